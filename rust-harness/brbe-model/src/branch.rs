@@ -393,7 +393,7 @@ mod tests {
                 v,
                 !v,
                 c && !z,
-                !(c && !z),
+                !c || z,
                 n == v,
                 n != v,
                 !z && n == v,

@@ -9,7 +9,7 @@ use crate::exception::ExceptionKind;
 use crate::freeze::{Counter, Pmu};
 use crate::pe::{ExceptionLevel, Pe};
 use crate::record::{Cycles, INF_MASK, Record, RecordType, Valid};
-use crate::sysreg::{self, Access, Control, Denied, Instruction, Register};
+use crate::sysreg::{self, Access, Denied, Instruction, Register};
 
 /// The Branch Record Buffer Extension of one processing element.
 ///
@@ -317,47 +317,37 @@ impl Brbe {
 
     /// `MRS`.
     pub fn read(&self, pe: &Pe, register: Register) -> Result<u64, Denied> {
-        if let Register::CrEl1 | Register::CrEl2 | Register::CrEl12 = register {
-            return sysreg::control(pe, register, Access::Read).map(|control| match control {
-                Control::El1 => self.el1.bits(),
-                Control::El2 => self.el2.bits(),
-            });
-        }
-        sysreg::check_register(pe, register, Access::Read)?;
-        Ok(match register {
+        Ok(match sysreg::resolve(pe, register, Access::Read)? {
             Register::Inf(n) => self.record(n).inf,
             Register::Src(n) => self.record(n).src,
             Register::Tgt(n) => self.record(n).tgt,
+            Register::CrEl1 | Register::CrEl12 => self.el1.bits(),
+            Register::CrEl2 => self.el2.bits(),
             Register::Fcr => self.fcr.bits(),
             Register::Ts => self.ts,
             Register::InfInj => self.injection.inf,
             Register::SrcInj => self.injection.src,
             Register::TgtInj => self.injection.tgt,
             Register::Idr0 => self.config.brbidr0(),
-            Register::CrEl1 | Register::CrEl2 | Register::CrEl12 => unreachable!(),
         })
     }
 
     /// `MSR`.
     pub fn write(&mut self, pe: &Pe, register: Register, value: u64) -> Result<(), Denied> {
-        if let Register::CrEl1 | Register::CrEl2 | Register::CrEl12 = register {
-            let brbcr = Brbcr::from_write(value, &self.config);
-            match sysreg::control(pe, register, Access::Write)? {
-                Control::El1 => self.el1 = brbcr,
-                Control::El2 => self.el2 = brbcr,
+        match sysreg::resolve(pe, register, Access::Write)? {
+            Register::CrEl1 | Register::CrEl12 => {
+                self.el1 = Brbcr::from_write(value, &self.config);
             }
-            self.note_state(pe);
-            return Ok(());
-        }
-        sysreg::check_register(pe, register, Access::Write)?;
-        match register {
+            Register::CrEl2 => self.el2 = Brbcr::from_write(value, &self.config),
             Register::Fcr => self.write_fcr(Brbfcr::from_write(value)),
             Register::Ts => self.ts = value,
             Register::InfInj => self.injection.inf = value & INF_MASK,
             Register::SrcInj => self.injection.src = value,
             Register::TgtInj => self.injection.tgt = value,
-            _ => unreachable!(),
+            // Read-only: the access was denied.
+            Register::Inf(_) | Register::Src(_) | Register::Tgt(_) | Register::Idr0 => {}
         }
+        self.note_state(pe);
         Ok(())
     }
 
@@ -393,3 +383,6 @@ impl Brbe {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -177,7 +177,7 @@ mod tests {
 
     fn with_valid(valid: Valid) -> Record {
         Record {
-            inf: u64::MAX & !TYPE_NOT_A_BRANCH & !CCU & !VALID | valid as u64,
+            inf: !(TYPE_NOT_A_BRANCH | CCU | VALID) | valid as u64,
             ..ALL
         }
     }

@@ -120,13 +120,6 @@ pub enum Denied {
     Memory(u16),
 }
 
-/// Which of the two control registers an access reaches.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Control {
-    El1,
-    El2,
-}
-
 const BRBCR_EL1_IN_MEMORY: u16 = 0x8e0;
 
 /// MDCR_EL3.SBRBE: EL3 may keep lower Exception levels from the registers.
@@ -156,9 +149,16 @@ pub(crate) fn check_instruction(pe: &Pe, instruction: Instruction) -> Result<(),
     check(pe, fgt.is_some_and(|fgt| fgt.hfgitr >> bit & 1 == 0))
 }
 
-/// May `pe` access `register`: every register but BRBCR_EL2 and BRBCR_EL12,
-/// which [`control`] decides on.
-pub(crate) fn check_register(pe: &Pe, register: Register, access: Access) -> Result<(), Denied> {
+/// The register that an access by `pe` reaches: the one named, but for BRBCR.
+pub(crate) fn resolve(pe: &Pe, name: Register, access: Access) -> Result<Register, Denied> {
+    match name {
+        Register::CrEl1 | Register::CrEl2 | Register::CrEl12 => control(pe, name, access),
+        _ => check_register(pe, name, access).map(|()| name),
+    }
+}
+
+/// May `pe` access `register`, names of BRBCR apart.
+fn check_register(pe: &Pe, register: Register, access: Access) -> Result<(), Denied> {
     if access == Access::Write && register.is_read_only() {
         return Err(Denied::Undefined);
     }
@@ -175,7 +175,7 @@ pub(crate) fn check_register(pe: &Pe, register: Register, access: Access) -> Res
 
 /// The register that a BRBCR name reaches (D24.8.1, D24.8.2): HCR_EL2.E2H
 /// redirects at EL2, HCR_EL2.{NV,NV1,NV2} at EL1. TGE plays no part.
-pub(crate) fn control(pe: &Pe, name: Register, access: Access) -> Result<Control, Denied> {
+fn control(pe: &Pe, name: Register, access: Access) -> Result<Register, Denied> {
     use ExceptionLevel::{El0, El1, El2, El3};
     let nv = pe.el2_enabled().map(|el2| el2.hcr).filter(|hcr| hcr.nv);
     let checked = || check_register(pe, name, access);
@@ -187,19 +187,19 @@ pub(crate) fn control(pe: &Pe, name: Register, access: Access) -> Result<Control
             None => Err(Denied::Undefined),
         },
         (Register::CrEl12, El2 | El3) if !pe.e2h() => Err(Denied::Undefined),
-        (Register::CrEl12, _) => checked().map(|()| Control::El1),
+        (Register::CrEl12, _) => checked().map(|()| Register::CrEl1),
         (Register::CrEl2, El1) if nv.is_some() => Err(Denied::TrapToEl2),
         (Register::CrEl2, El1) => Err(Denied::Undefined),
-        (Register::CrEl2, _) => checked().map(|()| Control::El2),
+        (Register::CrEl2, _) => checked().map(|()| Register::CrEl2),
         (_, El1) => {
             checked()?;
             match nv {
                 Some(hcr) if hcr.nv1 && hcr.nv2 => Err(Denied::Memory(BRBCR_EL1_IN_MEMORY)),
-                _ => Ok(Control::El1),
+                _ => Ok(Register::CrEl1),
             }
         }
-        (_, El2) if pe.e2h() => checked().map(|()| Control::El2),
-        _ => checked().map(|()| Control::El1),
+        (_, El2) if pe.e2h() => checked().map(|()| Register::CrEl2),
+        _ => checked().map(|()| Register::CrEl1),
     }
 }
 
@@ -303,17 +303,17 @@ mod tests {
             pe(ExceptionLevel::El2, Hcr::default()),
             pe(ExceptionLevel::El2, VHE),
         );
-        assert_eq!(control(&nvhe, Register::CrEl1, Write), Ok(Control::El1));
+        assert_eq!(control(&nvhe, Register::CrEl1, Write), Ok(Register::CrEl1));
         assert_eq!(
             control(&nvhe, Register::CrEl12, Write),
             Err(Denied::Undefined)
         );
-        assert_eq!(control(&nvhe, Register::CrEl2, Write), Ok(Control::El2));
-        assert_eq!(control(&vhe, Register::CrEl1, Write), Ok(Control::El2));
-        assert_eq!(control(&vhe, Register::CrEl12, Write), Ok(Control::El1));
-        assert_eq!(control(&vhe, Register::CrEl2, Write), Ok(Control::El2));
+        assert_eq!(control(&nvhe, Register::CrEl2, Write), Ok(Register::CrEl2));
+        assert_eq!(control(&vhe, Register::CrEl1, Write), Ok(Register::CrEl2));
+        assert_eq!(control(&vhe, Register::CrEl12, Write), Ok(Register::CrEl1));
+        assert_eq!(control(&vhe, Register::CrEl2, Write), Ok(Register::CrEl2));
         let el1 = pe(ExceptionLevel::El1, VHE);
-        assert_eq!(control(&el1, Register::CrEl1, Read), Ok(Control::El1));
+        assert_eq!(control(&el1, Register::CrEl1, Read), Ok(Register::CrEl1));
         assert_eq!(
             control(&el1, Register::CrEl12, Read),
             Err(Denied::Undefined)
@@ -323,8 +323,8 @@ mod tests {
             el: ExceptionLevel::El3,
             ..vhe
         };
-        assert_eq!(control(&el3, Register::CrEl1, Read), Ok(Control::El1));
-        assert_eq!(control(&el3, Register::CrEl12, Read), Ok(Control::El1));
+        assert_eq!(control(&el3, Register::CrEl1, Read), Ok(Register::CrEl1));
+        assert_eq!(control(&el3, Register::CrEl12, Read), Ok(Register::CrEl1));
     }
 
     /// FEAT_NV and FEAT_NV2 at EL1.
@@ -345,7 +345,7 @@ mod tests {
         let nv = with(true, false, false);
         assert_eq!(control(&nv, Register::CrEl2, Read), Err(Denied::TrapToEl2));
         assert_eq!(control(&nv, Register::CrEl12, Read), Err(Denied::TrapToEl2));
-        assert_eq!(control(&nv, Register::CrEl1, Read), Ok(Control::El1));
+        assert_eq!(control(&nv, Register::CrEl1, Read), Ok(Register::CrEl1));
         assert_eq!(
             control(&with(true, false, true), Register::CrEl12, Read),
             memory

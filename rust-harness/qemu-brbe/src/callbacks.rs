@@ -24,7 +24,7 @@ pub(crate) fn register(id: PluginId, plugin: Plugin) {
     unsafe { (api.qemu_plugin_register_vcpu_tb_trans_cb)(id, translated, none) };
     // SAFETY: as above.
     unsafe {
-        (api.qemu_plugin_register_vcpu_discon_cb)(id, DISCON_INTERRUPT_OR_EXCEPTION, discon, none)
+        (api.qemu_plugin_register_vcpu_discon_cb)(id, DISCON_INTERRUPT_OR_EXCEPTION, discon, none);
     };
     // SAFETY: as above.
     unsafe { (api.qemu_plugin_register_atexit_cb)(id, at_exit, none) };

@@ -51,7 +51,9 @@ pub unsafe extern "C" fn qemu_plugin_install(
 ) -> c_int {
     let arguments = (0..usize::try_from(argc).unwrap_or(0)).map(|n| {
         // SAFETY: `argv` has `argc` elements.
-        let argument = unsafe { *argv.add(n) };
+        let argument = unsafe { argv.add(n) };
+        // SAFETY: as above.
+        let argument = unsafe { argument.read() };
         // SAFETY: each is a C string that lives as long as the plugin.
         unsafe { CStr::from_ptr(argument) }
             .to_str()

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::ffi::{CStr, c_void};
 
-use crate::sys::{GByteArray, RegisterDescriptor, api};
+use crate::sys::{GArray, GByteArray, RegisterDescriptor, api};
 
 /// A register of the vCPU it was looked up on.
 #[derive(Clone, Copy)]
@@ -50,11 +50,11 @@ fn by_name() -> HashMap<String, Register> {
     let array = unsafe { (api().qemu_plugin_get_registers)() };
     let mut names = HashMap::new();
     // SAFETY: QEMU returned a live GArray.
-    let (data, len) = unsafe { ((*array).data, (*array).len as usize) };
+    let GArray { data, len } = unsafe { array.read() };
     if !data.is_null() {
         // SAFETY: its elements are `len` register descriptors.
         let descriptors =
-            unsafe { std::slice::from_raw_parts(data.cast::<RegisterDescriptor>(), len) };
+            unsafe { std::slice::from_raw_parts(data.cast::<RegisterDescriptor>(), len as usize) };
         for descriptor in descriptors {
             // SAFETY: names are interned C strings.
             let name = unsafe { CStr::from_ptr(descriptor.name) };
@@ -131,10 +131,10 @@ impl Registers {
         // SAFETY: the handle is this vCPU's, and its thread is the one we are on.
         unsafe { (api.qemu_plugin_read_register)(register.0, self.buffer) };
         // SAFETY: the buffer is live.
-        let (data, len) = unsafe { ((*self.buffer).data, (*self.buffer).len as usize) };
+        let GByteArray { data, len } = unsafe { self.buffer.read() };
         let mut value = [0; 8];
         if !data.is_null() {
-            let len = len.min(8);
+            let len = len.min(8) as usize;
             // SAFETY: the array holds `len` bytes or more, `value` has eight.
             unsafe { std::ptr::copy_nonoverlapping(data, value.as_mut_ptr(), len) };
         }
