@@ -1,0 +1,138 @@
+use proptest::prelude::*;
+
+use super::*;
+
+fn capture() -> Capture {
+    let mut capture = Capture::new(
+        "array map without entries",
+        Kernel {
+            release: "7.3.4".to_owned(),
+            machine: "aarch64".to_owned(),
+            anchor: Anchor {
+                symbol: "_stext".to_owned(),
+                address: 0xffff_8000_8001_0000,
+            },
+        },
+    );
+    capture.symbols.push(GuestSymbol {
+        address: 0xffff_8000_7a00_0000,
+        end: 0xffff_8000_7a00_0100,
+        name: "bpf_trampoline_6442".to_owned(),
+        module: "bpf".to_owned(),
+    });
+    capture.snapshots.push(Snapshot {
+        function: "array_map_alloc_check".to_owned(),
+        return_value: -22,
+        cpu: 1,
+        pid: 42,
+        asked: 64,
+        errno: None,
+        records: vec![RawRecord {
+            from: 0xffff_8000_8001_0004,
+            to: 0,
+            flags: 1 << 20,
+        }],
+    });
+    capture
+}
+
+/// The document, changed and read again.
+fn damaged(change: impl FnOnce(&mut serde_json::Value)) -> CaptureError {
+    let mut document = serde_json::to_value(capture()).unwrap();
+    change(&mut document);
+    Capture::from_slice(document.to_string().as_bytes()).unwrap_err()
+}
+
+#[test]
+fn the_document_is_this() {
+    let text = serde_json::to_string_pretty(&capture()).unwrap();
+    insta::assert_snapshot!(text);
+}
+
+#[test]
+fn another_version_is_named_before_its_fields_are_looked_at() {
+    let error = Capture::from_slice(br#"{"format":"branch-capture","version":2,"new":1}"#);
+    assert!(matches!(error, Err(CaptureError::Version(2))));
+    let error = Capture::from_slice(br#"{"format":"other","version":1}"#);
+    assert!(matches!(error, Err(CaptureError::Format(_))));
+}
+
+#[test]
+fn a_document_without_end_is_not_read_to_its_end() {
+    let error = Capture::from_reader(std::io::repeat(b' ')).unwrap_err();
+    assert!(matches!(error, CaptureError::TooLong));
+}
+
+#[test]
+fn broken_promises_are_named() {
+    for (path, value, message) in [
+        ("/kernel/anchor/address", "\"0x0\"", "hides addresses"),
+        ("/kernel/anchor/address", "\"0x1g\"", "hexadecimal"),
+        ("/kernel/anchor/address", "\"0x+1\"", "hexadecimal"),
+        (
+            "/kernel/anchor/address",
+            "\"0x11112222333344445\"",
+            "64 bits",
+        ),
+        ("/scenario", "\"\\u001b[2J\"", "scenario"),
+        ("/symbols/0/name", "\"a b\"", "symbols[0].name"),
+        ("/symbols/0/end", "\"0x1\"", "symbols[0]: is empty"),
+        (
+            "/snapshots/0/asked",
+            "0",
+            "more records than were asked for",
+        ),
+        ("/snapshots/0/asked", "4000000000", "asked: more than"),
+        ("/snapshots/0/records/0", "[\"0x1\",\"0x2\"]", "length 2"),
+        ("/snapshots/0/function", "\"\"", "function"),
+    ] {
+        let error = damaged(|document| {
+            *document.pointer_mut(path).unwrap() = serde_json::from_str(value).unwrap();
+        });
+        assert!(
+            error.to_string().contains(message),
+            "{path} = {value}: {error}"
+        );
+    }
+}
+
+#[test]
+fn an_error_comes_alone() {
+    let error = damaged(|document| document["snapshots"][0]["errno"] = 2.into());
+    assert!(error.to_string().contains("records beside it"), "{error}");
+}
+
+#[test]
+fn what_no_reader_takes_is_not_written() {
+    let mut capture = capture();
+    capture.kernel.anchor.address = 0;
+    let mut written = Vec::new();
+    assert!(capture.to_writer(&mut written).is_err());
+    assert!(written.is_empty());
+}
+
+proptest! {
+    #[test]
+    fn what_is_written_is_read(
+        return_value: i64,
+        cpu: u32,
+        records in prop::collection::vec(any::<(u64, u64, u64)>(), 0..=64),
+    ) {
+        let mut capture = capture();
+        let snapshot = &mut capture.snapshots[0];
+        snapshot.return_value = return_value;
+        snapshot.cpu = cpu;
+        snapshot.records = records
+            .into_iter()
+            .map(|(from, to, flags)| RawRecord { from, to, flags })
+            .collect();
+        let mut written = Vec::new();
+        capture.to_writer(&mut written).unwrap();
+        prop_assert_eq!(Capture::from_reader(written.as_slice()).unwrap(), capture);
+    }
+
+    #[test]
+    fn no_input_makes_the_reader_panic(text: Vec<u8>) {
+        prop_assert!(Capture::from_slice(&text).is_err());
+    }
+}

@@ -1,0 +1,134 @@
+//! Addresses to names: what a symbol is here, and the sources that are asked.
+
+use serde::Serialize;
+
+use crate::capture::GuestSymbol;
+
+/// A line of source.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Location {
+    /// The file, below the kernel's source tree where it lies in one.
+    pub file: String,
+    /// The line, counted from 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub line: Option<u32>,
+}
+
+/// A function that the compiler put into another one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Inlined {
+    /// Its name.
+    pub name: String,
+    /// The line of it that the address belongs to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub location: Option<Location>,
+}
+
+/// What is known of one address.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Symbol {
+    /// The function that was emitted as code of its own.
+    pub name: String,
+    /// The module it is in; `bpf` for programs and trampolines, nothing for the
+    /// kernel image.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub module: Option<String>,
+    /// How far behind its first instruction the address lies.
+    pub offset: u64,
+    /// The line in that function. Where another function was inlined, the line
+    /// that calls it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub location: Option<Location>,
+    /// The functions inlined at this address, the innermost last.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub inlined: Vec<Inlined>,
+}
+
+impl Symbol {
+    /// A symbol without source.
+    pub fn new(name: impl Into<String>, offset: u64) -> Self {
+        Self {
+            name: name.into(),
+            module: None,
+            offset,
+            location: None,
+            inlined: Vec::new(),
+        }
+    }
+
+    /// The name without what compilers append to a function they changed:
+    /// `foo` for `foo.llvm.123`, `foo.isra.0` and `foo.cold`.
+    pub fn base_name(&self) -> &str {
+        self.name
+            .split_once('.')
+            .map_or(&*self.name, |(base, _)| base)
+    }
+}
+
+/// A source of symbols.
+pub trait Resolve {
+    /// What is known of `address`, an address of the running kernel.
+    fn resolve(&self, address: u64) -> Option<Symbol>;
+}
+
+/// The symbols that a capture brings along.
+#[derive(Debug)]
+pub struct GuestSymbols<'capture> {
+    /// Sorted by address.
+    sorted: Vec<&'capture GuestSymbol>,
+}
+
+impl<'capture> GuestSymbols<'capture> {
+    /// The symbols of one capture, in any order.
+    pub fn new(symbols: &'capture [GuestSymbol]) -> Self {
+        let mut sorted: Vec<_> = symbols.iter().collect();
+        sorted.sort_by_key(|symbol| symbol.address);
+        Self { sorted }
+    }
+}
+
+impl Resolve for GuestSymbols<'_> {
+    fn resolve(&self, address: u64) -> Option<Symbol> {
+        let after = self
+            .sorted
+            .partition_point(|symbol| symbol.address <= address);
+        let symbol = self.sorted[..after].last()?;
+        (address < symbol.end).then(|| Symbol {
+            module: Some(symbol.module.clone()),
+            ..Symbol::new(&*symbol.name, address - symbol.address)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn symbol(address: u64, end: u64, name: &str) -> GuestSymbol {
+        GuestSymbol {
+            address,
+            end,
+            name: name.to_owned(),
+            module: "bpf".to_owned(),
+        }
+    }
+
+    #[test]
+    fn an_address_belongs_to_the_symbol_that_covers_it() {
+        let symbols = [symbol(0x300, 0x400, "late"), symbol(0x100, 0x200, "early")];
+        let symbols = GuestSymbols::new(&symbols);
+        let name = |address| symbols.resolve(address).map(|s| (s.name, s.offset));
+        assert_eq!(name(0xff), None);
+        assert_eq!(name(0x100), Some(("early".to_owned(), 0)));
+        assert_eq!(name(0x1ff), Some(("early".to_owned(), 0xff)));
+        assert_eq!(name(0x200), None);
+        assert_eq!(name(0x310), Some(("late".to_owned(), 0x10)));
+        assert_eq!(name(u64::MAX), None);
+    }
+
+    #[test]
+    fn suffixes_of_the_compiler_are_not_the_name() {
+        assert_eq!(Symbol::new("foo.llvm.12", 0).base_name(), "foo");
+        assert_eq!(Symbol::new("foo", 0).base_name(), "foo");
+    }
+}

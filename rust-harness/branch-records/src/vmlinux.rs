@@ -1,0 +1,231 @@
+//! Names, inlined frames and source lines of the kernel image, from the vmlinux
+//! file that it was built as.
+
+use std::path::{Path, PathBuf};
+
+use blazesym::inspect::{self, Inspector};
+use blazesym::symbolize::source::{Elf, Source};
+use blazesym::symbolize::{CodeInfo, Input, Symbolized, Symbolizer};
+
+use crate::capture::Capture;
+use crate::symbol::{GuestSymbols, Inlined, Location, Resolve, Symbol};
+
+/// Why a vmlinux file is of no use.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum VmlinuxError {
+    /// It cannot be read, or is not ELF.
+    #[error("cannot read symbols from {}: {problem}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the symboliser says.
+        problem: String,
+    },
+    /// It has no such symbol: not a vmlinux, or stripped.
+    #[error("{} has no symbol {name}: is it an unstripped vmlinux?", path.display())]
+    NoSymbol {
+        /// The file.
+        path: PathBuf,
+        /// The symbol.
+        name: String,
+    },
+    /// It has no debug information.
+    #[error("{} has no line for start_kernel(): build the kernel with CONFIG_DEBUG_INFO", path.display())]
+    NoDebugInfo {
+        /// The file.
+        path: PathBuf,
+    },
+}
+
+/// An open vmlinux. What it reads, it reads once.
+#[derive(Debug)]
+pub struct Vmlinux {
+    path: PathBuf,
+    symbolizer: Symbolizer,
+    source: Source<'static>,
+    /// The same file, symbols alone.
+    names: Source<'static>,
+    inspector: Inspector,
+    /// The first address after the image, as linked.
+    end: u64,
+    /// The source tree it was built from, with a slash at the end.
+    tree: String,
+}
+
+impl Vmlinux {
+    /// Opens the vmlinux at `path`.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be read, or is stripped of symbols or debug information.
+    pub fn open(path: impl Into<PathBuf>) -> Result<Self, VmlinuxError> {
+        let path = path.into();
+        let mut vmlinux = Self {
+            symbolizer: Symbolizer::builder().enable_auto_reload(false).build(),
+            source: Source::Elf(Elf::new(&path)),
+            names: Source::Elf(symbols_alone(&path)),
+            inspector: Inspector::new(),
+            end: 0,
+            tree: String::new(),
+            path,
+        };
+        vmlinux.end = vmlinux.address_of("_end")?;
+        vmlinux.tree = vmlinux.find_tree()?;
+        Ok(vmlinux)
+    }
+
+    /// Where the kernel image was linked to have `name`.
+    fn address_of(&self, name: &str) -> Result<u64, VmlinuxError> {
+        let mut source = inspect::source::Elf::new(&self.path);
+        source.debug_syms = false;
+        let found = self
+            .inspector
+            .lookup(&inspect::source::Source::Elf(source), &[name])
+            .map_err(|error| self.unreadable(&error))?;
+        found
+            .first()
+            .and_then(|symbols| symbols.first())
+            .map(|symbol| symbol.addr)
+            .ok_or_else(|| VmlinuxError::NoSymbol {
+                path: self.path.clone(),
+                name: name.to_owned(),
+            })
+    }
+
+    /// Every kernel has `start_kernel()` in `init/main.c`: what is before that
+    /// is the tree.
+    fn find_tree(&self) -> Result<String, VmlinuxError> {
+        let entry = self.address_of("start_kernel")?;
+        self.symbol_at(entry)
+            .and_then(|symbol| symbol.location)
+            .and_then(|location| Some(location.file.strip_suffix("init/main.c")?.to_owned()))
+            .ok_or_else(|| VmlinuxError::NoDebugInfo {
+                path: self.path.clone(),
+            })
+    }
+
+    fn unreadable(&self, error: &blazesym::Error) -> VmlinuxError {
+        VmlinuxError::Read {
+            path: self.path.clone(),
+            problem: format!("{error:#}"),
+        }
+    }
+
+    /// What is at `address` of the image as linked.
+    fn symbol_at(&self, address: u64) -> Option<Symbol> {
+        let look_up = |source| {
+            self.symbolizer
+                .symbolize_single(source, Input::VirtOffset(address))
+                .ok()
+                .and_then(Symbolized::into_sym)
+        };
+        // The lines of some assembly files are beyond the symboliser, which
+        // then has no name either: better a name without a line.
+        let symbol = look_up(&self.source)
+            .or_else(|| look_up(&self.names))
+            // arm64's mapping symbols are no names.
+            .filter(|symbol| !symbol.name.starts_with('$'))?;
+        Some(Symbol {
+            name: symbol.name.into_owned(),
+            module: None,
+            offset: symbol.offset as u64,
+            location: symbol.code_info.map(|code| self.location(&code)),
+            inlined: symbol
+                .inlined
+                .iter()
+                .map(|inlined| Inlined {
+                    name: inlined.name.clone().into_owned(),
+                    location: inlined.code_info.as_ref().map(|code| self.location(code)),
+                })
+                .collect(),
+        })
+    }
+
+    fn location(&self, code: &CodeInfo<'_>) -> Location {
+        let path = normalize(&code.to_path().to_string_lossy());
+        Location {
+            file: path
+                .strip_prefix(&self.tree)
+                .map_or(path.clone(), ToOwned::to_owned),
+            // DWARF's line 0 is no line.
+            line: code.line.filter(|line| *line != 0),
+        }
+    }
+}
+
+fn symbols_alone(path: &Path) -> Elf {
+    let mut source = Elf::new(path);
+    source.debug_syms = false;
+    source
+}
+
+/// Drops `.` and resolves `..` by name alone: the tree may be gone.
+fn normalize(path: &str) -> String {
+    let mut parts: Vec<&str> = Vec::new();
+    for part in path.split('/') {
+        match part {
+            "." => {}
+            "" if !parts.is_empty() => {}
+            ".." if parts.last().is_some_and(|last| !matches!(*last, "" | "..")) => {
+                parts.pop();
+            }
+            part => parts.push(part),
+        }
+    }
+    parts.join("/")
+}
+
+/// All that is known of the addresses of one capture.
+#[derive(Debug)]
+pub struct KernelSymbols<'a> {
+    vmlinux: &'a Vmlinux,
+    guest: GuestSymbols<'a>,
+    /// From an address as linked to the same in the running kernel.
+    slide: u64,
+    /// The image in the running kernel.
+    image: std::ops::Range<u64>,
+}
+
+impl<'a> KernelSymbols<'a> {
+    /// The symbols of the kernel that `capture` was taken in, which was built
+    /// as `vmlinux`.
+    ///
+    /// # Errors
+    ///
+    /// When `vmlinux` does not have the capture's anchor.
+    pub fn new(vmlinux: &'a Vmlinux, capture: &'a Capture) -> Result<Self, VmlinuxError> {
+        let anchor = &capture.kernel.anchor;
+        let slide = anchor
+            .address
+            .wrapping_sub(vmlinux.address_of(&anchor.symbol)?);
+        Ok(Self {
+            vmlinux,
+            guest: GuestSymbols::new(&capture.symbols),
+            slide,
+            image: anchor.address..vmlinux.end.wrapping_add(slide),
+        })
+    }
+}
+
+impl Resolve for KernelSymbols<'_> {
+    fn resolve(&self, address: u64) -> Option<Symbol> {
+        if self.image.contains(&address) {
+            self.vmlinux.symbol_at(address.wrapping_sub(self.slide))
+        } else {
+            self.guest.resolve(address)
+        }
+    }
+}
+
+/// Reads a capture and puts names to it: the whole way from the guest's
+/// document to a report.
+///
+/// # Errors
+///
+/// As [`Vmlinux::open`] and [`KernelSymbols::new`].
+pub fn report(capture: &Capture, vmlinux: &Path) -> Result<crate::report::Report, VmlinuxError> {
+    let vmlinux = Vmlinux::open(vmlinux)?;
+    let symbols = KernelSymbols::new(&vmlinux, capture)?;
+    Ok(crate::report::Report::new(capture, &symbols))
+}

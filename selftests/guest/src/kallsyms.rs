@@ -1,0 +1,184 @@
+//! The running kernel's symbols, as `/proc/kallsyms` has them.
+
+use anyhow::{Context as _, Result, ensure};
+use branch_records::capture::{Anchor, GuestSymbol};
+
+const PATH: &str = "/proc/kallsyms";
+const ANCHOR: &str = "_stext";
+
+/// All symbols, sorted by address.
+#[derive(Debug)]
+pub(crate) struct Kallsyms {
+    symbols: Vec<Symbol>,
+}
+
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Symbol {
+    address: u64,
+    name: String,
+    module: Option<String>,
+}
+
+impl Kallsyms {
+    /// Reads them as they are now: programs and trampolines come and go.
+    pub(crate) fn read() -> Result<Self> {
+        let text = std::fs::read(PATH).with_context(|| format!("cannot read {PATH}"))?;
+        Self::parse(&String::from_utf8_lossy(&text))
+    }
+
+    fn parse(text: &str) -> Result<Self> {
+        let mut symbols: Vec<_> = text.lines().filter_map(parse_line).collect();
+        ensure!(
+            symbols.iter().any(|symbol| symbol.address != 0),
+            "{PATH} hides addresses from this user: run as root, with kernel.kptr_restrict below 2"
+        );
+        symbols.sort();
+        Ok(Self { symbols })
+    }
+
+    /// A symbol of the kernel image by which a host knows how far it was moved.
+    pub(crate) fn anchor(&self) -> Result<Anchor> {
+        let symbol = self
+            .symbols
+            .iter()
+            .find(|symbol| symbol.name == ANCHOR && symbol.module.is_none())
+            .with_context(|| format!("{PATH} has no {ANCHOR}: it needs CONFIG_KALLSYMS_ALL"))?;
+        Ok(Anchor {
+            symbol: ANCHOR.to_owned(),
+            address: symbol.address,
+        })
+    }
+
+    /// Whether this kernel has a function that reads branch records for BPF.
+    /// Without one the helper says "no records" forever.
+    pub(crate) fn has_snapshot_function(&self) -> bool {
+        self.symbols.iter().any(|symbol| {
+            !symbol.name.contains("perf_snapshot_branch_stack")
+                && (symbol.name.ends_with("_snapshot_branch_stack")
+                    || symbol.name.ends_with("_snapshot_arch_branch_stack"))
+        })
+    }
+
+    /// The symbols of modules and BPF that cover any of `addresses`, each once.
+    pub(crate) fn outside_the_image(
+        &self,
+        addresses: impl Iterator<Item = u64>,
+    ) -> Vec<GuestSymbol> {
+        let mut found: Vec<_> = addresses
+            .filter_map(|address| self.covering(address))
+            .collect();
+        found.sort_by_key(|symbol| symbol.address);
+        found.dedup();
+        found
+    }
+
+    fn covering(&self, address: u64) -> Option<GuestSymbol> {
+        let after = self
+            .symbols
+            .partition_point(|symbol| symbol.address <= address);
+        let symbol = self.symbols[..after].last()?;
+        // Sizes are not shown: what follows ends a symbol, or its last page.
+        let page_end = (address | 0xfff).saturating_add(1);
+        let end = self
+            .symbols
+            .get(after)
+            .map_or(page_end, |next| next.address);
+        Some(GuestSymbol {
+            address: symbol.address,
+            end,
+            name: symbol.name.clone(),
+            module: symbol.module.clone()?,
+        })
+    }
+}
+
+/// `ffff800080010000 T _stext` and, for a module, a tab and `[name]`.
+fn parse_line(line: &str) -> Option<Symbol> {
+    let mut words = line.split_ascii_whitespace();
+    let address = u64::from_str_radix(words.next()?, 16).ok()?;
+    let kind = words.next()?;
+    let name = words.next()?;
+    // arm64's mapping symbols say where data is among code, nothing else.
+    if name.starts_with('$') || matches!(kind, "a" | "A") {
+        return None;
+    }
+    Some(Symbol {
+        address,
+        name: name.to_owned(),
+        module: words
+            .next()
+            .map(|module| module.trim_matches(['[', ']']).to_owned()),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "\
+ffff800080010000 T _stext
+ffff800080010000 t $x
+ffff8000805ec2b0 T arm_brbe_snapshot_branch_stack
+ffff8000811018f8 D __SCK__perf_snapshot_branch_stack
+ffff80007a000000 t bpf_trampoline_6442\t[bpf]
+ffff80007a000100 t bpf_prog_0badc0de_on_fexit\t[bpf]
+";
+
+    #[test]
+    fn what_the_image_does_not_hold_is_found_once() {
+        let symbols = Kallsyms::parse(TEXT).unwrap();
+        let found = symbols.outside_the_image(
+            [
+                0xffff_8000_7a00_0104,
+                0xffff_8000_8001_0040,
+                0xffff_8000_7a00_0010,
+                0xffff_8000_7a00_0014,
+                0x1000,
+            ]
+            .into_iter(),
+        );
+        let names: Vec<_> = found
+            .iter()
+            .map(|symbol| (&*symbol.name, symbol.address, symbol.end))
+            .collect();
+        assert_eq!(
+            names,
+            [
+                (
+                    "bpf_trampoline_6442",
+                    0xffff_8000_7a00_0000,
+                    0xffff_8000_7a00_0100
+                ),
+                (
+                    "bpf_prog_0badc0de_on_fexit",
+                    0xffff_8000_7a00_0100,
+                    0xffff_8000_8001_0000
+                ),
+            ]
+        );
+        assert_eq!(found[0].module, "bpf");
+    }
+
+    #[test]
+    fn the_anchor_is_where_the_image_starts() {
+        let anchor = Kallsyms::parse(TEXT).unwrap().anchor().unwrap();
+        assert_eq!(anchor.address, 0xffff_8000_8001_0000);
+    }
+
+    #[test]
+    fn hidden_addresses_are_an_error() {
+        let error = Kallsyms::parse("0000000000000000 T _stext\n").unwrap_err();
+        assert!(error.to_string().contains("kptr_restrict"), "{error}");
+    }
+
+    #[test]
+    fn the_static_call_alone_is_no_implementation() {
+        assert!(Kallsyms::parse(TEXT).unwrap().has_snapshot_function());
+        let without: String = TEXT
+            .lines()
+            .filter(|line| !line.contains("arm_brbe"))
+            .map(|line| format!("{line}\n"))
+            .collect();
+        assert!(!Kallsyms::parse(&without).unwrap().has_snapshot_function());
+    }
+}

@@ -1,0 +1,82 @@
+//! Tests of `bpf_get_branch_snapshot()` that run inside the machine whose
+//! kernel is tested, and the capture of a snapshot for a host to explain.
+//!
+//! Each test ends with one line, `PASS name`, `FAIL name: reason` or
+//! `SKIP name: reason`, and with an exit status of its own: see [`verdict`].
+
+mod contract;
+mod cpu_wide;
+mod cpus;
+mod kallsyms;
+mod no_event;
+mod perf;
+mod ring;
+mod skeleton;
+mod snapshot;
+mod stale_bits;
+mod verdict;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Parser, Subcommand};
+
+/// Tests branch snapshots on the kernel that runs here.
+///
+/// Exit status: 0 passed, 1 failed, 2 could not be tried (usage, permission, a
+/// kernel without what every test needs), 77 not supported here.
+#[derive(Parser)]
+#[command(version)]
+struct Arguments {
+    /// Write the verdict as a line of JSON
+    #[arg(long, global = true)]
+    json: bool,
+    #[command(subcommand)]
+    test: Test,
+}
+
+#[derive(Subcommand)]
+enum Test {
+    /// Capture the branches that lead to a refused array map
+    Snapshot {
+        /// Where to write the capture, as JSON; the verdict is then on standard
+        /// output, and on standard error otherwise
+        #[arg(long, value_name = "FILE")]
+        output: Option<PathBuf>,
+    },
+    /// Keep CPU-bound branch events open across context switches
+    CpuWideEvent {
+        /// How long
+        #[arg(long, value_name = "SECONDS", default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=3600))]
+        seconds: u64,
+    },
+    /// Check every bit of the records, and what the helper writes where
+    StaleBits,
+    /// Check that there is no snapshot without a branch event on the CPU
+    NoEvent,
+}
+
+impl Test {
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Snapshot { .. } => "snapshot",
+            Self::CpuWideEvent { .. } => "cpu-wide-event",
+            Self::StaleBits => "stale-bits",
+            Self::NoEvent => "no-event",
+        }
+    }
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let name = arguments.test.name();
+    let verdict_on_stderr = matches!(arguments.test, Test::Snapshot { output: None });
+    let outcome = match arguments.test {
+        Test::Snapshot { output } => snapshot::run(output.as_deref()),
+        Test::CpuWideEvent { seconds } => cpu_wide::run(Duration::from_secs(seconds)),
+        Test::StaleBits => stale_bits::run(),
+        Test::NoEvent => no_event::run(),
+    };
+    verdict::report(name, &outcome, arguments.json, verdict_on_stderr)
+}

@@ -1,0 +1,84 @@
+//! A CPU that records nothing has nothing to show, not even what it recorded
+//! before.
+
+use std::mem::MaybeUninit;
+
+use anyhow::Result;
+use branch_records::record::RawRecord;
+use rustix::io::Errno;
+
+use crate::contract::{Helper, MAX_RECORDS};
+use crate::kallsyms::Kallsyms;
+use crate::verdict::{Verdict, check};
+use crate::{cpus, perf, snapshot};
+
+pub(crate) fn run() -> Result<Verdict> {
+    let cpus = cpus::online()?;
+    // Whether there is anything to test, found out and closed again.
+    let able: Vec<u32> = match perf::open_everywhere(&cpus, perf::FOR_SNAPSHOTS) {
+        Ok(events) => events.iter().map(|(cpu, _)| *cpu).collect(),
+        Err(error) => return perf::explain(&error),
+    };
+    if !Kallsyms::read()?.has_snapshot_function() {
+        return Ok(snapshot::unsupported());
+    }
+    let mut object = MaybeUninit::uninit();
+    let mut helper = Helper::load(&mut object)?;
+
+    for &cpu in &cpus {
+        cpus::pin_to(cpu)?;
+        let problem = takes_nothing(&mut helper)?;
+        check!(
+            problem.is_none(),
+            "CPU {cpu}, no event anywhere: {}",
+            problem.unwrap_or_default()
+        );
+    }
+    for &cpu in &able {
+        cpus::pin_to(cpu)?;
+        let event = match perf::open(cpu, perf::FOR_SNAPSHOTS) {
+            Ok(event) => event,
+            Err(error) => return perf::explain(&error),
+        };
+        let answer = helper.call(RawRecord::SIZE * MAX_RECORDS, 0)?;
+        check!(
+            !answer.records().is_empty(),
+            "CPU {cpu}, with an event: the helper returned {}",
+            answer.returned
+        );
+        for &other in cpus.iter().filter(|other| **other != cpu) {
+            cpus::pin_to(other)?;
+            let problem = takes_nothing(&mut helper)?;
+            check!(
+                problem.is_none(),
+                "CPU {other}, an event on CPU {cpu} only: {}",
+                problem.unwrap_or_default()
+            );
+        }
+        cpus::pin_to(cpu)?;
+        drop(event);
+        let problem = takes_nothing(&mut helper)?;
+        check!(
+            problem.is_none(),
+            "CPU {cpu}, its event closed: {}",
+            problem.unwrap_or_default()
+        );
+    }
+    Ok(Verdict::Pass)
+}
+
+/// Calls the helper on this CPU, and says how it is not the empty answer.
+fn takes_nothing(helper: &mut Helper<'_>) -> Result<Option<String>> {
+    let answer = helper.call(RawRecord::SIZE * MAX_RECORDS, 0)?;
+    let expected = -i64::from(Errno::NOENT.raw_os_error());
+    Ok(if answer.returned != expected {
+        Some(format!(
+            "the helper returned {}, not {expected}",
+            answer.returned
+        ))
+    } else {
+        answer
+            .overwritten()
+            .map(|index| format!("the helper returned no record and wrote record {index}"))
+    })
+}

@@ -1,0 +1,22 @@
+//! The BPF programs, as libbpf-cargo hands them to Rust. Generated: the lints
+//! are for what people write.
+#![allow(
+    clippy::all,
+    clippy::multiple_unsafe_ops_per_block,
+    clippy::semicolon_if_nothing_returned,
+    clippy::undocumented_unsafe_blocks,
+    clippy::uninlined_format_args,
+    clippy::unwrap_used,
+    dead_code,
+    missing_docs,
+    unreachable_pub,
+    unused_imports
+)]
+
+pub(crate) mod contract {
+    include!(concat!(env!("OUT_DIR"), "/contract.skel.rs"));
+}
+
+pub(crate) mod snapshot {
+    include!(concat!(env!("OUT_DIR"), "/snapshot.skel.rs"));
+}

@@ -1,0 +1,185 @@
+//! Every bit of every record, and every byte around them.
+
+use std::mem::MaybeUninit;
+
+use anyhow::Result;
+use branch_records::record::{BranchType, Privilege, RawRecord, Record, Speculation};
+use rustix::io::Errno;
+
+use crate::contract::{Answer, Helper, MAX_RECORDS};
+use crate::kallsyms::Kallsyms;
+use crate::verdict::{Verdict, check};
+use crate::{cpus, perf, snapshot};
+
+pub(crate) fn run() -> Result<Verdict> {
+    let events = match perf::open_everywhere(&cpus::online()?, perf::FOR_SNAPSHOTS) {
+        Ok(events) => events,
+        Err(error) => return perf::explain(&error),
+    };
+    if !Kallsyms::read()?.has_snapshot_function() {
+        return Ok(snapshot::unsupported());
+    }
+    let mut object = MaybeUninit::uninit();
+    let mut helper = Helper::load(&mut object)?;
+    for (cpu, _) in &events {
+        cpus::pin_to(*cpu)?;
+        let verdict = check_on_this_cpu(&mut helper)?;
+        if verdict != Verdict::Pass {
+            return Ok(verdict);
+        }
+    }
+    Ok(Verdict::Pass)
+}
+
+fn check_on_this_cpu(helper: &mut Helper<'_>) -> Result<Verdict> {
+    // Room for everything, and then for less than there is: each call is
+    // preceded by a system call's worth of branches.
+    let whole = RawRecord::SIZE * MAX_RECORDS;
+    let all = helper.call(whole, 0)?;
+    check!(
+        !all.records().is_empty(),
+        "the helper returned {} with room for {MAX_RECORDS} records",
+        all.returned
+    );
+    check!(
+        all.returned % RawRecord::SIZE as i64 == 0 && all.returned <= whole as i64,
+        "the helper returned {} bytes: not whole records, or more than there was room for",
+        all.returned
+    );
+    if let Some(problem) = problem(&all) {
+        return Ok(Verdict::Fail(problem));
+    }
+
+    for (size, expected) in [
+        (0, Err(Errno::NOENT)),
+        (1, Err(Errno::NOENT)),
+        (RawRecord::SIZE - 1, Err(Errno::NOENT)),
+        (RawRecord::SIZE, Ok(1)),
+        (RawRecord::SIZE + 1, Ok(1)),
+        (2 * RawRecord::SIZE - 1, Ok(1)),
+        (3 * RawRecord::SIZE, Ok(3)),
+        (3 * RawRecord::SIZE + 23, Ok(3)),
+    ] {
+        let answer = helper.call(size, 0)?;
+        let expected = match expected {
+            Ok(records) => records * RawRecord::SIZE as i64,
+            Err(errno) => -i64::from(errno.raw_os_error()),
+        };
+        check!(
+            answer.returned == expected,
+            "with room for {size} bytes the helper returned {}, not {expected}",
+            answer.returned
+        );
+        if let Some(problem) = problem(&answer) {
+            return Ok(Verdict::Fail(format!(
+                "with room for {size} bytes: {problem}"
+            )));
+        }
+    }
+
+    for flags in [1, 1 << 31, 1 << 32, 1 << 63] {
+        let answer = helper.call(whole, flags)?;
+        let expected = -i64::from(Errno::INVAL.raw_os_error());
+        check!(
+            answer.returned == expected,
+            "with flags {flags:#x} the helper returned {}, not {expected}",
+            answer.returned
+        );
+        if let Some(problem) = problem(&answer) {
+            return Ok(Verdict::Fail(format!("with flags {flags:#x}: {problem}")));
+        }
+    }
+    Ok(Verdict::Pass)
+}
+
+/// What is wrong with the memory after a call.
+fn problem(answer: &Answer) -> Option<String> {
+    if let Some(index) = answer.overwritten() {
+        return Some(format!(
+            "the helper returned {} and wrote record {index}",
+            answer.returned
+        ));
+    }
+    answer
+        .records()
+        .iter()
+        .enumerate()
+        .find_map(|(index, raw)| {
+            let record = raw.decode();
+            let problem = record
+                .illegal_field()
+                .or_else(|| impossible_in_kernel(&record))?;
+            Some(format!(
+                "stale or wrong bits in record {index}: {problem}: {raw:x?}"
+            ))
+        })
+}
+
+/// What perf allows and a recording of the kernel's branches alone cannot hold.
+fn impossible_in_kernel(record: &Record) -> Option<String> {
+    // Whether the top bit is set tells the kernel's half of the address space.
+    let in_kernel = |address: std::num::NonZeroU64| address.get() >> 63 == 1;
+    if record.from.is_some_and(|from| !in_kernel(from))
+        || record.to.is_some_and(|to| !in_kernel(to))
+    {
+        return Some("an address of user space, which was not asked for".to_owned());
+    }
+    match record.privilege {
+        Privilege::Unknown | Privilege::Kernel => {}
+        privilege => return Some(format!("priv is {}", privilege.name())),
+    }
+    if cfg!(target_arch = "aarch64") {
+        return impossible_in_brbe(record);
+    }
+    None
+}
+
+/// BRBE knows type and target level of every branch, and nothing of speculation;
+/// no CPU has both it and transactions.
+fn impossible_in_brbe(record: &Record) -> Option<String> {
+    if record.kind == BranchType::Unknown {
+        Some("type is unknown".to_owned())
+    } else if record.to.is_some() && record.privilege != Privilege::Kernel {
+        Some(format!("priv is {}", record.privilege.name()))
+    } else if record.speculation != Speculation::NotAvailable {
+        Some(format!("spec is {:?}", record.speculation))
+    } else if record.in_transaction || record.abort {
+        Some("in_tx or abort is set".to_owned())
+    } else {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(from: u64, to: u64, flags: u64) -> Record {
+        RawRecord { from, to, flags }.decode()
+    }
+
+    #[test]
+    fn each_stale_field_is_told() {
+        let (from, to) = (0xffff_8000_8001_0000, 0xffff_8000_8001_0040);
+        let good = 1 << 20 | 2 << 30;
+        assert_eq!(impossible_in_brbe(&record(from, to, good)), None);
+        assert_eq!(impossible_in_kernel(&record(from, to, good)), None);
+        // Half a record has no level.
+        assert_eq!(impossible_in_brbe(&record(from, 0, 1 << 20)), None);
+        for stale in [
+            2 << 30,
+            1 << 20,
+            good | 1 << 24,
+            good | 1 << 2,
+            good | 1 << 3,
+        ] {
+            assert!(
+                impossible_in_brbe(&record(from, to, stale)).is_some(),
+                "{stale:#x}"
+            );
+        }
+        assert!(impossible_in_kernel(&record(0x1000, to, good)).is_some());
+        assert!(impossible_in_kernel(&record(from, 0x1000, good)).is_some());
+        assert!(impossible_in_kernel(&record(from, to, 1 << 20 | 1 << 30)).is_some());
+    }
+}

@@ -1,0 +1,97 @@
+//! What a test ends with, as a line and as an exit status.
+
+use std::io::Write as _;
+use std::process::ExitCode;
+
+use anyhow::Result;
+use serde::Serialize;
+
+/// How a test ended that could be tried.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// The kernel does what it should.
+    Pass,
+    /// It does not, for this reason.
+    Fail(String),
+    /// This machine or kernel has not got what the test is about.
+    Skip(String),
+}
+
+/// Returns from a test with `Verdict::Fail` unless the condition holds.
+macro_rules! check {
+    ($holds:expr, $($reason:tt)+) => {
+        if !$holds {
+            return Ok($crate::verdict::Verdict::Fail(format!($($reason)+)));
+        }
+    };
+}
+pub(crate) use check;
+
+#[derive(Serialize)]
+struct Line<'a> {
+    test: &'a str,
+    verdict: &'static str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    reason: &'a str,
+}
+
+/// Prints the one line that a host looks for, and chooses the exit status.
+pub(crate) fn report(
+    test: &str,
+    outcome: &Result<Verdict>,
+    json: bool,
+    on_stderr: bool,
+) -> ExitCode {
+    let (verdict, reason, status) = match outcome {
+        Ok(Verdict::Pass) => ("PASS", String::new(), 0),
+        Ok(Verdict::Fail(reason)) => ("FAIL", reason.clone(), 1),
+        Ok(Verdict::Skip(reason)) => ("SKIP", reason.clone(), 77),
+        Err(error) => ("ERROR", format!("{error:#}"), 2),
+    };
+    let line = line(test, verdict, &reason, json);
+    let written = if on_stderr {
+        writeln!(std::io::stderr(), "{line}")
+    } else {
+        writeln!(std::io::stdout(), "{line}")
+    };
+    match written {
+        Ok(()) => ExitCode::from(status),
+        // Nobody has seen the verdict: it must not count as one.
+        Err(_) => ExitCode::from(2),
+    }
+}
+
+fn line(test: &str, verdict: &'static str, reason: &str, json: bool) -> String {
+    // One line, whatever an error message holds.
+    let reason = reason.split_whitespace().collect::<Vec<_>>().join(" ");
+    let reason = reason.as_str();
+    let line = Line {
+        test,
+        verdict,
+        reason,
+    };
+    match serde_json::to_string(&line) {
+        Ok(line) if json => line,
+        _ if reason.is_empty() => format!("{verdict} {test}"),
+        _ => format!("{verdict} {test}: {reason}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_verdict_is_one_line() {
+        assert_eq!(line("a", "PASS", "", false), "PASS a");
+        assert_eq!(line("a", "FAIL", "x\n y", false), "FAIL a: x y");
+        assert_eq!(
+            line("a", "SKIP", "\"no\"", true),
+            r#"{"test":"a","verdict":"SKIP","reason":"\"no\""}"#
+        );
+        assert_eq!(
+            line("a", "PASS", "", true),
+            r#"{"test":"a","verdict":"PASS"}"#
+        );
+    }
+}
