@@ -90,10 +90,7 @@ fn write_legend(snapshot: &SnapshotReport, out: &mut impl Write) -> io::Result<(
             "`>` marks the last jump within {function}() before it returned."
         )
     } else if snapshot.touches_function() {
-        writeln!(
-            out,
-            "No jump within {function}() is recorded: it ran straight through."
-        )
+        writeln!(out, "No jump within {function}() is among the records.")
     } else {
         writeln!(out, "No record touches {function}().")
     }

@@ -229,3 +229,16 @@ pub fn report(capture: &Capture, vmlinux: &Path) -> Result<crate::report::Report
     let symbols = KernelSymbols::new(&vmlinux, capture)?;
     Ok(crate::report::Report::new(capture, &symbols))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_lose_what_leads_nowhere() {
+        assert_eq!(normalize("/build/../src/./init/main.c"), "/src/init/main.c");
+        assert_eq!(normalize("/src//kernel/fork.c"), "/src/kernel/fork.c");
+        assert_eq!(normalize("../../src/x.c"), "../../src/x.c");
+        assert_eq!(normalize("/../x.c"), "/../x.c");
+    }
+}

@@ -13,15 +13,15 @@ use crate::verdict::{Verdict, check};
 use crate::{cpus, perf, snapshot};
 
 pub(crate) fn run() -> Result<Verdict> {
+    if !Kallsyms::read()?.has_snapshot_function() {
+        return Ok(snapshot::unsupported());
+    }
     let cpus = cpus::online()?;
     // Whether there is anything to test, found out and closed again.
     let able: Vec<u32> = match perf::open_everywhere(&cpus, perf::FOR_SNAPSHOTS) {
         Ok(events) => events.iter().map(|(cpu, _)| *cpu).collect(),
         Err(error) => return perf::explain(&error),
     };
-    if !Kallsyms::read()?.has_snapshot_function() {
-        return Ok(snapshot::unsupported());
-    }
     let mut object = MaybeUninit::uninit();
     let mut helper = Helper::load(&mut object)?;
 

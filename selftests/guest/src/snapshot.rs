@@ -31,15 +31,17 @@ pub(crate) fn unsupported() -> Verdict {
 }
 
 pub(crate) fn run(output: Option<&Path>) -> Result<Verdict> {
+    // Before any event is opened: where snapshots are missing, the driver may
+    // not even survive the event.
+    if !Kallsyms::read()?.has_snapshot_function() {
+        return Ok(unsupported());
+    }
     let cpus = cpus::online()?;
     // On every CPU, as a tracer would: which one it will be is not known.
     let events = match perf::open_everywhere(&cpus, perf::FOR_SNAPSHOTS) {
         Ok(events) => events,
         Err(error) => return perf::explain(&error),
     };
-    if !Kallsyms::read()?.has_snapshot_function() {
-        return Ok(unsupported());
-    }
     let (cpu, _) = events.first().context("no event was opened")?;
     cpus::pin_to(*cpu)?;
     let (snapshot, symbols) = take()?;

@@ -12,13 +12,13 @@ use crate::verdict::{Verdict, check};
 use crate::{cpus, perf, snapshot};
 
 pub(crate) fn run() -> Result<Verdict> {
+    if !Kallsyms::read()?.has_snapshot_function() {
+        return Ok(snapshot::unsupported());
+    }
     let events = match perf::open_everywhere(&cpus::online()?, perf::FOR_SNAPSHOTS) {
         Ok(events) => events,
         Err(error) => return perf::explain(&error),
     };
-    if !Kallsyms::read()?.has_snapshot_function() {
-        return Ok(snapshot::unsupported());
-    }
     let mut object = MaybeUninit::uninit();
     let mut helper = Helper::load(&mut object)?;
     for (cpu, _) in &events {

@@ -1,0 +1,187 @@
+//! Symbolisation against an ELF file that looks like a kernel: compiled here,
+//! with the compiler that links Rust programs too.
+#![cfg(feature = "symbolize")]
+// Helpers of tests are tests.
+#![allow(clippy::unwrap_used)]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use branch_records::capture::{Anchor, Capture, GuestSymbol, Kernel, Snapshot};
+use branch_records::record::RawRecord;
+use branch_records::report::Report;
+use branch_records::symbol::{Location, Symbol};
+use branch_records::vmlinux::{self, VmlinuxError};
+use tempfile::TempDir;
+
+/// How far the running kernel lies behind the linked one.
+const SLIDE: u64 = 0x1234_0000;
+
+const MAIN: &str = "\
+int refuse(int);
+void start_kernel(void)
+{
+	refuse(1);
+	for (;;)
+		;
+}
+";
+
+// The label tells where the inlined code ended up.
+const REFUSE: &str = "\
+static inline __attribute__((always_inline)) int is_wrong(int x)
+{
+	__asm__ volatile(\".globl in_is_wrong\\nin_is_wrong: nop\" ::: \"memory\");
+	return x;
+}
+
+__attribute__((noinline)) int refuse(int x)
+{
+	return is_wrong(x) ? -22 : 0;
+}
+";
+
+struct FakeKernel {
+    folder: TempDir,
+}
+
+impl FakeKernel {
+    fn build(debug: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let tree = folder.path().join("tree");
+        for (name, text) in [("init/main.c", MAIN), ("kernel/refuse.c", REFUSE)] {
+            fs::create_dir_all(tree.join(name).parent().unwrap()).unwrap();
+            fs::write(tree.join(name), text).unwrap();
+        }
+        // From another directory, as with O=: the paths in it have `..`.
+        fs::create_dir(folder.path().join("build")).unwrap();
+        let status = Command::new("cc")
+            .current_dir(folder.path().join("build"))
+            .args(["-O1", debug, "-static", "-nostdlib", "-fno-pie", "-no-pie"])
+            .args(["-Wl,-e,start_kernel", "-Wl,--defsym=_stext=start_kernel"])
+            .args(["../tree/init/main.c", "../tree/kernel/refuse.c"])
+            .args(["-o", "vmlinux"])
+            .status()
+            .unwrap();
+        assert!(status.success());
+        Self { folder }
+    }
+
+    fn path(&self) -> PathBuf {
+        self.folder.path().join("build/vmlinux")
+    }
+
+    /// Where a symbol was linked to, by another program's account.
+    fn linked(&self, name: &str) -> u64 {
+        let output = Command::new("nm").arg(self.path()).output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        let line = text
+            .lines()
+            .find(|line| line.split(' ').nth(2) == Some(name))
+            .unwrap();
+        u64::from_str_radix(line.split(' ').next().unwrap(), 16).unwrap()
+    }
+
+    /// A capture with one record.
+    fn capture(&self, from: u64, to: u64) -> Capture {
+        let mut capture = Capture::new(
+            "test",
+            Kernel {
+                release: "1".to_owned(),
+                machine: "fake".to_owned(),
+                anchor: Anchor {
+                    symbol: "_stext".to_owned(),
+                    address: self.linked("_stext") + SLIDE,
+                },
+            },
+        );
+        capture.symbols.push(GuestSymbol {
+            address: 0x10,
+            end: 0x20,
+            name: "bpf_prog_1".to_owned(),
+            module: "bpf".to_owned(),
+        });
+        capture.snapshots.push(Snapshot {
+            function: "refuse".to_owned(),
+            return_value: -22,
+            cpu: 0,
+            pid: 1,
+            asked: 64,
+            errno: None,
+            records: vec![RawRecord { from, to, flags: 0 }],
+        });
+        capture
+    }
+
+    /// What both ends of one record are said to be.
+    fn ends(&self, from: u64, to: u64) -> [Option<Symbol>; 2] {
+        let report: Report = vmlinux::report(&self.capture(from, to), &self.path()).unwrap();
+        let branch = report.snapshots[0].records[0].clone();
+        [branch.from.symbol, branch.to.symbol]
+    }
+}
+
+fn at(file: &str, line: u32) -> Option<Location> {
+    Some(Location {
+        file: file.to_owned(),
+        line: Some(line),
+    })
+}
+
+#[test]
+fn names_lines_and_inlined_frames_of_a_moved_kernel() {
+    let kernel = FakeKernel::build("-g");
+    let start = kernel.linked("start_kernel") + SLIDE;
+    let inlined = kernel.linked("in_is_wrong") + SLIDE;
+    let [from, to] = kernel.ends(start, inlined).map(Option::unwrap);
+    assert_eq!((&*from.name, from.offset), ("start_kernel", 0));
+    assert_eq!(from.location, at("init/main.c", 3));
+    assert!(from.inlined.is_empty());
+
+    assert_eq!(to.name, "refuse");
+    assert_eq!(to.offset, inlined - SLIDE - kernel.linked("refuse"));
+    assert_eq!(to.location, at("kernel/refuse.c", 9));
+    assert_eq!(to.inlined.len(), 1);
+    assert_eq!(to.inlined[0].name, "is_wrong");
+    let line = to.inlined[0].location.as_ref().and_then(|at| at.line);
+    assert!(matches!(line, Some(3 | 4)), "{line:?}");
+}
+
+#[test]
+fn what_is_outside_the_image_is_the_guests_to_name() {
+    let kernel = FakeKernel::build("-g");
+    // As linked: where the running kernel is not.
+    let [from, to] = kernel.ends(0x18, kernel.linked("refuse"));
+    assert_eq!(
+        from.map(|symbol| symbol.name).as_deref(),
+        Some("bpf_prog_1")
+    );
+    assert_eq!(to, None);
+}
+
+#[test]
+fn a_file_of_no_use_is_named_and_says_why() {
+    let error = |path: &Path| vmlinux::Vmlinux::open(path).unwrap_err();
+    assert!(
+        error(Path::new("/no/vmlinux"))
+            .to_string()
+            .contains("/no/vmlinux")
+    );
+    assert!(matches!(
+        error(Path::new("/dev/null")),
+        VmlinuxError::Read { .. }
+    ));
+
+    let kernel = FakeKernel::build("-g0");
+    assert!(matches!(
+        error(&kernel.path()),
+        VmlinuxError::NoDebugInfo { .. }
+    ));
+    let status = Command::new("strip").arg(kernel.path()).status().unwrap();
+    assert!(status.success());
+    assert!(matches!(
+        error(&kernel.path()),
+        VmlinuxError::NoSymbol { .. }
+    ));
+}
