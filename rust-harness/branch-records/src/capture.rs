@@ -35,6 +35,9 @@ pub enum CaptureError {
     /// The document could not be read.
     #[error("cannot read the capture: {0}")]
     Read(#[source] std::io::Error),
+    /// The document could not be written.
+    #[error("cannot write the capture: {0}")]
+    Write(#[source] std::io::Error),
     /// Longer than [`MAX_BYTES`].
     #[error("the capture is longer than {MAX_BYTES} bytes")]
     TooLong,
@@ -201,11 +204,14 @@ impl Capture {
     /// document, and when `writer` fails.
     pub fn to_writer(&self, mut writer: impl Write) -> Result<(), CaptureError> {
         self.validate()?;
-        serde_json::to_writer(&mut writer, self)?;
+        let mut text = serde_json::to_vec(self)?;
+        text.push(b'\n');
+        // At once: a guest's file may be on a file system where each write is a
+        // message to the host.
         writer
-            .write_all(b"\n")
-            .map_err(serde_json::Error::io)
-            .map_err(CaptureError::from)
+            .write_all(&text)
+            .and_then(|()| writer.flush())
+            .map_err(CaptureError::Write)
     }
 
     /// Checks every promise that the fields make.

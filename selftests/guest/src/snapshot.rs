@@ -1,7 +1,6 @@
 //! The capture: which branches lead to `-EINVAL` for an array map of no entries.
 
 use std::cell::RefCell;
-use std::io::Write as _;
 use std::mem::MaybeUninit;
 use std::path::Path;
 use std::time::Duration;
@@ -202,7 +201,6 @@ fn write(capture: &Capture, output: Option<&Path>) -> Result<()> {
         .tempfile_in(folder)
         .with_context(problem)?;
     capture.to_writer(&mut file).with_context(problem)?;
-    file.flush().with_context(problem)?;
     file.persist(path).with_context(problem)?;
     Ok(())
 }

@@ -111,6 +111,13 @@ fn what_no_reader_takes_is_not_written() {
     assert!(written.is_empty());
 }
 
+#[test]
+fn a_full_disk_is_an_error() {
+    let full = std::fs::File::create("/dev/full").unwrap();
+    let error = capture().to_writer(full).unwrap_err();
+    assert!(matches!(error, CaptureError::Write(_)), "{error}");
+}
+
 proptest! {
     #[test]
     fn what_is_written_is_read(
