@@ -1,1 +1,26 @@
-//! To be written.
+//! The command behind `./brbe`: from a clean checkout to a verdict.
+//!
+//! Each step is one module. [`source`] fetches a kernel, [`series`] turns the
+//! patches into commits on top of it, [`kernel`] and [`selftests`] build a
+//! commit, [`cargo`] builds the plugin and the guest's programs, [`image`] makes
+//! the guest's root, [`machine`] boots a kernel with it and [`guest`] runs a test
+//! there. [`commands`] puts them together; [`cache`] keeps what they make,
+//! [`progress`] and [`verdict`] say what became of it.
+
+pub mod bases;
+pub mod cache;
+pub mod cargo;
+pub mod checks;
+pub mod commands;
+pub mod exec;
+pub mod git;
+pub mod guest;
+pub mod image;
+pub mod kernel;
+pub mod machine;
+pub mod places;
+pub mod progress;
+pub mod selftests;
+pub mod series;
+pub mod source;
+pub mod verdict;

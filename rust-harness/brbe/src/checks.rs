@@ -1,0 +1,149 @@
+//! Checks that need no guest: of the Rust here, and of the patches.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result};
+
+use crate::cargo::cargo;
+use crate::commands::Subject;
+use crate::exec;
+use crate::places::Places;
+use crate::progress::Step;
+use crate::series::Patch;
+use crate::verdict::{Report, Verdict};
+
+/// Formatting, lints, documentation and unit tests of the workspace.
+pub fn rust(places: &Places, report: &mut Report) -> Result<()> {
+    let checks: [(&str, &[&str]); 4] = [
+        ("cargo fmt", &["fmt", "--all", "--check"]),
+        (
+            "cargo clippy",
+            &[
+                "clippy",
+                "--locked",
+                "--workspace",
+                "--all-targets",
+                "--",
+                "-D",
+                "warnings",
+            ],
+        ),
+        (
+            "cargo doc",
+            &[
+                "doc",
+                "--locked",
+                "--workspace",
+                "--no-deps",
+                "--document-private-items",
+            ],
+        ),
+        (
+            "cargo test",
+            &["test", "--locked", "--workspace", "--no-fail-fast"],
+        ),
+    ];
+    for (name, args) in checks {
+        report.run("rust", name, || {
+            let log = exec::fresh(places.log(&name.replace(' ', "-")))?;
+            let mut command = cargo(places);
+            command.args(args).env("RUSTDOCFLAGS", "-D warnings");
+            exec::step(name, &log, &mut command)?;
+            Ok(match name {
+                "cargo test" => Verdict::Pass(count_tests(&log)?),
+                _ => Verdict::pass(),
+            })
+        })?;
+    }
+    Ok(())
+}
+
+/// Adds up the `test result:` lines of a cargo test.
+fn count_tests(log: &Path) -> Result<String> {
+    let text = fs::read_to_string(log).with_context(|| format!("reading {}", log.display()))?;
+    let passed = |line: &str| {
+        let rest = line.strip_prefix("test result: ok. ")?;
+        rest.split_once(" passed")?.0.parse::<u32>().ok()
+    };
+    let count: u32 = text.lines().filter_map(passed).sum();
+    Ok(format!("{count} tests"))
+}
+
+/// Each patch on its own: style, and that the tree builds with it and those
+/// before it. That it applies has been seen when the subject was prepared.
+pub fn series(places: &Places, subject: &Subject, report: &mut Report) -> Result<()> {
+    let base = &subject.base.name;
+    for (index, patch) in subject.series.patches.iter().enumerate() {
+        report.run(
+            base,
+            format!("checkpatch --strict {}", short(patch)),
+            || checkpatch(places, subject, patch),
+        )?;
+        report.run(base, format!("builds up to {}", short(patch)), || {
+            let what = format!("{} with {}", subject.base.version, short(patch));
+            subject.builder.builds(&subject.commits[index + 1], &what)?;
+            Ok(Verdict::pass())
+        })?;
+    }
+    Ok(())
+}
+
+/// `0001-perf-core-Do` is enough to tell which.
+fn short(patch: &Patch) -> String {
+    patch
+        .name
+        .chars()
+        .take(32)
+        .collect::<String>()
+        .trim_end_matches(['-', '.'])
+        .to_owned()
+}
+
+/// Sign-off and author are the submitter's. What commits a `Fixes:` tag names
+/// can only be looked up in a tree with history.
+const NOT_OURS: &str = "MISSING_SIGN_OFF,NO_AUTHOR_SIGN_OFF,UNKNOWN_COMMIT_ID";
+
+fn checkpatch(places: &Places, subject: &Subject, patch: &Patch) -> Result<Verdict> {
+    let log = exec::fresh(places.log(&format!(
+        "checkpatch-{}-{}",
+        subject.base.name,
+        short(patch)
+    )))?;
+    let step = Step::start(format!("checkpatch {}", patch.name));
+    let mut checkpatch = Command::new("perl");
+    checkpatch.current_dir(&subject.tree.path);
+    checkpatch.args([
+        "scripts/checkpatch.pl",
+        "--strict",
+        "--show-types",
+        "--ignore",
+        NOT_OURS,
+    ]);
+    checkpatch.arg(&patch.path);
+    let status = exec::status(&log, &mut checkpatch)?;
+    step.done();
+    if status.success() {
+        return Ok(Verdict::pass());
+    }
+    let said = fs::read_to_string(&log).with_context(|| format!("reading {}", log.display()))?;
+    Ok(Verdict::Fail(said.trim().to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tests_of_all_crates_are_added_up() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = dir.path().join("log");
+        fs::write(
+            &log,
+            "test result: ok. 12 passed; 0 failed; 0 ignored\nx\ntest result: ok. 30 passed; 0 failed\n",
+        )
+        .unwrap();
+        assert_eq!(count_tests(&log).unwrap(), "42 tests");
+    }
+}

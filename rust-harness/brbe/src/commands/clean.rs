@@ -1,0 +1,139 @@
+//! `brbe clean`: what the caches hold, and removing it.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use clap::Args;
+
+use crate::cache;
+use crate::places::Places;
+
+/// Say what the caches hold; remove it with --yes
+///
+/// The toolchain root that this command runs in stays; the next one removes it
+/// if nothing uses it any more.
+#[derive(Args, Debug)]
+pub struct Clean {
+    /// Remove it
+    #[arg(long)]
+    yes: bool,
+}
+
+/// What may go, below BRBE_HOME.
+const PARTS: [(&str, &str); 6] = [
+    ("cache", "sources, kernels, the guest's root"),
+    ("build", "build directories of kernels and selftests"),
+    ("target", "cargo's output"),
+    ("cargo", "downloaded crates"),
+    ("logs", "logs"),
+    ("run", "what killed runs left"),
+];
+
+impl Clean {
+    /// Runs the command.
+    pub fn run(&self, places: &Places) -> Result<()> {
+        let mut total = 0;
+        for (part, what) in PARTS {
+            let dir = places.home(part);
+            if !dir.exists() {
+                continue;
+            }
+            let bytes = size(&dir).with_context(|| format!("measuring {}", dir.display()))?;
+            total += bytes;
+            println!("{:>9}  {}  ({what})", human(bytes), dir.display());
+            if self.yes {
+                cache::remove(&dir)?;
+            }
+        }
+        for root in old_roots(places)? {
+            let bytes = size(&root)?;
+            total += bytes;
+            println!(
+                "{:>9}  {}  (a toolchain root not in use)",
+                human(bytes),
+                root.display()
+            );
+            if self.yes {
+                cache::remove(&root)?;
+            }
+        }
+        let verb = if self.yes {
+            "removed"
+        } else {
+            "would be freed by ./brbe clean --yes"
+        };
+        println!("{:>9}  {verb}", human(total));
+        Ok(())
+    }
+}
+
+/// Toolchain roots other than the one that this runs in.
+fn old_roots(places: &Places) -> Result<Vec<PathBuf>> {
+    let current = std::env::var_os("BRBE_ROOT").map(PathBuf::from);
+    let home = places.home("");
+    let mut roots = Vec::new();
+    for file in fs::read_dir(&home).with_context(|| format!("reading {}", home.display()))? {
+        let path = file.context("reading the caches")?.path();
+        let name = path
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
+        if name.starts_with("toolchain-") && path.is_dir() && Some(&path) != current.as_ref() {
+            roots.push(path);
+        }
+    }
+    Ok(roots)
+}
+
+/// Disk space below a directory; hard links count once.
+fn size(dir: &Path) -> Result<u64> {
+    let mut seen = std::collections::HashSet::new();
+    let mut pending = vec![dir.to_owned()];
+    let mut bytes = 0;
+    while let Some(dir) = pending.pop() {
+        for file in fs::read_dir(&dir)? {
+            let file = file?;
+            let meta = file.metadata()?;
+            if meta.is_dir() {
+                pending.push(file.path());
+            }
+            if meta.nlink() < 2 || seen.insert((meta.dev(), meta.ino())) {
+                bytes += meta.blocks() * 512;
+            }
+        }
+    }
+    Ok(bytes)
+}
+
+fn human(bytes: u64) -> String {
+    match bytes {
+        0..1_000_000 => format!("{} kB", bytes.div_ceil(1000)),
+        1_000_000..1_000_000_000 => format!("{} MB", bytes / 1_000_000),
+        _ => format!("{:.1} GB", bytes as f64 / 1e9),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hard_links_count_once() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("a"), vec![1; 100_000]).unwrap();
+        let one = size(dir.path()).unwrap();
+        assert!(one >= 100_000);
+        fs::hard_link(dir.path().join("a"), dir.path().join("b")).unwrap();
+        assert_eq!(size(dir.path()).unwrap(), one);
+    }
+
+    #[test]
+    fn sizes_for_people() {
+        assert_eq!(human(0), "0 kB");
+        assert_eq!(human(1_500_000), "1 MB");
+        assert_eq!(human(2_900_000_000), "2.9 GB");
+    }
+}

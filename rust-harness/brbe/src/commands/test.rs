@@ -1,0 +1,243 @@
+//! `brbe test`: everything that can be decided here, in one table.
+
+use std::io::Write as _;
+
+use anyhow::{Context, Result};
+use branch_records::report::Report as Snapshots;
+use clap::Args;
+
+use super::{KernelArgs, Subject, snapshot};
+use crate::bases;
+use crate::checks;
+use crate::guest::{self, Guest, Share};
+use crate::kernel::Kernel;
+use crate::machine::{End, Run};
+use crate::places::Places;
+use crate::selftests::{self, Outcome};
+use crate::verdict::{Report, Verdict};
+
+/// Run all tests and print one table of verdicts
+///
+/// The Rust here, each patch of each base, and in the guest: the kernel's own
+/// selftest of the helper, the programs in selftests/guest, and the same on the
+/// unpatched kernels, which have to fail in the way that the patches mend.
+#[derive(Args, Debug)]
+pub struct Test {
+    #[command(flatten)]
+    kernel: KernelArgs,
+
+    /// Print the verdicts as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// What 7.0 does with a CPU-wide branch stack event until patch 1 mends it.
+const OOPS: &str = "armv8pmu_sched_task";
+
+/// A test in the guest that `branch-guest` decides itself.
+const GUEST_TESTS: [&str; 3] = ["cpu-wide-event", "stale-bits", "no-event"];
+
+impl Test {
+    /// Runs the command. Returns whether all is well.
+    pub fn run(&self, places: &Places) -> Result<bool> {
+        let mut report = Report::default();
+        let names: Vec<String> = match (&self.kernel.base, &self.kernel.kernel_src) {
+            (None, None) => bases::load(places)?
+                .into_iter()
+                .map(|base| base.name)
+                .collect(),
+            (base, _) => vec![bases::choose(&bases::load(places)?, base.as_deref())?.name],
+        };
+        checks::rust(places, &mut report)?;
+        let guest = Guest::prepare(places)?;
+        for name in names {
+            let args = KernelArgs {
+                base: Some(name.clone()),
+                ..self.kernel.clone()
+            };
+            let mut subject = None;
+            report.run(&name, "the series applies with git am", || {
+                let prepared = Subject::prepare(places, &args)?;
+                let count = prepared.series.patches.len();
+                subject = Some(prepared);
+                Ok(Verdict::Pass(format!("{count} patches")))
+            })?;
+            if let Some(subject) = subject {
+                self.base(places, &guest, &subject, &mut report)?;
+            }
+        }
+        self.print(&report)
+    }
+
+    /// All tests of one base: first without the patches, then patch by patch,
+    /// then with all of them, so that the tree moves only once.
+    fn base(
+        &self,
+        places: &Places,
+        guest: &Guest,
+        subject: &Subject,
+        report: &mut Report,
+    ) -> Result<()> {
+        unpatched(places, guest, subject, report)?;
+        checks::series(places, subject, report)?;
+        patched(places, guest, subject, report)
+    }
+
+    fn print(&self, report: &Report) -> Result<bool> {
+        let mut out = std::io::stdout().lock();
+        if self.json {
+            serde_json::to_writer_pretty(&mut out, report).context("writing JSON")?;
+            writeln!(out).context("writing")?;
+        } else {
+            writeln!(out, "\n{}\n{}", report.table(), report.summary()).context("writing")?;
+        }
+        Ok(report.good())
+    }
+}
+
+/// Without the patches the helper has nothing to give, and on 7.0 the event
+/// that it needs brings the kernel down.
+fn unpatched(places: &Places, guest: &Guest, subject: &Subject, report: &mut Report) -> Result<()> {
+    let title = subject.title(false);
+    let commit = subject.unpatched();
+    let kernel = subject.builder.kernel(commit, &title);
+    let has_oops = subject.base.name == "7.0";
+
+    report.run(
+        &title,
+        "get_branch_snapshot selftest: must not pass",
+        || {
+            let kernel = kernel
+                .as_ref()
+                .map_err(|error| anyhow::anyhow!("{error:#}"))?;
+            let run = selftest(places, guest, subject, kernel, commit, &title)?;
+            if let End::Panicked(message) = &run.end {
+                return Ok(died_in(message, has_oops));
+            }
+            guest::status(&run)?;
+            Ok(match selftests::outcome(&run.output) {
+                Some(Outcome::Skip) => Verdict::Pass("the test skips itself".to_owned()),
+                Some(Outcome::Fail) => Verdict::Pass("the test fails".to_owned()),
+                Some(Outcome::Pass) => Verdict::Fail("it passes without the patches".to_owned()),
+                None => Verdict::Fail(format!("it said nothing of its result:\n{}", run.output)),
+            })
+        },
+    )?;
+    if has_oops {
+        report.run(&title, "cpu-wide-event: must oops", || {
+            let kernel = kernel
+                .as_ref()
+                .map_err(|error| anyhow::anyhow!("{error:#}"))?;
+            let share = Share::new(places)?;
+            let name = format!("cpu-wide-event on {title}");
+            let run = guest.run(kernel, &name, "./branch-guest cpu-wide-event", &share)?;
+            Ok(match &run.end {
+                End::Panicked(message) => died_in(message, true),
+                _ => Verdict::Fail(format!("no oops: {:?}\n{}", run.end, run.output)),
+            })
+        })?;
+    }
+    Ok(())
+}
+
+fn died_in(message: &[String], expected: bool) -> Verdict {
+    let text = message.join("\n");
+    if expected && text.contains(OOPS) {
+        Verdict::Pass(format!("the kernel oopses in {OOPS}"))
+    } else {
+        Verdict::Fail(format!(
+            "the guest's kernel died of something else:\n{text}"
+        ))
+    }
+}
+
+fn patched(places: &Places, guest: &Guest, subject: &Subject, report: &mut Report) -> Result<()> {
+    let title = subject.title(true);
+    let commit = subject.patched();
+    let kernel = match subject.builder.kernel(commit, &title) {
+        Ok(kernel) => kernel,
+        Err(error) => return report.run(&title, "kernel", || Err(error)),
+    };
+    report.run(&title, "get_branch_snapshot selftest", || {
+        let run = selftest(places, guest, subject, &kernel, commit, &title)?;
+        guest::status(&run)?;
+        Ok(match selftests::outcome(&run.output) {
+            Some(Outcome::Pass) => Verdict::pass(),
+            Some(Outcome::Skip) => Verdict::Fail(format!("the test skips itself:\n{}", run.output)),
+            _ => Verdict::Fail(run.output),
+        })
+    })?;
+    report.run(&title, "snapshot of a failing BPF_MAP_CREATE", || {
+        let snapshots = snapshot::take(places, guest, &kernel, &format!("snapshot on {title}"))?;
+        Ok(explains(&snapshots))
+    })?;
+    for test in GUEST_TESTS {
+        report.run(&title, test, || {
+            let share = Share::new(places)?;
+            let run = guest.run(
+                &kernel,
+                &format!("{test} on {title}"),
+                &format!("./branch-guest {test}"),
+                &share,
+            )?;
+            let said = run
+                .output
+                .lines()
+                .rev()
+                .find(|line| !line.trim().is_empty())
+                .unwrap_or_default();
+            Ok(match guest::status(&run)? {
+                0 => Verdict::Pass(
+                    said.trim_start_matches(&format!("PASS {test}"))
+                        .trim_start_matches(": ")
+                        .to_owned(),
+                ),
+                77 => Verdict::Skip(said.to_owned()),
+                _ => Verdict::Fail(run.output),
+            })
+        })?;
+    }
+    Ok(())
+}
+
+fn selftest(
+    places: &Places,
+    guest: &Guest,
+    subject: &Subject,
+    kernel: &Kernel,
+    commit: &str,
+    title: &str,
+) -> Result<Run> {
+    let built = selftests::build(places, &subject.builder, commit, title)?;
+    let share = Share::new(places)?;
+    share.put(&built.join("test_progs"))?;
+    share.put(&built.join("bpf_testmod.ko"))?;
+    guest.run(
+        kernel,
+        &format!("selftest on {title}"),
+        "./test_progs -v -t get_branch_snapshot",
+        &share,
+    )
+}
+
+/// A snapshot explains a failure if a jump of the failed function is in it.
+fn explains(snapshots: &Snapshots) -> Verdict {
+    let [snapshot] = &snapshots.snapshots[..] else {
+        return Verdict::Fail(format!(
+            "{} snapshots instead of one",
+            snapshots.snapshots.len()
+        ));
+    };
+    match snapshot.last_jump {
+        Some(jump) => Verdict::Pass(format!(
+            "{} records, the last jump of {} is #{jump:02}",
+            snapshot.records.len(),
+            snapshot.function
+        )),
+        None => Verdict::Fail(format!(
+            "none of the {} records is a jump within {}",
+            snapshot.records.len(),
+            snapshot.function
+        )),
+    }
+}

@@ -1,0 +1,211 @@
+//! Long-running programs: their output in a log, their end bounded, nothing
+//! left of them when this program is interrupted.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use anyhow::{Context, Result};
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
+
+use crate::progress::Step;
+
+/// Lines of a log that are shown when its step fails.
+const TAIL: usize = 15;
+
+static GROUPS: Mutex<BTreeSet<i32>> = Mutex::new(BTreeSet::new());
+static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+
+/// A program that ended otherwise than with success.
+#[derive(Debug, thiserror::Error)]
+#[error("{name} failed ({status})\n{tail}\nthe whole log: {log}", log = log.display())]
+pub struct Failed {
+    /// What was being done.
+    pub name: String,
+    /// How the program ended.
+    pub status: ExitStatus,
+    /// The last lines of its output.
+    pub tail: String,
+    /// Where all of it is.
+    pub log: PathBuf,
+}
+
+/// The user pressed Ctrl-C, or somebody sent SIGTERM.
+#[derive(Debug, thiserror::Error)]
+#[error("interrupted")]
+pub struct Interrupted;
+
+/// Ends the process groups of all programs started here, and lets no more start.
+pub fn interrupt() {
+    INTERRUPTED.store(true, Ordering::SeqCst);
+    let groups = GROUPS.lock().unwrap_or_else(PoisonError::into_inner);
+    for group in groups.iter() {
+        // It may have ended by itself a moment ago.
+        let _ = killpg(Pid::from_raw(*group), Signal::SIGKILL);
+    }
+}
+
+/// Whether [`interrupt`] has been called.
+pub fn interrupted() -> bool {
+    INTERRUPTED.load(Ordering::SeqCst)
+}
+
+/// Runs a program as a step of its own, its output in `log`.
+pub fn step(name: &str, log: &Path, command: &mut Command) -> Result<()> {
+    let step = Step::start(name);
+    logged(name, log, command)?;
+    step.done();
+    Ok(())
+}
+
+/// Runs a program, its output at the end of `log`.
+pub fn logged(name: &str, log: &Path, command: &mut Command) -> Result<()> {
+    let status = status(log, command)?;
+    if status.success() {
+        return Ok(());
+    }
+    let text = String::from_utf8_lossy(&fs::read(log).unwrap_or_default()).into_owned();
+    Err(Failed {
+        name: name.to_owned(),
+        status,
+        tail: tail(&text),
+        log: log.to_owned(),
+    }
+    .into())
+}
+
+/// How a program ends whose output goes to the end of `log`.
+pub fn status(log: &Path, command: &mut Command) -> Result<ExitStatus> {
+    if let Some(dir) = log.parent() {
+        fs::create_dir_all(dir).with_context(|| format!("creating {}", dir.display()))?;
+    }
+    let out = File::options()
+        .create(true)
+        .append(true)
+        .open(log)
+        .with_context(|| format!("opening {}", log.display()))?;
+    let err = out.try_clone().context("sharing the log")?;
+    let mut group = Group::spawn(command.stdin(Stdio::null()).stdout(out).stderr(err))?;
+    group.wait()
+}
+
+/// A program and all that it starts, in a process group of their own. What is
+/// left of the group when this is dropped is ended.
+#[derive(Debug)]
+pub struct Group {
+    child: Child,
+    id: i32,
+}
+
+impl Group {
+    /// Starts a program, unless this one has been interrupted.
+    pub fn spawn(command: &mut Command) -> Result<Self> {
+        let program = command.get_program().to_string_lossy().into_owned();
+        let mut groups = GROUPS.lock().unwrap_or_else(PoisonError::into_inner);
+        if interrupted() {
+            return Err(Interrupted.into());
+        }
+        let child = command
+            .process_group(0)
+            .spawn()
+            .with_context(|| format!("starting {program}"))?;
+        let id = child.id().cast_signed();
+        groups.insert(id);
+        Ok(Self { child, id })
+    }
+
+    /// The program, for its pipes.
+    pub fn child(&mut self) -> &mut Child {
+        &mut self.child
+    }
+
+    /// Waits for the program's end.
+    pub fn wait(&mut self) -> Result<ExitStatus> {
+        let status = self.child.wait().context("waiting for a program")?;
+        if interrupted() {
+            return Err(Interrupted.into());
+        }
+        Ok(status)
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        // The whole group may have ended by itself.
+        let _ = killpg(Pid::from_raw(self.id), Signal::SIGKILL);
+        let _ = self.child.wait();
+        GROUPS
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(&self.id);
+    }
+}
+
+/// Starts a log anew.
+pub fn fresh(log: PathBuf) -> Result<PathBuf> {
+    if let Some(dir) = log.parent() {
+        fs::create_dir_all(dir).with_context(|| format!("creating {}", dir.display()))?;
+    }
+    File::create(&log).with_context(|| format!("creating {}", log.display()))?;
+    Ok(log)
+}
+
+fn tail(text: &str) -> String {
+    let lines: Vec<_> = text.lines().collect();
+    let from = lines.len().saturating_sub(TAIL);
+    lines[from..]
+        .iter()
+        .map(|line| format!("    {line}"))
+        .collect::<Vec<_>>()
+        .join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_shows_the_end_of_the_log_and_where_it_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = dir.path().join("logs/x.log");
+        let mut command = Command::new("sh");
+        command.args(["-c", "for i in $(seq 40); do echo line $i; done; exit 3"]);
+        let error = logged("counting", &log, &mut command)
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.starts_with("counting failed (exit status: 3)\n    line 26\n"),
+            "{error}"
+        );
+        assert!(
+            error.ends_with(&format!("the whole log: {}", log.display())),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn output_of_several_programs_is_kept_in_order() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = fresh(dir.path().join("x.log")).unwrap();
+        logged("a", &log, Command::new("echo").arg("one")).unwrap();
+        logged("b", &log, Command::new("echo").arg("two")).unwrap();
+        assert_eq!(fs::read_to_string(log).unwrap(), "one\ntwo\n");
+    }
+
+    #[test]
+    fn a_program_that_is_not_there_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let error = logged(
+            "x",
+            &dir.path().join("l"),
+            &mut Command::new("no-such-program"),
+        )
+        .unwrap_err();
+        assert_eq!(error.to_string(), "starting no-such-program");
+    }
+}

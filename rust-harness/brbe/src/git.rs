@@ -1,0 +1,101 @@
+//! git, untouched by what the user has configured for it.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result};
+use xshell::{Shell, cmd};
+
+use crate::exec;
+
+/// A repository.
+#[derive(Clone, Debug)]
+pub struct Git {
+    dir: PathBuf,
+}
+
+/// Nobody's identity and no time: the same input gives the same commit.
+const NEUTRAL: [(&str, &str); 8] = [
+    ("GIT_CONFIG_GLOBAL", "/dev/null"),
+    ("GIT_CONFIG_SYSTEM", "/dev/null"),
+    ("GIT_AUTHOR_NAME", "brbe"),
+    ("GIT_AUTHOR_EMAIL", "brbe@localhost"),
+    ("GIT_AUTHOR_DATE", "@0 +0000"),
+    ("GIT_COMMITTER_NAME", "brbe"),
+    ("GIT_COMMITTER_EMAIL", "brbe@localhost"),
+    ("GIT_COMMITTER_DATE", "@0 +0000"),
+];
+
+impl Git {
+    /// The repository whose work tree this is.
+    pub fn new(dir: &Path) -> Self {
+        Self {
+            dir: dir.to_owned(),
+        }
+    }
+
+    /// Gives a command the neutral environment. It may read repositories of
+    /// other owners: in a user namespace the checkout's owner looks like one.
+    pub fn neutral(command: &mut Command) -> &mut Command {
+        command.envs(NEUTRAL).env("GIT_CONFIG_COUNT", "1");
+        command
+            .env("GIT_CONFIG_KEY_0", "safe.directory")
+            .env("GIT_CONFIG_VALUE_0", "*")
+    }
+
+    fn shell(&self) -> Result<Shell> {
+        let shell = Shell::new().context("opening a shell")?;
+        shell.change_dir(&self.dir);
+        for (name, value) in NEUTRAL {
+            shell.set_var(name, value);
+        }
+        shell.set_var("GIT_CONFIG_COUNT", "1");
+        shell.set_var("GIT_CONFIG_KEY_0", "safe.directory");
+        shell.set_var("GIT_CONFIG_VALUE_0", "*");
+        Ok(shell)
+    }
+
+    /// What git prints, without white space around it.
+    pub fn read(&self, args: &[&str]) -> Result<String> {
+        let shell = self.shell()?;
+        cmd!(shell, "git {args...}")
+            .quiet()
+            .ignore_stderr()
+            .read()
+            .with_context(|| self.what(args))
+    }
+
+    /// Runs git for its effect; the error holds what it says.
+    pub fn run(&self, args: &[&str]) -> Result<()> {
+        let shell = self.shell()?;
+        let output = cmd!(shell, "git {args...}")
+            .quiet()
+            .ignore_status()
+            .output()
+            .with_context(|| self.what(args))?;
+        if output.status.success() {
+            return Ok(());
+        }
+        let said = [output.stdout, output.stderr].concat();
+        anyhow::bail!(
+            "{}: {}",
+            self.what(args),
+            String::from_utf8_lossy(&said).trim()
+        );
+    }
+
+    /// Runs git for its effect where it may take long.
+    pub fn log(&self, log: &Path, args: &[&str]) -> Result<()> {
+        let mut git = Command::new("git");
+        git.args(args).current_dir(&self.dir);
+        exec::logged(&self.what(args), log, Self::neutral(&mut git))
+    }
+
+    fn what(&self, args: &[&str]) -> String {
+        format!(
+            "git {} in {}",
+            args.first().unwrap_or(&""),
+            self.dir.display()
+        )
+    }
+}

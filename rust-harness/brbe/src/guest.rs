@@ -1,0 +1,164 @@
+//! Programs run in the guest, on one kernel.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+
+use crate::cache::{self, Key};
+use crate::cargo;
+use crate::image;
+use crate::kernel::Kernel;
+use crate::machine::{Backend as _, Boot, End, Plugin, QemuVmtest, Run};
+use crate::places::Places;
+use crate::progress::Step;
+
+/// From power-on to power-off. A boot takes 10 to 20 s here; a machine with
+/// less to offer gets its share.
+const TIMEOUT: Duration = Duration::from_secs(180);
+
+/// A machine that is ready to boot any kernel.
+#[derive(Debug)]
+pub struct Guest {
+    places: Places,
+    root: PathBuf,
+    plugin: PathBuf,
+    program: PathBuf,
+}
+
+/// The directory that one run shares with the guest, removed afterwards.
+#[derive(Debug)]
+pub struct Share(tempfile::TempDir);
+
+impl Share {
+    /// An empty one, below the caches.
+    pub fn new(places: &Places) -> Result<Self> {
+        let dir = places.home("run");
+        fs::create_dir_all(&dir).with_context(|| format!("creating {}", dir.display()))?;
+        let share = tempfile::Builder::new().prefix("share-").tempdir_in(&dir);
+        Ok(Self(share.with_context(|| {
+            format!("creating a directory in {}", dir.display())
+        })?))
+    }
+
+    /// Where it is on this side.
+    pub fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    /// Copies a file into it, by its own name.
+    pub fn put(&self, file: &Path) -> Result<()> {
+        let name = file.file_name().context("a file has a name")?;
+        fs::copy(file, self.path().join(name))
+            .with_context(|| format!("copying {}", file.display()))?;
+        Ok(())
+    }
+}
+
+impl Guest {
+    /// Builds the plugin, the guest's programs and its root, as far as needed.
+    pub fn prepare(places: &Places) -> Result<Self> {
+        let plugin = cargo::plugin(places)?;
+        let program = cargo::guest(places)?;
+        Ok(Self {
+            places: places.clone(),
+            root: root(places)?,
+            plugin,
+            program,
+        })
+    }
+
+    /// Boots `kernel`, runs `command` in the shared directory, which holds
+    /// `branch-guest` too, and powers off.
+    pub fn run(&self, kernel: &Kernel, name: &str, command: &str, share: &Share) -> Result<Run> {
+        share.put(&self.program)?;
+        let step = Step::start(format!("boot, {name}"));
+        let console = self.console(name)?;
+        let boot = Boot {
+            kernel: kernel.image.clone(),
+            root: self.root.clone(),
+            cpus: 2,
+            memory_mib: 1024,
+            kernel_args: vec!["panic=-1".into(), "oops=panic".into()],
+            virtualization: false,
+            plugin: Some(Plugin {
+                path: self.plugin.clone(),
+                options: Vec::new(),
+            }),
+            share: share.path().to_owned(),
+            command: command.to_owned(),
+            timeout: TIMEOUT,
+            console,
+        };
+        let run = QemuVmtest.run(&boot, &mut |line| step.note(line))?;
+        if crate::exec::interrupted() {
+            return Err(crate::exec::Interrupted.into());
+        }
+        fs::write(self.places.log(&log_name(name)), &run.output)
+            .context("keeping the guest's output")?;
+        step.done();
+        Ok(run)
+    }
+
+    /// The console of each boot has a log of its own.
+    fn console(&self, name: &str) -> Result<PathBuf> {
+        static BOOT: AtomicU32 = AtomicU32::new(0);
+        let boot = BOOT.fetch_add(1, Ordering::Relaxed);
+        crate::exec::fresh(
+            self.places
+                .log(&format!("console-{boot:02}-{}", log_name(name))),
+        )
+    }
+}
+
+/// What a run's exit status is, where the command came to its end.
+pub fn status(run: &Run) -> Result<i32> {
+    let console = run.console.display();
+    match &run.end {
+        End::Exited(status) => Ok(*status),
+        End::Panicked(message) => {
+            bail!(
+                "the guest's kernel died:\n    {}\nthe whole console: {console}",
+                message.join("\n    ")
+            )
+        }
+        End::TimedOut(last) => bail!(
+            "the guest was still running after {} s and was stopped. Its console ends with:\n    {}\nthe whole console: {console}",
+            TIMEOUT.as_secs(),
+            last.join("\n    ")
+        ),
+        End::Failed(why) => bail!("the machine failed: {why}\nits console: {console}"),
+    }
+}
+
+fn log_name(name: &str) -> String {
+    name.chars()
+        .map(|c| {
+            if c.is_ascii_alphanumeric() || c == '.' {
+                c
+            } else {
+                '-'
+            }
+        })
+        .collect()
+}
+
+/// The guest's root file system.
+fn root(places: &Places) -> Result<PathBuf> {
+    let list = places.repo("vm-images/guest/packages");
+    let text = fs::read_to_string(&list).with_context(|| format!("reading {}", list.display()))?;
+    let packages = image::packages(&text);
+    let key = Key::new("guest root 1").with(packages.join(" "));
+    cache::entry(places, "guest-root", &key, |into| {
+        let mirror = std::env::var("BRBE_MIRROR").context(
+            "BRBE_MIRROR is not set: start this program with ./brbe, which finds apt's mirror",
+        )?;
+        let log = crate::exec::fresh(places.log("guest-root"))?;
+        let step = Step::start("make the guest's root");
+        image::make_root(&packages, &mirror, into, &log)?;
+        step.done();
+        Ok(())
+    })
+}

@@ -1,0 +1,53 @@
+//! The guest's root file system.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result};
+
+use crate::exec;
+
+/// The packages of a list: one a line, `#` starts a comment.
+pub fn packages(text: &str) -> Vec<String> {
+    let words = text.lines().filter_map(|line| line.split('#').next());
+    words
+        .map(|word| word.trim().to_owned())
+        .filter(|word| !word.is_empty())
+        .collect()
+}
+
+/// Fills an empty directory with an arm64 Debian. The packages are extracted,
+/// nothing in them is run: this machine need not be able to.
+pub fn make_root(packages: &[String], mirror: &str, into: &Path, log: &Path) -> Result<()> {
+    let mut mmdebstrap = Command::new("mmdebstrap");
+    mmdebstrap.args(["--mode=root", "--architectures=arm64", "--variant=extract"]);
+    mmdebstrap.arg(format!("--include={}", packages.join(",")));
+    for unused in ["doc", "man", "locale", "info"] {
+        mmdebstrap.arg(format!("--dpkgopt=path-exclude=/usr/share/{unused}/*"));
+    }
+    mmdebstrap.arg("trixie").arg(into);
+    for suite in ["trixie", "trixie-updates", "trixie-backports"] {
+        mmdebstrap.arg(format!("deb {mirror} {suite} main"));
+    }
+    exec::logged("making the guest's root", log, &mut mmdebstrap)?;
+    // Where things are mounted in the guest, which cannot make them itself.
+    for dir in ["tmp", "run", "proc", "sys", "dev", "mnt"] {
+        fs::create_dir_all(into.join(dir))
+            .with_context(|| format!("creating {dir} in the guest's root"))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_may_have_comments() {
+        assert_eq!(
+            packages("# base\nbash\n\n  coreutils # ls\n"),
+            ["bash", "coreutils"]
+        );
+    }
+}

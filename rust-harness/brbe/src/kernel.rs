@@ -1,0 +1,255 @@
+//! A kernel: one source tree and one build directory for each base, moved from
+//! commit to commit, so that a changed patch rebuilds only what it touches.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread;
+
+use anyhow::{Context, Result, bail};
+
+use crate::cache::{self, Key, Lock};
+use crate::exec;
+use crate::places::Places;
+use crate::progress::Step;
+use crate::source::Tree;
+
+/// The fragments of a kernel configuration, by name, on top of allnoconfig.
+#[derive(Clone, Debug)]
+pub struct Config {
+    fragments: Vec<String>,
+    /// All of them, one after the other.
+    text: String,
+}
+
+impl Config {
+    /// `kernel-patches/config/<name>.config`, in this order.
+    pub fn load(places: &Places, fragments: &[&str]) -> Result<Self> {
+        let mut text = String::new();
+        for name in fragments {
+            let path = places.repo(format!("kernel-patches/config/{name}.config"));
+            text += &fs::read_to_string(&path)
+                .with_context(|| format!("reading {}", path.display()))?;
+        }
+        Ok(Self {
+            fragments: fragments.iter().map(ToString::to_string).collect(),
+            text,
+        })
+    }
+
+    fn key(&self) -> Key {
+        Key::new("config 1").with(&self.text)
+    }
+
+    /// The lines of the fragments that a finished `.config` does not have: the
+    /// kernel knows no such option, or something that it depends on is missing.
+    fn dropped(&self, finished: &str) -> Vec<&str> {
+        let finished: std::collections::HashSet<_> = finished.lines().collect();
+        self.text
+            .lines()
+            .filter(|line| line.starts_with("CONFIG_") && !finished.contains(line))
+            .collect()
+    }
+}
+
+/// A tree, a configuration, and the directory where the two are built.
+#[derive(Clone, Debug)]
+pub struct Builder {
+    places: Places,
+    tree: Tree,
+    config: Config,
+    out: PathBuf,
+    /// What the compilers are: the recipe of the toolchain root.
+    toolchain: Key,
+}
+
+/// What a kernel build gives.
+#[derive(Clone, Debug)]
+pub struct Kernel {
+    /// What boots.
+    pub image: PathBuf,
+    /// The same with symbols and DWARF.
+    pub vmlinux: PathBuf,
+}
+
+impl Builder {
+    /// A builder for a tree. Nothing is done yet.
+    pub fn new(places: &Places, tree: &Tree, config: Config) -> Result<Self> {
+        let out = places
+            .home("build")
+            .join(format!("{}-{}", tree.id, config.key().name()));
+        let toolchain = Key::new("toolchain")
+            .with_file(&places.repo("vm-images/toolchain/packages"))?
+            .with_file(&places.repo("vm-images/toolchain/preferences.pref"))?;
+        Ok(Self {
+            places: places.clone(),
+            tree: tree.clone(),
+            config,
+            out,
+            toolchain,
+        })
+    }
+
+    /// A key for what is made from a commit.
+    pub fn key(&self, kind: &str, commit: &str) -> Result<Key> {
+        let content = self
+            .tree
+            .git()
+            .read(&["rev-parse", &format!("{commit}^{{tree}}")])?;
+        Ok(Key::new(kind)
+            .with(content)
+            .with(&self.config.text)
+            .with(self.toolchain.name()))
+    }
+
+    /// The kernel of a commit. `what` is how it is called on the screen.
+    pub fn kernel(&self, commit: &str, what: &str) -> Result<Kernel> {
+        let dir = cache::entry(
+            &self.places,
+            "kernel",
+            &self.key("kernel 1", commit)?,
+            |into| {
+                self.at(commit, what, |tree| {
+                    for file in ["vmlinux", ".config", "arch/arm64/boot/Image"] {
+                        let from = tree.out.join(file);
+                        let name = from.file_name().context("a file has a name")?;
+                        fs::copy(&from, into.join(name))
+                            .with_context(|| format!("copying {}", from.display()))?;
+                    }
+                    Ok(())
+                })
+            },
+        )?;
+        Ok(Kernel {
+            image: dir.join("Image"),
+            vmlinux: dir.join("vmlinux"),
+        })
+    }
+
+    /// Checks that a commit builds; a finding is an error with the compiler's words.
+    pub fn builds(&self, commit: &str, what: &str) -> Result<()> {
+        cache::entry(&self.places, "built", &self.key("built 1", commit)?, |_| {
+            self.at(commit, what, |_| Ok(()))
+        })?;
+        Ok(())
+    }
+
+    /// Brings tree and build directory to a commit, and calls `then` while no
+    /// other run can move them.
+    pub fn at<T>(
+        &self,
+        commit: &str,
+        what: &str,
+        then: impl FnOnce(&Built<'_>) -> Result<T>,
+    ) -> Result<T> {
+        let _lock = Lock::take(&self.places, &format!("tree-{}", self.tree.id))?;
+        let log = exec::fresh(self.places.log(&format!("kernel-{}", self.tree.id)))?;
+        // Only files that differ between the two commits get a new time stamp.
+        self.tree.git().log(
+            &log,
+            &["checkout", "--quiet", "--force", "--detach", commit],
+        )?;
+        self.configure(&log)?;
+        let step = Step::start(format!("build {what}"));
+        let built = Built {
+            builder: self,
+            out: &self.out,
+            log: &log,
+        };
+        exec::logged(
+            &format!("build of {what}"),
+            &log,
+            built.make().args(["Image", "vmlinux", "modules"]),
+        )?;
+        step.done();
+        then(&built)
+    }
+
+    fn configure(&self, log: &Path) -> Result<()> {
+        let config = self.out.join(".config");
+        if self.out.join("configured").is_file() {
+            return Ok(());
+        }
+        let step = Step::start(format!(
+            "configure {} ({})",
+            self.tree.id,
+            self.config.fragments.join(" + ")
+        ));
+        cache::remove(&self.out)?;
+        fs::create_dir_all(&self.out)
+            .with_context(|| format!("creating {}", self.out.display()))?;
+        let fragments = self.out.join("fragments.config");
+        fs::write(&fragments, &self.config.text).context("writing the fragments")?;
+        let built = Built {
+            builder: self,
+            out: &self.out,
+            log,
+        };
+        let mut make = built.make();
+        make.arg("allnoconfig").env("KCONFIG_ALLCONFIG", &fragments);
+        exec::logged("kernel configuration", log, &mut make)?;
+        let finished = fs::read_to_string(&config).context("reading .config")?;
+        let dropped = self.config.dropped(&finished);
+        if !dropped.is_empty() {
+            bail!(
+                "{}: these options of kernel-patches/config did not take effect: {}",
+                self.tree.id,
+                dropped.join(" ")
+            );
+        }
+        fs::write(self.out.join("configured"), "").context("marking the configuration")?;
+        step.done();
+        Ok(())
+    }
+
+    /// The tree's path and id.
+    pub fn tree(&self) -> &Tree {
+        &self.tree
+    }
+}
+
+/// A tree and its build directory, at one commit, locked.
+#[derive(Debug)]
+pub struct Built<'a> {
+    builder: &'a Builder,
+    /// The build directory.
+    pub out: &'a Path,
+    /// The log of this build.
+    pub log: &'a Path,
+}
+
+impl Built<'_> {
+    /// `make` with the settings of this build. The same input gives the same output.
+    pub fn make(&self) -> Command {
+        let jobs = thread::available_parallelism().map_or(1, usize::from) + 1;
+        let mut make = Command::new("make");
+        make.arg("--directory").arg(&self.builder.tree.path);
+        make.arg(format!("O={}", self.out.display()));
+        make.args(["LLVM=1", "ARCH=arm64", "--jobs"])
+            .arg(jobs.to_string());
+        make.env("KBUILD_BUILD_USER", "brbe")
+            .env("KBUILD_BUILD_HOST", "brbe");
+        make.env("KBUILD_BUILD_TIMESTAMP", "1970-01-01");
+        make
+    }
+
+    /// The source tree.
+    pub fn tree(&self) -> &Path {
+        &self.builder.tree.path
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_option_that_took_no_effect_is_named() {
+        let config = Config {
+            fragments: vec!["base".into()],
+            text: "# why\nCONFIG_A=y\nCONFIG_GONE=y\nCONFIG_NUMBER=16\n".into(),
+        };
+        let finished = "CONFIG_A=y\n# CONFIG_GONE is not set\nCONFIG_NUMBER=16\nCONFIG_MORE=y\n";
+        assert_eq!(config.dropped(finished), ["CONFIG_GONE=y"]);
+    }
+}

@@ -1,0 +1,160 @@
+//! One virtual machine in a process of its own.
+//!
+//! `vmtest` blocks, cannot be cancelled, and waits up to two minutes for a guest
+//! that is dead. In its own process it can be ended at any time, QEMU with it.
+
+use std::io::{self, Write as _};
+use std::sync::mpsc;
+use std::thread;
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+use vmtest::output::Output;
+use vmtest::{Config, Target, VMConfig, Vmtest};
+
+use super::{Boot, SHARE};
+
+/// What the process says on its standard output, one JSON document a line.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Event {
+    /// A line of the kernel's console.
+    Console(String),
+    /// A line that the command printed.
+    Output(String),
+    /// The command's exit status. The last event.
+    Exited(i64),
+    /// The machine broke. The last event.
+    Failed(String),
+}
+
+/// Reads a [`Boot`] from standard input and runs it.
+pub fn main() -> Result<()> {
+    let boot: Boot = serde_json::from_reader(io::stdin().lock()).context("reading what to boot")?;
+    let config = Config {
+        target: vec![target(&boot)],
+    };
+    let machine = Vmtest::new(&boot.share, config).context("describing the machine")?;
+    let (sender, receiver) = mpsc::channel();
+    let running = thread::spawn(move || machine.run_one(0, sender));
+    let mut out = io::stdout().lock();
+    for output in receiver {
+        if let Some(event) = event(output) {
+            serde_json::to_writer(&mut out, &event).context("reporting")?;
+            writeln!(out).context("reporting")?;
+            out.flush().context("reporting")?;
+        }
+    }
+    running
+        .join()
+        .map_err(|_| anyhow::anyhow!("vmtest panicked"))
+}
+
+fn event(output: Output) -> Option<Event> {
+    match output {
+        Output::Boot(line) => Some(Event::Console(line)),
+        Output::Setup(line) => Some(Event::Console(format!("vmtest: {line}"))),
+        Output::Command(line) => Some(Event::Output(line)),
+        Output::CommandEnd(Ok(status)) => Some(Event::Exited(status)),
+        Output::BootEnd(Err(error))
+        | Output::SetupEnd(Err(error))
+        | Output::CommandEnd(Err(error)) => Some(Event::Failed(format!("{error:#}"))),
+        Output::BootStart
+        | Output::BootEnd(Ok(()))
+        | Output::SetupStart
+        | Output::SetupEnd(Ok(()))
+        | Output::CommandStart => None,
+    }
+}
+
+fn target(boot: &Boot) -> Target {
+    // The root is everybody's: the guest gets it read-only.
+    let kernel_args = [&["ro".to_owned()], &boot.kernel_args[..]]
+        .concat()
+        .join(" ");
+    Target {
+        name: "guest".to_owned(),
+        kernel: Some(boot.kernel.clone()),
+        kernel_args: Some(kernel_args),
+        rootfs: boot.root.clone(),
+        arch: "aarch64".to_owned(),
+        command: format!(
+            "mount -t tmpfs tmpfs /tmp && cd {SHARE} && {}",
+            boot.command
+        ),
+        vm: VMConfig {
+            num_cpus: boot.cpus,
+            memory: format!("{}M", boot.memory_mib),
+            extra_args: extra_args(boot),
+            ..VMConfig::default()
+        },
+        ..Target::default()
+    }
+}
+
+/// What vmtest does not say itself. QEMU merges machine options.
+fn extra_args(boot: &Boot) -> Vec<String> {
+    let mut args = Vec::new();
+    if boot.virtualization {
+        args.extend(["-machine".to_owned(), "virtualization=on".to_owned()]);
+    }
+    if let Some(plugin) = &boot.plugin {
+        let mut plugin_arg = vec![plugin.path.display().to_string()];
+        plugin_arg.extend(plugin.options.iter().cloned());
+        args.extend(["-plugin".to_owned(), plugin_arg.join(",")]);
+    }
+    args
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::Plugin;
+    use std::time::Duration;
+
+    fn boot() -> Boot {
+        Boot {
+            kernel: "/k/Image".into(),
+            root: "/r".into(),
+            cpus: 4,
+            memory_mib: 512,
+            kernel_args: vec!["oops=panic".into()],
+            virtualization: true,
+            plugin: Some(Plugin {
+                path: "/p.so".into(),
+                options: vec!["records=8".into()],
+            }),
+            share: "/s".into(),
+            command: "true".into(),
+            timeout: Duration::from_secs(1),
+            console: "/c".into(),
+        }
+    }
+
+    #[test]
+    fn the_machine_is_described_as_asked() {
+        let target = target(&boot());
+        assert_eq!(
+            target.vm.extra_args,
+            [
+                "-machine",
+                "virtualization=on",
+                "-plugin",
+                "/p.so,records=8"
+            ]
+        );
+        assert_eq!(target.vm.memory, "512M");
+        assert_eq!(target.kernel_args.unwrap(), "ro oops=panic");
+        assert_eq!(
+            target.command,
+            "mount -t tmpfs tmpfs /tmp && cd /mnt/vmtest && true"
+        );
+    }
+
+    #[test]
+    fn each_end_is_one_event() {
+        let failed = event(Output::BootEnd(Err(anyhow::anyhow!("no").context("boot"))));
+        assert_eq!(failed, Some(Event::Failed("boot: no".to_owned())));
+        assert_eq!(event(Output::CommandEnd(Ok(7))), Some(Event::Exited(7)));
+        assert_eq!(event(Output::BootEnd(Ok(()))), None);
+    }
+}

@@ -1,0 +1,106 @@
+//! Machines that boot a kernel and run one command in it.
+
+pub mod child;
+pub mod console;
+mod vmtest;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Result;
+use serde::{Deserialize, Serialize};
+
+pub use vmtest::QemuVmtest;
+
+/// Where [`Boot::share`] is in the guest.
+pub const SHARE: &str = "/mnt/vmtest";
+
+/// A plugin for QEMU.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Plugin {
+    /// The shared object.
+    pub path: PathBuf,
+    /// Its options, each `key=value`.
+    pub options: Vec<String>,
+}
+
+/// What to boot, and what to run there.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Boot {
+    /// The kernel image.
+    pub kernel: PathBuf,
+    /// The guest's root file system, a directory. The guest cannot write to it.
+    pub root: PathBuf,
+    /// Processors.
+    pub cpus: u8,
+    /// Memory, in MiB.
+    pub memory_mib: u32,
+    /// Words for the kernel's command line.
+    pub kernel_args: Vec<String>,
+    /// The kernel starts at EL2, and runs there (VHE).
+    pub virtualization: bool,
+    /// What QEMU is extended with.
+    pub plugin: Option<Plugin>,
+    /// A directory that the guest sees at [`SHARE`], and may write to.
+    pub share: PathBuf,
+    /// A command for bash, run in [`SHARE`].
+    pub command: String,
+    /// For all of it, from power-on.
+    pub timeout: Duration,
+    /// Where the console goes.
+    pub console: PathBuf,
+}
+
+/// How a run came to its end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum End {
+    /// The command ended with this status.
+    Exited(i32),
+    /// The kernel died, and this is what it said.
+    Panicked(Vec<String>),
+    /// The time was up; these are the console's last lines.
+    TimedOut(Vec<String>),
+    /// The machine did not come up, or broke.
+    Failed(String),
+}
+
+/// A run that has ended.
+#[derive(Clone, Debug)]
+pub struct Run {
+    /// How.
+    pub end: End,
+    /// What the command printed, on both streams.
+    pub output: String,
+    /// The log of the console.
+    pub console: PathBuf,
+}
+
+/// What a test may ask of the machine it runs on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capabilities {
+    /// BRBE records of each processor that has BRBE.
+    pub records: u8,
+    /// Kernels can run at EL2.
+    pub vhe: bool,
+    /// Interrupts can be pseudo-NMIs.
+    pub pseudo_nmi: bool,
+    /// Processors can differ.
+    pub heterogeneous: bool,
+}
+
+/// A kind of machine.
+pub trait Backend {
+    /// What it is called.
+    fn name(&self) -> &'static str;
+
+    /// What it can do.
+    fn capabilities(&self) -> Capabilities;
+
+    /// Boots, runs the command, powers off. Nothing of the machine is left when
+    /// this returns. `progress` gets lines of console and command as they come.
+    ///
+    /// # Errors
+    ///
+    /// When this side fails. What goes wrong in the machine is an [`End`].
+    fn run(&self, boot: &Boot, progress: &mut dyn FnMut(&str)) -> Result<Run>;
+}

@@ -1,0 +1,73 @@
+//! `brbe`: see the library for how it works, `brbe --help` for what it does.
+
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use brbe::commands::{clean::Clean, snapshot::Snapshot, test::Test};
+use brbe::exec::{self, Interrupted};
+use brbe::machine;
+use brbe::places::Places;
+use clap::{Parser, Subcommand};
+
+/// bpf_get_branch_snapshot() on arm64: build it, boot it, see what it says
+///
+/// Everything is built with the tools of a Debian root of its own and kept below
+/// BRBE_HOME (~/.cache/brbe). The guest is an unmodified QEMU, to which a plugin
+/// adds Arm's Branch Record Buffer Extension (FEAT_BRBE).
+#[derive(Parser, Debug)]
+#[command(name = "brbe", version, after_help = EXIT_STATUS)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+const EXIT_STATUS: &str = "\
+Exit status:
+  0    all is well
+  1    a test failed
+  2    the command line is wrong, or the host lacks something
+  3    something else went wrong: the message says what
+  130  interrupted
+
+`./brbe shell [COMMAND]` runs a command, or a shell, with the same tools.";
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    Snapshot(Snapshot),
+    Test(Test),
+    Clean(Clean),
+    /// One virtual machine: what this program runs as a process of its own.
+    #[command(name = "__vm", hide = true)]
+    Vm,
+}
+
+fn main() -> ExitCode {
+    match run(Cli::parse().command) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(1),
+        Err(error) if error.is::<Interrupted>() || exec::interrupted() => {
+            eprintln!("brbe: interrupted");
+            ExitCode::from(130)
+        }
+        Err(error) => {
+            eprintln!("brbe: {error:#}");
+            ExitCode::from(3)
+        }
+    }
+}
+
+/// Returns whether all is well.
+fn run(command: Command) -> Result<bool> {
+    match command {
+        Command::Snapshot(snapshot) => snapshot.run(&prepare()?).map(|()| true),
+        Command::Test(test) => test.run(&prepare()?),
+        Command::Clean(clean) => clean.run(&prepare()?).map(|()| true),
+        Command::Vm => machine::child::main().map(|()| true),
+    }
+}
+
+/// From here on, Ctrl-C ends what was started first.
+fn prepare() -> Result<Places> {
+    ctrlc::set_handler(exec::interrupt).context("catching Ctrl-C")?;
+    Places::from_env()
+}

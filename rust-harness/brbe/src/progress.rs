@@ -1,0 +1,104 @@
+//! What a person sees while something takes long.
+//!
+//! On a terminal: one line with a spinner and the time that has passed, replaced
+//! by the result. Elsewhere: a line at the start, one every 30 s, one at the end.
+
+use std::io::IsTerminal as _;
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+const HEARTBEAT: Duration = Duration::from_secs(30);
+
+/// A step that is under way. Dropped without [`Step::done`], it has failed.
+#[derive(Debug)]
+pub struct Step {
+    name: String,
+    start: Instant,
+    drawing: Option<Drawing>,
+}
+
+#[derive(Debug)]
+enum Drawing {
+    Spinner(ProgressBar),
+    Lines {
+        stop: Sender<()>,
+        thread: JoinHandle<()>,
+    },
+}
+
+impl Step {
+    /// Starts a step of this name.
+    pub fn start(name: impl Into<String>) -> Self {
+        let name = name.into();
+        let drawing = if std::io::stderr().is_terminal() {
+            let bar = ProgressBar::new_spinner().with_message(name.clone());
+            if let Ok(style) = ProgressStyle::with_template("{spinner} {msg}  {elapsed}") {
+                bar.set_style(style);
+            }
+            bar.enable_steady_tick(Duration::from_millis(120));
+            Drawing::Spinner(bar)
+        } else {
+            eprintln!("  … {name}");
+            Drawing::lines(name.clone())
+        };
+        Self {
+            name,
+            start: Instant::now(),
+            drawing: Some(drawing),
+        }
+    }
+
+    /// Says on a terminal what is being done right now.
+    pub fn note(&self, text: &str) {
+        if let Some(Drawing::Spinner(bar)) = &self.drawing {
+            let line: String = text.trim().chars().take(60).collect();
+            bar.set_message(format!("{}: {line}", self.name));
+        }
+    }
+
+    /// The step has succeeded.
+    pub fn done(mut self) {
+        self.finish("✓");
+    }
+
+    fn finish(&mut self, mark: &str) {
+        let Some(drawing) = self.drawing.take() else {
+            return;
+        };
+        match drawing {
+            Drawing::Spinner(bar) => bar.finish_and_clear(),
+            Drawing::Lines { stop, thread } => {
+                drop(stop);
+                // A heartbeat that panicked has only lost its lines.
+                let _ = thread.join();
+            }
+        }
+        eprintln!(
+            "  {mark} {}  {:.1} s",
+            self.name,
+            self.start.elapsed().as_secs_f64()
+        );
+    }
+}
+
+impl Drop for Step {
+    fn drop(&mut self) {
+        self.finish("✗");
+    }
+}
+
+impl Drawing {
+    fn lines(name: String) -> Self {
+        let (stop, stopped) = mpsc::channel();
+        let thread = thread::spawn(move || {
+            let start = Instant::now();
+            while let Err(RecvTimeoutError::Timeout) = stopped.recv_timeout(HEARTBEAT) {
+                eprintln!("  … {name}  {} s", start.elapsed().as_secs());
+            }
+        });
+        Self::Lines { stop, thread }
+    }
+}

@@ -1,0 +1,233 @@
+//! A patch series: the files, and the commits that they become.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+
+use crate::cache::{Key, Lock};
+use crate::git::Git;
+use crate::places::Places;
+use crate::source::{BASE, Tree};
+
+/// One patch of a series.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Patch {
+    /// The file's name.
+    pub name: String,
+    /// Where it is.
+    pub path: PathBuf,
+}
+
+/// The patches of a base, in the order in which they apply.
+#[derive(Clone, Debug)]
+pub struct Series {
+    /// In order.
+    pub patches: Vec<Patch>,
+}
+
+impl Series {
+    /// The series in `kernel-patches/<base>`.
+    pub fn load(places: &Places, base: &str) -> Result<Self> {
+        let dir = places.repo("kernel-patches").join(base);
+        let path = dir.join("series");
+        let text = fs::read_to_string(&path)
+            .with_context(|| format!("there is no series for {base}: {}", path.display()))?;
+        Ok(Self {
+            patches: parse(&text, &dir).with_context(|| format!("in {}", path.display()))?,
+        })
+    }
+
+    /// Turns the series into commits on top of the unchanged source, without
+    /// touching the work tree. Returns the source's commit, then one for each
+    /// patch. The same patches give the same commits, and are applied once.
+    pub fn commits(&self, places: &Places, tree: &Tree) -> Result<Vec<String>> {
+        let git = tree.git();
+        let base = git.read(&["rev-parse", &format!("{BASE}^{{commit}}")])?;
+        let _lock = Lock::take(places, &format!("series-{}", tree.id))?;
+
+        let mut key = Key::new("series 1").with(&base);
+        let mut references = Vec::new();
+        for patch in &self.patches {
+            key = key.with_file(&patch.path)?;
+            references.push(format!("refs/brbe/{}", key.name()));
+        }
+        let known = |name: &String| git.read(&["rev-parse", "--verify", "--quiet", name]).ok();
+        let mut commits = vec![base];
+        commits.extend(references.iter().map_while(known));
+        if commits.len() <= self.patches.len() {
+            self.apply(&git, &references, &mut commits)?;
+        }
+        Ok(commits)
+    }
+
+    /// `git am` of what is missing, in a work tree of its own with only the
+    /// files that the series touches.
+    fn apply(&self, git: &Git, references: &[String], commits: &mut Vec<String>) -> Result<()> {
+        let scratch = tempfile::tempdir().context("creating a directory for git am")?;
+        let dir = scratch.path().join("am");
+        let path = dir.to_string_lossy().into_owned();
+        let newest = commits.last().context("the base is a commit")?;
+        git.run(&["worktree", "prune"])?;
+        git.run(&[
+            "worktree",
+            "add",
+            "--quiet",
+            "--detach",
+            "--no-checkout",
+            &path,
+            newest,
+        ])?;
+        let applied = self.apply_in(&Git::new(&dir), references, commits);
+        git.run(&["worktree", "remove", "--force", &path])?;
+        applied
+    }
+
+    fn apply_in(&self, am: &Git, references: &[String], commits: &mut Vec<String>) -> Result<()> {
+        let mut touched = vec![
+            "sparse-checkout".to_owned(),
+            "set".to_owned(),
+            "--no-cone".to_owned(),
+        ];
+        for patch in &self.patches {
+            touched.extend(
+                touched_files(am, &patch.path)?
+                    .iter()
+                    .map(|file| format!("/{file}")),
+            );
+        }
+        let touched: Vec<_> = touched.iter().map(String::as_str).collect();
+        am.run(&touched)?;
+        am.run(&["checkout", "--quiet"])?;
+        while commits.len() <= self.patches.len() {
+            let patch = &self.patches[commits.len() - 1];
+            let path = patch.path.to_string_lossy();
+            am.run(&["am", "--quiet", &path])
+                .with_context(|| format!("{} does not apply", patch.name))?;
+            let commit = am.read(&["rev-parse", "HEAD"])?;
+            am.run(&["update-ref", &references[commits.len() - 1], &commit])?;
+            commits.push(commit);
+        }
+        Ok(())
+    }
+}
+
+fn touched_files(git: &Git, patch: &Path) -> Result<Vec<String>> {
+    let numstat = git.read(&["apply", "--numstat", &patch.to_string_lossy()])?;
+    Ok(numstat
+        .lines()
+        .filter_map(|line| line.splitn(3, '\t').nth(2))
+        .map(str::to_owned)
+        .collect())
+}
+
+/// A `series` file as quilt has it: a file name a line, `#` starts a comment.
+fn parse(text: &str, dir: &Path) -> Result<Vec<Patch>> {
+    let mut patches = Vec::new();
+    for line in text.lines() {
+        let name = line.split('#').next().unwrap_or_default().trim();
+        if name.is_empty() {
+            continue;
+        }
+        if name.starts_with('.') || name.split('/').any(|part| part == "..") {
+            bail!("{name:?} is not a file below the series");
+        }
+        let path = dir.join(name);
+        if !path.is_file() {
+            bail!(
+                "{name} is named, but there is no such file in {}",
+                dir.display()
+            );
+        }
+        patches.push(Patch {
+            name: name.to_owned(),
+            path,
+        });
+    }
+    Ok(patches)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_series_names_files_in_order_and_may_comment() {
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["1.patch", "2.patch"] {
+            fs::write(dir.path().join(name), "").unwrap();
+        }
+        let patches = parse("# first\n2.patch # why\n\n1.patch\n", dir.path()).unwrap();
+        let names: Vec<_> = patches.iter().map(|patch| patch.name.as_str()).collect();
+        assert_eq!(names, ["2.patch", "1.patch"]);
+    }
+
+    #[test]
+    fn a_missing_patch_and_one_from_elsewhere_are_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(
+            parse("gone.patch\n", dir.path())
+                .unwrap_err()
+                .to_string()
+                .contains("no such file")
+        );
+        assert!(
+            parse("../x.patch\n", dir.path())
+                .unwrap_err()
+                .to_string()
+                .contains("not a file below")
+        );
+    }
+
+    /// A repository with one file and a patch for it; the work tree is watched.
+    #[test]
+    fn commits_are_made_beside_the_work_tree_and_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let work = dir.path().join("tree");
+        fs::create_dir(&work).unwrap();
+        let git = Git::new(&work);
+        git.run(&["init", "--quiet"]).unwrap();
+        fs::write(work.join("a"), "one\n").unwrap();
+        fs::write(work.join("b"), "untouched\n").unwrap();
+        git.run(&["add", "--all"]).unwrap();
+        git.run(&["commit", "--quiet", "--message", "base"])
+            .unwrap();
+        git.run(&["tag", BASE]).unwrap();
+        fs::write(work.join("a"), "two\n").unwrap();
+        git.run(&["commit", "--quiet", "--all", "--message", "Change a"])
+            .unwrap();
+        let patch = git.read(&["format-patch", "--stdout", BASE]).unwrap();
+        git.run(&["reset", "--quiet", "--hard", BASE]).unwrap();
+
+        let path = dir.path().join("1.patch");
+        fs::write(&path, patch + "\n").unwrap();
+        let series = Series {
+            patches: vec![Patch {
+                name: "1.patch".into(),
+                path: path.clone(),
+            }],
+        };
+        let places = Places::at(dir.path(), dir.path());
+        let tree = Tree {
+            path: work.clone(),
+            id: "test".into(),
+        };
+        let commits = series.commits(&places, &tree).unwrap();
+        assert_eq!(commits.len(), 2);
+        assert_eq!(fs::read_to_string(work.join("a")).unwrap(), "one\n");
+        assert_eq!(
+            git.read(&["show", &format!("{}:a", commits[1])]).unwrap(),
+            "two"
+        );
+        assert_eq!(series.commits(&places, &tree).unwrap(), commits);
+
+        fs::write(
+            &path,
+            fs::read_to_string(&path).unwrap().replace("-one", "-three"),
+        )
+        .unwrap();
+        let error = format!("{:#}", series.commits(&places, &tree).unwrap_err());
+        assert!(error.contains("1.patch does not apply"), "{error}");
+        assert_eq!(git.read(&["worktree", "list"]).unwrap().lines().count(), 1);
+    }
+}

@@ -1,0 +1,252 @@
+//! Kernel sources: fetched, verified, unpacked, and in a git of our own.
+
+use std::fs;
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+use sha2::{Digest, Sha256};
+
+use crate::bases::Base;
+use crate::cache::{self, Key};
+use crate::exec;
+use crate::git::Git;
+use crate::places::Places;
+use crate::progress::Step;
+
+/// The tag of the commit that holds the unchanged source.
+pub const BASE: &str = "brbe-base";
+
+/// A kernel source tree that is ours to change.
+#[derive(Clone, Debug)]
+pub struct Tree {
+    /// The work tree. Its `.git` has a commit tagged [`BASE`].
+    pub path: PathBuf,
+    /// Names the source in file names and cache keys.
+    pub id: String,
+}
+
+impl Tree {
+    /// Its git.
+    pub fn git(&self) -> Git {
+        Git::new(&self.path)
+    }
+}
+
+/// The tree of a base from Debian's mirror, fetched once.
+pub fn from_mirror(places: &Places, base: &Base) -> Result<Tree> {
+    let key = Key::new("source 1").with(&base.sha256);
+    let entry = cache::entry(places, "source", &key, |into| {
+        let package = fetch(places, base, into)?;
+        let log = exec::fresh(places.log(&format!("source-{}", base.name)))?;
+        let step = Step::start(format!("unpack {} {}", base.package, base.version));
+        unpack(&package, into, &log)?;
+        fs::remove_file(&package).context("removing the package")?;
+        step.note("commit");
+        commit_all(&into.join("tree"), &log)?;
+        step.done();
+        Ok(())
+    })?;
+    Ok(Tree {
+        path: entry.join("tree"),
+        id: base.name.clone(),
+    })
+}
+
+/// The tree of a user: of a git its `HEAD`, in a clone that shares its objects;
+/// of any other directory a copy. The user's own is never written to.
+pub fn from_dir(places: &Places, dir: &Path) -> Result<Tree> {
+    let dir = dir
+        .canonicalize()
+        .with_context(|| format!("--kernel-src {}: no such directory", dir.display()))?;
+    if !dir.join("Kbuild").is_file() || !dir.join("arch/arm64").is_dir() {
+        bail!(
+            "--kernel-src {}: not a kernel source tree (no Kbuild, no arch/arm64)",
+            dir.display()
+        );
+    }
+    if dir.join(".git").exists() {
+        from_git(places, &dir)
+    } else {
+        from_copy(places, &dir)
+    }
+}
+
+fn from_git(places: &Places, dir: &Path) -> Result<Tree> {
+    let theirs = Git::new(dir);
+    let head = theirs.read(&["rev-parse", "HEAD"])?;
+    if !theirs
+        .read(&["status", "--porcelain", "--untracked-files=no"])?
+        .is_empty()
+    {
+        eprintln!(
+            "brbe: {}: uncommitted changes are left out, HEAD is taken",
+            dir.display()
+        );
+    }
+    let key = Key::new("clone 1").with(dir.as_os_str().as_encoded_bytes());
+    let entry = cache::entry(places, "clone", &key, |into| {
+        let log = exec::fresh(places.log("kernel-src"))?;
+        let mut clone = Command::new("git");
+        clone
+            .args(["clone", "--shared", "--no-checkout"])
+            .arg(dir)
+            .arg(into.join("tree"));
+        exec::step("clone of --kernel-src", &log, Git::neutral(&mut clone))
+    })?;
+    let tree = Tree {
+        path: entry.join("tree"),
+        id: format!("src-{}", key.name()),
+    };
+    tree.git().run(&["tag", "--force", BASE, &head])?;
+    Ok(tree)
+}
+
+fn from_copy(places: &Places, dir: &Path) -> Result<Tree> {
+    let key = Key::new("copy 1").with(dir.as_os_str().as_encoded_bytes());
+    let entry = cache::entry(places, "copy", &key, |into| {
+        let log = exec::fresh(places.log("kernel-src"))?;
+        let mut copy = Command::new("rsync");
+        copy.arg("-a").arg(dir.join("")).arg(into.join("tree"));
+        exec::step("copy of --kernel-src", &log, &mut copy)?;
+        commit_all(&into.join("tree"), &log)
+    })?;
+    eprintln!(
+        "brbe: {} was copied when it was first named; ./brbe clean forgets the copy",
+        dir.display()
+    );
+    Ok(Tree {
+        path: entry.join("tree"),
+        id: format!("src-{}", key.name()),
+    })
+}
+
+/// Downloads with apt's own means, which know of its proxies, and verifies.
+fn fetch(places: &Places, base: &Base, into: &Path) -> Result<PathBuf> {
+    let mirror = std::env::var("BRBE_MIRROR").context(
+        "BRBE_MIRROR is not set: start this program with ./brbe, which finds apt's mirror",
+    )?;
+    let file = into.join("package.deb");
+    let log = exec::fresh(places.log(&format!("fetch-{}", base.name)))?;
+    let mut helper = Command::new("/usr/lib/apt/apt-helper");
+    helper
+        .args([
+            "-o",
+            "APT::Sandbox::User=root",
+            "-o",
+            "Acquire::Retries=3",
+            "download-file",
+        ])
+        .arg(format!("{}/{}", mirror.trim_end_matches('/'), base.pool))
+        .arg(&file);
+    exec::step(
+        &format!("fetch {} {}", base.package, base.version),
+        &log,
+        &mut helper,
+    )
+    .with_context(|| {
+        format!(
+            "{} {} could not be fetched from apt's mirror",
+            base.package, base.version
+        )
+    })?;
+    verify(&file, &base.sha256)
+        .with_context(|| format!("{} {} from apt's mirror", base.package, base.version))?;
+    Ok(file)
+}
+
+/// Compares a file's sha256 with what it has to be.
+fn verify(file: &Path, sha256: &str) -> Result<()> {
+    let mut source = fs::File::open(file).with_context(|| format!("opening {}", file.display()))?;
+    let mut hash = Sha256::new();
+    let mut buffer = vec![0; 1 << 20];
+    loop {
+        match source.read(&mut buffer) {
+            Ok(0) => break,
+            Ok(count) => hash.update(&buffer[..count]),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error).with_context(|| format!("reading {}", file.display())),
+        }
+    }
+    let found = cache::hex(&hash.finalize());
+    if found != sha256 {
+        bail!(
+            "sha256 is {found}, but kernel-patches/bases.toml wants {sha256}: the file was not used"
+        );
+    }
+    Ok(())
+}
+
+/// The package holds one archive of the tree, `usr/src/linux-source-*.tar.xz`.
+fn unpack(package: &Path, into: &Path, log: &Path) -> Result<()> {
+    let mut deb = Command::new("dpkg-deb");
+    deb.arg("--extract").arg(package).arg(into.join("deb"));
+    exec::logged("unpacking the package", log, &mut deb)?;
+    let archives = fs::read_dir(into.join("deb/usr/src")).context("the package has no usr/src")?;
+    let archive = archives
+        .filter_map(|file| Some(file.ok()?.path()))
+        .find(|path| path.to_string_lossy().ends_with(".tar.xz"))
+        .context("the package holds no .tar.xz in usr/src")?;
+    let tree = into.join("tree");
+    fs::create_dir(&tree).context("creating the tree")?;
+    let mut tar = Command::new("tar");
+    tar.args([
+        "--extract",
+        "--strip-components=1",
+        "--no-same-owner",
+        "--file",
+    ]);
+    tar.arg(&archive)
+        .arg("--directory")
+        .arg(&tree)
+        .env("XZ_DEFAULTS", "--threads=0");
+    exec::logged("unpacking the tree", log, &mut tar)?;
+    cache::remove(&into.join("deb"))
+}
+
+/// Everything as one commit, ignored files too: a release tarball has some.
+fn commit_all(tree: &Path, log: &Path) -> Result<()> {
+    let git = Git::new(tree);
+    git.log(log, &["init", "--quiet", "--initial-branch=brbe"])?;
+    // Checksums and hard links matter here, space does not.
+    git.log(log, &["config", "core.compression", "0"])?;
+    git.log(log, &["config", "gc.auto", "0"])?;
+    git.log(log, &["add", "--all", "--force"])?;
+    git.log(
+        log,
+        &["commit", "--quiet", "--message", "The unchanged source"],
+    )?;
+    git.log(log, &["tag", BASE])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wrong_hash_is_named_with_the_right_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("x");
+        fs::write(&file, "abc").unwrap();
+        let right = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+        verify(&file, right).unwrap();
+        let wrong = verify(&file, &"0".repeat(64)).unwrap_err().to_string();
+        assert!(
+            wrong.contains(right) && wrong.contains("was not used"),
+            "{wrong}"
+        );
+    }
+
+    #[test]
+    fn a_directory_that_is_no_kernel_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let places = Places::at(dir.path(), dir.path());
+        let error = from_dir(&places, dir.path()).unwrap_err().to_string();
+        assert!(error.contains("not a kernel source tree"), "{error}");
+        let error = from_dir(&places, &dir.path().join("nowhere"))
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("no such directory"), "{error}");
+    }
+}

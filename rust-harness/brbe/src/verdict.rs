@@ -1,0 +1,180 @@
+//! Verdicts, and the table that a run of tests ends with.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use comfy_table::{ContentArrangement, Table, presets::UTF8_HORIZONTAL_ONLY};
+use serde::Serialize;
+
+/// What became of a test.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "verdict", content = "reason", rename_all = "lowercase")]
+pub enum Verdict {
+    /// It held. The reason says what was seen, where that is not obvious.
+    Pass(String),
+    /// It did not, and why.
+    Fail(String),
+    /// It could not run here, and why.
+    Skip(String),
+}
+
+impl Verdict {
+    /// Held, and nothing more to say.
+    pub fn pass() -> Self {
+        Self::Pass(String::new())
+    }
+
+    fn word(&self) -> &'static str {
+        match self {
+            Self::Pass(_) => "PASS",
+            Self::Fail(_) => "FAIL",
+            Self::Skip(_) => "SKIP",
+        }
+    }
+
+    fn reason(&self) -> &str {
+        let (Self::Pass(reason) | Self::Fail(reason) | Self::Skip(reason)) = self;
+        reason
+    }
+}
+
+/// A test and its verdict.
+#[derive(Clone, Debug, Serialize)]
+pub struct Row {
+    /// What it is about: a base, `rust`.
+    pub subject: String,
+    /// The test's name.
+    pub test: String,
+    #[serde(flatten)]
+    verdict: Verdict,
+    /// How long it took, in seconds. Not part of any verdict.
+    pub seconds: f64,
+}
+
+/// The rows of a run, in the order in which they came.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Report {
+    rows: Vec<Row>,
+}
+
+impl Report {
+    /// Runs a test and notes its verdict. An error is a failure; the run goes
+    /// on, unless it was interrupted.
+    pub fn run(
+        &mut self,
+        subject: &str,
+        test: impl Into<String>,
+        body: impl FnOnce() -> Result<Verdict>,
+    ) -> Result<()> {
+        let start = Instant::now();
+        let verdict = match body() {
+            Err(error) if error.is::<crate::exec::Interrupted>() => return Err(error),
+            Err(error) => Verdict::Fail(format!("{error:#}")),
+            Ok(verdict) => verdict,
+        };
+        self.add(subject, test, verdict, start.elapsed());
+        Ok(())
+    }
+
+    fn add(&mut self, subject: &str, test: impl Into<String>, verdict: Verdict, time: Duration) {
+        let (subject, test) = (subject.to_owned(), test.into());
+        let reason = verdict.reason().lines().next().unwrap_or_default();
+        eprintln!(
+            "{} {subject}: {test}{}{reason}",
+            verdict.word(),
+            if reason.is_empty() { "" } else { ": " }
+        );
+        self.rows.push(Row {
+            subject,
+            test,
+            verdict,
+            seconds: time.as_secs_f64(),
+        });
+    }
+
+    /// How many passed, failed and were skipped.
+    pub fn counts(&self) -> (usize, usize, usize) {
+        let count = |word| {
+            self.rows
+                .iter()
+                .filter(|row| row.verdict.word() == word)
+                .count()
+        };
+        (count("PASS"), count("FAIL"), count("SKIP"))
+    }
+
+    /// Whether nothing failed, and something ran.
+    pub fn good(&self) -> bool {
+        let (passed, failed, _) = self.counts();
+        failed == 0 && passed > 0
+    }
+
+    /// The table, and below it each failure in full.
+    pub fn table(&self) -> String {
+        let mut table = Table::new();
+        table
+            .load_preset(UTF8_HORIZONTAL_ONLY)
+            .set_content_arrangement(ContentArrangement::Dynamic);
+        table.set_header(["", "subject", "test", "seen", "time"]);
+        for row in &self.rows {
+            let seen = row.verdict.reason().lines().next().unwrap_or_default();
+            let time = format!("{:.1} s", row.seconds);
+            table.add_row([row.verdict.word(), &row.subject, &row.test, seen, &time]);
+        }
+        let mut text = format!("{table}\n");
+        for row in &self.rows {
+            if let Verdict::Fail(reason) = &row.verdict {
+                text += &format!("\nFAIL {}: {}\n{reason}\n", row.subject, row.test);
+            }
+        }
+        text
+    }
+
+    /// The closing line.
+    pub fn summary(&self) -> String {
+        let (passed, failed, skipped) = self.counts();
+        format!("{passed} passed, {failed} failed, {skipped} skipped")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use anyhow::bail;
+
+    fn report() -> Report {
+        let mut report = Report::default();
+        let time = Duration::from_millis(1500);
+        report.add("7.3", "selftest", Verdict::pass(), time);
+        report.add(
+            "7.0",
+            "oops",
+            Verdict::Fail("no oops\nthe console:\n  nothing".into()),
+            time,
+        );
+        report.add("7.3", "nmi", Verdict::Skip("no pseudo-NMI".into()), time);
+        report
+    }
+
+    #[test]
+    fn the_table_shows_each_verdict_and_failures_in_full() {
+        insta::assert_snapshot!(report().table());
+        assert_eq!(report().summary(), "1 passed, 1 failed, 1 skipped");
+    }
+
+    #[test]
+    fn a_run_without_a_test_is_not_good() {
+        assert!(!Report::default().good());
+        assert!(!report().good());
+    }
+
+    #[test]
+    fn an_error_fails_its_test_but_an_interruption_ends_the_run() {
+        let mut report = Report::default();
+        report.run("x", "y", || bail!("broken")).unwrap();
+        assert_eq!(report.counts(), (0, 1, 0));
+        let interrupted = report.run("x", "z", || Err(crate::exec::Interrupted.into()));
+        assert!(interrupted.unwrap_err().is::<crate::exec::Interrupted>());
+        assert_eq!(report.counts(), (0, 1, 0));
+    }
+}
