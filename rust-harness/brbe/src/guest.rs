@@ -73,6 +73,18 @@ impl Guest {
     /// Boots `kernel`, runs `command` in the shared directory, which holds
     /// `branch-guest` too, and powers off.
     pub fn run(&self, kernel: &Kernel, name: &str, command: &str, share: &Share) -> Result<Run> {
+        self.run_within(TIMEOUT, kernel, name, command, share)
+    }
+
+    /// The same, with a limit of its own.
+    pub fn run_within(
+        &self,
+        timeout: Duration,
+        kernel: &Kernel,
+        name: &str,
+        command: &str,
+        share: &Share,
+    ) -> Result<Run> {
         share.put(&self.program)?;
         let step = Step::start(format!("boot, {name}"));
         let console = self.console(name)?;
@@ -89,7 +101,7 @@ impl Guest {
             }),
             share: share.path().to_owned(),
             command: command.to_owned(),
-            timeout: TIMEOUT,
+            timeout,
             console,
         };
         let run = QemuVmtest.run(&boot, &mut |line| step.note(line))?;
@@ -125,8 +137,7 @@ pub fn status(run: &Run) -> Result<i32> {
             )
         }
         End::TimedOut(last) => bail!(
-            "the guest was still running after {} s and was stopped. Its console ends with:\n    {}\nthe whole console: {console}",
-            TIMEOUT.as_secs(),
+            "the guest did not end in time and was stopped. Its console ends with:\n    {}\nthe whole console: {console}",
             last.join("\n    ")
         ),
         End::Failed(why) => bail!("the machine failed: {why}\nits console: {console}"),

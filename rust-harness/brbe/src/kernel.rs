@@ -178,16 +178,21 @@ impl Builder {
         cache::remove(&self.out)?;
         fs::create_dir_all(&self.out)
             .with_context(|| format!("creating {}", self.out.display()))?;
-        let fragments = self.out.join("fragments.config");
-        fs::write(&fragments, &self.config.text).context("writing the fragments")?;
         let built = Built {
             builder: self,
             out: &self.out,
             log,
         };
-        let mut make = built.make();
-        make.arg("allnoconfig").env("KCONFIG_ALLCONFIG", &fragments);
-        exec::logged("kernel configuration", log, &mut make)?;
+        exec::logged("kernel configuration", log, built.make().arg("allnoconfig"))?;
+        // Of two values for an option the later one counts, as in merge_config.sh.
+        let mut start = fs::read_to_string(&config).context("reading .config")?;
+        start += &self.config.text;
+        fs::write(&config, start).context("writing .config")?;
+        exec::logged(
+            "kernel configuration",
+            log,
+            built.make().arg("olddefconfig"),
+        )?;
         let finished = fs::read_to_string(&config).context("reading .config")?;
         let dropped = self.config.dropped(&finished);
         if !dropped.is_empty() {

@@ -33,6 +33,8 @@ pub struct KernelArgs {
 /// A base with its source and its series, ready to be built.
 #[derive(Debug)]
 pub struct Subject {
+    /// It is the base that is taken where none is named.
+    pub is_default: bool,
     /// The base.
     pub base: Base,
     /// Its source.
@@ -48,7 +50,9 @@ pub struct Subject {
 impl Subject {
     /// Fetches and patches.
     pub fn prepare(places: &Places, args: &KernelArgs) -> Result<Self> {
-        let base = bases::choose(&bases::load(places)?, args.base.as_deref())?;
+        let bases = bases::load(places)?;
+        let base = bases::choose(&bases, args.base.as_deref())?;
+        let is_default = base == bases[0];
         let tree = match &args.kernel_src {
             Some(dir) => source::from_dir(places, dir)?,
             None => source::from_mirror(places, &base)?,
@@ -57,6 +61,7 @@ impl Subject {
         let commits = series.commits(places, &tree)?;
         let builder = Builder::new(places, &tree, Config::load(places, &["base", "arm64"])?)?;
         Ok(Self {
+            is_default,
             base,
             tree,
             series,

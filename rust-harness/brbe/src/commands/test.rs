@@ -1,6 +1,7 @@
 //! `brbe test`: everything that can be decided here, in one table.
 
 use std::io::Write as _;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use branch_records::report::Report as Snapshots;
@@ -95,6 +96,46 @@ impl Test {
     }
 }
 
+/// The harness itself: a guest that fails, dies or hangs is told as what it is,
+/// in bounded time.
+fn machine(places: &Places, guest: &Guest, kernel: &Kernel, report: &mut Report) -> Result<()> {
+    let run = |name: &str, command: &str| {
+        guest.run_within(
+            Duration::from_secs(60),
+            kernel,
+            name,
+            command,
+            &Share::new(places)?,
+        )
+    };
+    report.run("machine", "a command's exit status comes back", || {
+        Ok(match run("exit status", "exit 7")?.end {
+            End::Exited(7) => Verdict::pass(),
+            end => Verdict::Fail(format!("{end:?} instead of 7")),
+        })
+    })?;
+    report.run("machine", "a panic is told in the kernel's words", || {
+        Ok(
+            match run("panic", "echo c > /proc/sysrq-trigger; sleep 100")?.end {
+                End::Panicked(said) if said.join("\n").contains("sysrq triggered crash") => {
+                    Verdict::pass()
+                }
+                end => Verdict::Fail(format!("{end:?} instead of a panic")),
+            },
+        )
+    })?;
+    report.run("machine", "a guest that hangs is ended", || {
+        Ok(
+            match run("hang", "echo here > /dev/kmsg; sleep 1000")?.end {
+                End::TimedOut(last) if last.iter().any(|line| line.contains("here")) => {
+                    Verdict::pass()
+                }
+                end => Verdict::Fail(format!("{end:?} instead of a time-out")),
+            },
+        )
+    })
+}
+
 /// Without the patches the helper has nothing to give, and on 7.0 the event
 /// that it needs brings the kernel down.
 fn unpatched(places: &Places, guest: &Guest, subject: &Subject, report: &mut Report) -> Result<()> {
@@ -171,6 +212,9 @@ fn patched(places: &Places, guest: &Guest, subject: &Subject, report: &mut Repor
         let snapshots = snapshot::take(places, guest, &kernel, &format!("snapshot on {title}"))?;
         Ok(explains(&snapshots))
     })?;
+    if subject.is_default {
+        machine(places, guest, &kernel, report)?;
+    }
     for test in GUEST_TESTS {
         report.run(&title, test, || {
             let share = Share::new(places)?;

@@ -1,0 +1,91 @@
+//! What the command says when it is used wrongly: one line, the right status.
+
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+use assert_cmd::Command;
+use predicates::prelude::*;
+
+fn brbe(home: &tempfile::TempDir) -> Command {
+    let mut command = Command::new(assert_cmd::cargo::cargo_bin!("brbe"));
+    command
+        .env("BRBE_HOME", home.path())
+        .env("BRBE_MIRROR", "http://127.0.0.1:9");
+    command
+}
+
+fn home() -> tempfile::TempDir {
+    tempfile::tempdir().unwrap()
+}
+
+#[test]
+fn an_unknown_option_is_a_usage_error() {
+    let said = predicate::str::contains("unexpected argument '--frobnicate'");
+    brbe(&home())
+        .args(["snapshot", "--frobnicate"])
+        .assert()
+        .code(2)
+        .stderr(said);
+}
+
+#[test]
+fn an_unknown_base_names_those_that_there_are() {
+    let said = "brbe: no base is called 6.1: there are 7.3 and 7.0\n";
+    brbe(&home())
+        .args(["snapshot", "--base", "6.1"])
+        .assert()
+        .code(3)
+        .stderr(said);
+}
+
+#[test]
+fn without_the_front_door_it_says_how_to_start() {
+    let said = predicate::str::contains("start this program with ./brbe");
+    brbe(&home())
+        .env_remove("BRBE_HOME")
+        .arg("snapshot")
+        .assert()
+        .code(3)
+        .stderr(said);
+}
+
+#[test]
+fn a_kernel_tree_that_is_none_is_named() {
+    let dir = home();
+    let said = predicate::str::contains("not a kernel source tree");
+    brbe(&dir)
+        .arg("snapshot")
+        .arg("--kernel-src")
+        .arg(dir.path())
+        .assert()
+        .code(3)
+        .stderr(said);
+}
+
+#[test]
+fn no_network_is_said_and_leaves_no_entry() {
+    let dir = home();
+    let said = predicate::str::contains("could not be fetched from apt's mirror")
+        .and(predicate::str::contains("fetch-7.3.log"));
+    brbe(&dir).arg("snapshot").assert().code(3).stderr(said);
+    assert_eq!(
+        std::fs::read_dir(dir.path().join("cache")).unwrap().count(),
+        0
+    );
+}
+
+#[test]
+fn clean_of_nothing_frees_nothing() {
+    brbe(&home())
+        .arg("clean")
+        .assert()
+        .success()
+        .stdout(predicate::str::contains("0 kB  would be freed"));
+}
+
+#[test]
+fn help_names_the_commands_and_the_exit_status() {
+    let said = predicate::str::contains("snapshot")
+        .and(predicate::str::contains("Exit status:"))
+        .and(predicate::str::contains("__vm").not());
+    brbe(&home()).arg("--help").assert().success().stdout(said);
+}
