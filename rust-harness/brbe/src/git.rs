@@ -15,9 +15,18 @@ pub struct Git {
 }
 
 /// Nobody's identity and no time: the same input gives the same commit.
-const NEUTRAL: [(&str, &str); 8] = [
+///
+/// Repositories of other owners may be read: in a user namespace the checkout's
+/// owner looks like one. And a change of ctime alone is no change: hard links
+/// make one, and a checkout would write every file anew.
+const NEUTRAL: [(&str, &str); 13] = [
     ("GIT_CONFIG_GLOBAL", "/dev/null"),
     ("GIT_CONFIG_SYSTEM", "/dev/null"),
+    ("GIT_CONFIG_COUNT", "2"),
+    ("GIT_CONFIG_KEY_0", "safe.directory"),
+    ("GIT_CONFIG_VALUE_0", "*"),
+    ("GIT_CONFIG_KEY_1", "core.trustctime"),
+    ("GIT_CONFIG_VALUE_1", "false"),
     ("GIT_AUTHOR_NAME", "brbe"),
     ("GIT_AUTHOR_EMAIL", "brbe@localhost"),
     ("GIT_AUTHOR_DATE", "@0 +0000"),
@@ -34,13 +43,9 @@ impl Git {
         }
     }
 
-    /// Gives a command the neutral environment. It may read repositories of
-    /// other owners: in a user namespace the checkout's owner looks like one.
+    /// Gives a command the neutral environment.
     pub fn neutral(command: &mut Command) -> &mut Command {
-        command.envs(NEUTRAL).env("GIT_CONFIG_COUNT", "1");
-        command
-            .env("GIT_CONFIG_KEY_0", "safe.directory")
-            .env("GIT_CONFIG_VALUE_0", "*")
+        command.envs(NEUTRAL)
     }
 
     fn shell(&self) -> Result<Shell> {
@@ -49,9 +54,6 @@ impl Git {
         for (name, value) in NEUTRAL {
             shell.set_var(name, value);
         }
-        shell.set_var("GIT_CONFIG_COUNT", "1");
-        shell.set_var("GIT_CONFIG_KEY_0", "safe.directory");
-        shell.set_var("GIT_CONFIG_VALUE_0", "*");
         Ok(shell)
     }
 

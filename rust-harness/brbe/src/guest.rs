@@ -161,7 +161,7 @@ fn root(places: &Places) -> Result<PathBuf> {
     let list = places.repo("vm-images/guest/packages");
     let text = fs::read_to_string(&list).with_context(|| format!("reading {}", list.display()))?;
     let packages = image::packages(&text);
-    let key = Key::new("guest root 1").with(packages.join(" "));
+    let key = Key::new("guest root 2").with(packages.join(" "));
     cache::entry(places, "guest-root", &key, |into| {
         let mirror = std::env::var("BRBE_MIRROR").context(
             "BRBE_MIRROR is not set: start this program with ./brbe, which finds apt's mirror",

@@ -1,11 +1,13 @@
 //! The guest's root file system.
 
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result};
 
+use crate::cache;
 use crate::exec;
 
 /// The packages of a list: one a line, `#` starts a comment.
@@ -36,7 +38,10 @@ pub fn make_root(packages: &[String], mirror: &str, into: &Path, log: &Path) -> 
         fs::create_dir_all(into.join(dir))
             .with_context(|| format!("creating {dir} in the guest's root"))?;
     }
-    Ok(())
+    // base-files makes this one when it is configured, and nothing is.
+    let run = into.join("var/run");
+    cache::remove(&run)?;
+    symlink("../run", &run).context("linking var/run in the guest's root")
 }
 
 #[cfg(test)]

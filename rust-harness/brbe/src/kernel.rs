@@ -107,7 +107,7 @@ impl Builder {
         let dir = cache::entry(
             &self.places,
             "kernel",
-            &self.key("kernel 1", commit)?,
+            &self.key("kernel 2", commit)?,
             |into| {
                 self.at(commit, what, |tree| {
                     for file in ["vmlinux", ".config", "arch/arm64/boot/Image"] {
@@ -128,7 +128,7 @@ impl Builder {
 
     /// Checks that a commit builds; a finding is an error with the compiler's words.
     pub fn builds(&self, commit: &str, what: &str) -> Result<()> {
-        cache::entry(&self.places, "built", &self.key("built 1", commit)?, |_| {
+        cache::entry(&self.places, "built", &self.key("built 2", commit)?, |_| {
             self.at(commit, what, |_| Ok(()))
         })?;
         Ok(())
@@ -230,7 +230,7 @@ impl Built<'_> {
         let mut make = Command::new("make");
         make.arg("--directory").arg(&self.builder.tree.path);
         make.arg(format!("O={}", self.out.display()));
-        make.args(["LLVM=1", "ARCH=arm64", "--jobs"])
+        make.args(["LLVM=1", "ARCH=arm64", "LOCALVERSION=", "--jobs"])
             .arg(jobs.to_string());
         make.env("KBUILD_BUILD_USER", "brbe")
             .env("KBUILD_BUILD_HOST", "brbe");

@@ -19,7 +19,7 @@ const MODULE: &str = "bpf_testmod.ko";
 
 /// A directory with `test_progs` and the module that it loads.
 pub fn build(places: &Places, builder: &Builder, commit: &str, what: &str) -> Result<PathBuf> {
-    let key = builder.key("selftests 1", commit)?;
+    let key = builder.key("selftests 2", commit)?;
     cache::entry(places, "selftests", &key, |into| {
         builder.at(commit, what, |built| {
             let step = Step::start(format!("build test_progs of {what}"));

@@ -179,6 +179,33 @@ mod tests {
         );
     }
 
+    #[test]
+    fn a_checkout_leaves_files_alone_that_only_got_a_hard_link() {
+        let dir = tempfile::tempdir().unwrap();
+        let git = Git::new(dir.path());
+        git.run(&["init", "--quiet"]).unwrap();
+        for name in ["a", "b"] {
+            fs::write(dir.path().join(name), name).unwrap();
+        }
+        git.run(&["add", "--all"]).unwrap();
+        git.run(&["commit", "--quiet", "--message", "base"])
+            .unwrap();
+        git.run(&["tag", BASE]).unwrap();
+        fs::write(dir.path().join("a"), "changed").unwrap();
+        git.run(&["commit", "--quiet", "--all", "--message", "change"])
+            .unwrap();
+        let inode = || {
+            let file = fs::metadata(dir.path().join("b")).unwrap();
+            std::os::unix::fs::MetadataExt::ino(&file)
+        };
+        let before = inode();
+        std::thread::sleep(std::time::Duration::from_millis(1100)); // ctime in seconds
+        fs::hard_link(dir.path().join("b"), dir.path().join("link")).unwrap();
+        git.run(&["checkout", "--quiet", "--force", "--detach", BASE])
+            .unwrap();
+        assert_eq!(inode(), before);
+    }
+
     /// A repository with one file and a patch for it; the work tree is watched.
     #[test]
     fn commits_are_made_beside_the_work_tree_and_once() {

@@ -59,6 +59,23 @@ impl Kallsyms {
         })
     }
 
+    /// Whether the symbol that covers `address` has this name.
+    pub(crate) fn is_within(&self, name: &str, address: u64) -> bool {
+        let after = self
+            .symbols
+            .partition_point(|symbol| symbol.address <= address);
+        let Some(nearest) = self.symbols[..after].last() else {
+            return false;
+        };
+        // Several names can stand for one address.
+        let same = |symbol: &&Symbol| symbol.address == nearest.address;
+        self.symbols[..after]
+            .iter()
+            .rev()
+            .take_while(same)
+            .any(|symbol| symbol.name == name)
+    }
+
     /// The symbols of modules and BPF that cover any of `addresses`, each once.
     pub(crate) fn outside_the_image(
         &self,
@@ -123,6 +140,17 @@ ffff8000811018f8 D __SCK__perf_snapshot_branch_stack
 ffff80007a000000 t bpf_trampoline_6442\t[bpf]
 ffff80007a000100 t bpf_prog_0badc0de_on_fexit\t[bpf]
 ";
+
+    #[test]
+    fn an_address_is_within_what_covers_it() {
+        let symbols = Kallsyms::parse(TEXT).unwrap();
+        let name = "arm_brbe_snapshot_branch_stack";
+        assert!(symbols.is_within(name, 0xffff_8000_805e_c2b0));
+        assert!(symbols.is_within(name, 0xffff_8000_805e_c300));
+        assert!(!symbols.is_within(name, 0xffff_8000_805e_c2ac));
+        assert!(!symbols.is_within("_stext", 0xffff_8000_805e_c300));
+        assert!(symbols.is_within("_stext", 0xffff_8000_8001_0000));
+    }
 
     #[test]
     fn what_the_image_does_not_hold_is_found_once() {

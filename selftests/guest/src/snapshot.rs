@@ -17,7 +17,8 @@ use crate::verdict::{Verdict, check};
 use crate::{cpus, perf};
 
 const FUNCTION: &str = "array_map_alloc_check";
-/// The program records nothing when another task is in it on the same CPU.
+/// An interrupt between the function's end and the snapshot takes the records,
+/// and the program records nothing when another task is in it on the same CPU.
 const ATTEMPTS: usize = 10;
 
 /// The end of every test of snapshots on a kernel that has none.
@@ -120,15 +121,29 @@ fn take() -> Result<(Snapshot, Kallsyms)> {
     let ring = builder
         .build()
         .context("cannot read from the BPF program")?;
-    for _ in 0..ATTEMPTS {
+    let mut last = None;
+    for attempt in 1..=ATTEMPTS {
         provoke()?;
         ring.poll(Duration::ZERO)
             .context("cannot read from the BPF program")?;
-        if let Some(event) = seen.borrow_mut().pop() {
-            return Ok((event?, Kallsyms::read()?));
+        let Some(event) = seen.borrow_mut().pop() else {
+            continue;
+        };
+        let (snapshot, symbols) = (event?, Kallsyms::read()?);
+        let touched = |record: &RawRecord| symbols.is_within(FUNCTION, record.from);
+        if snapshot.records.is_empty() || snapshot.records.iter().any(touched) {
+            return Ok((snapshot, symbols));
         }
+        eprintln!(
+            "attempt {attempt} of {ATTEMPTS}: all {} records are of what came after {FUNCTION}(), \
+             an interrupt most likely",
+            snapshot.records.len()
+        );
+        last = Some((snapshot, symbols));
     }
-    bail!("{FUNCTION}() failed {ATTEMPTS} times and the BPF program saw none of them")
+    last.with_context(|| {
+        format!("{FUNCTION}() failed {ATTEMPTS} times and the BPF program saw none of them")
+    })
 }
 
 /// Asks for an array without room for anything. Nothing but the check that is
