@@ -3,6 +3,8 @@
 //!
 //! `aarch64-linux-gnu-gcc` and `qemu-system-aarch64` are found on `PATH`.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
