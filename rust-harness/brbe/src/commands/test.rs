@@ -111,7 +111,7 @@ impl Test {
 fn machine(places: &Places, guest: &Guest, kernel: &Kernel, report: &mut Report) -> Result<()> {
     let run = |name: &str, command: &str| {
         guest.run_within(
-            Duration::from_secs(60),
+            Duration::from_secs(30),
             kernel,
             name,
             command,
