@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use comfy_table::{ContentArrangement, Table, presets::UTF8_HORIZONTAL_ONLY};
+use comfy_table::{ContentArrangement, Table, presets::UTF8_FULL_CONDENSED};
 use serde::Serialize;
 
 /// What became of a test.
@@ -113,7 +113,7 @@ impl Report {
     pub fn table(&self) -> String {
         let mut table = Table::new();
         table
-            .load_preset(UTF8_HORIZONTAL_ONLY)
+            .load_preset(UTF8_FULL_CONDENSED)
             .set_content_arrangement(ContentArrangement::Dynamic);
         table.set_header(["", "subject", "test", "seen", "time"]);
         for row in &self.rows {
