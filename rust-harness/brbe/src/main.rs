@@ -49,11 +49,21 @@ fn main() -> ExitCode {
             eprintln!("brbe: interrupted");
             ExitCode::from(130)
         }
+        // Whoever read our output has had enough of it.
+        Err(error) if error.chain().any(is_broken_pipe) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("brbe: {error:#}");
             ExitCode::from(3)
         }
     }
+}
+
+fn is_broken_pipe(cause: &(dyn std::error::Error + 'static)) -> bool {
+    let kind = match cause.downcast_ref::<serde_json::Error>() {
+        Some(error) => error.io_error_kind(),
+        None => cause.downcast_ref().map(std::io::Error::kind),
+    };
+    kind == Some(std::io::ErrorKind::BrokenPipe)
 }
 
 /// Returns whether all is well.
