@@ -4,10 +4,13 @@
 //! that is dead. In its own process it can be ended at any time, QEMU with it.
 
 use std::io::{self, Write as _};
+use std::path::Path;
 use std::sync::mpsc;
 use std::thread;
 
 use anyhow::{Context, Result};
+use nix::mount::{MsFlags, mount};
+use nix::sched::{CloneFlags, unshare};
 use serde::{Deserialize, Serialize};
 use vmtest::output::Output;
 use vmtest::{Config, Target, VMConfig, Vmtest};
@@ -30,6 +33,7 @@ pub enum Event {
 /// Reads a [`Boot`] from standard input and runs it.
 pub fn main() -> Result<()> {
     let boot: Boot = serde_json::from_reader(io::stdin().lock()).context("reading what to boot")?;
+    private_tmp(&boot).context("a /tmp of the machine's own")?;
     let config = Config {
         target: vec![target(&boot)],
     };
@@ -47,6 +51,27 @@ pub fn main() -> Result<()> {
     running
         .join()
         .map_err(|_| anyhow::anyhow!("vmtest panicked"))
+}
+
+/// vmtest puts sockets into /tmp and its init into the guest's, and leaves them
+/// there when it is ended. So both are this process's own, and go with it;
+/// unless what is to be booted is itself below /tmp.
+fn private_tmp(boot: &Boot) -> Result<()> {
+    let needed = [&boot.kernel, &boot.root, &boot.share];
+    let plugin = boot.plugin.iter().map(|plugin| &plugin.path);
+    unshare(CloneFlags::CLONE_NEWNS)?;
+    let none = None::<&str>;
+    mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none)?;
+    let tmpfs = |on: &Path| mount(none, on, Some("tmpfs"), MsFlags::empty(), none);
+    tmpfs(&boot.root.join("tmp"))?;
+    if !needed
+        .into_iter()
+        .chain(plugin)
+        .any(|path| path.starts_with("/tmp"))
+    {
+        tmpfs(Path::new("/tmp"))?;
+    }
+    Ok(())
 }
 
 fn event(output: Output) -> Option<Event> {
