@@ -19,14 +19,16 @@ pub struct Git {
 /// Repositories of other owners may be read: in a user namespace the checkout's
 /// owner looks like one. And a change of ctime alone is no change: hard links
 /// make one, and a checkout would write every file anew.
-const NEUTRAL: [(&str, &str); 13] = [
+const NEUTRAL: [(&str, &str); 15] = [
     ("GIT_CONFIG_GLOBAL", "/dev/null"),
     ("GIT_CONFIG_SYSTEM", "/dev/null"),
-    ("GIT_CONFIG_COUNT", "2"),
+    ("GIT_CONFIG_COUNT", "3"),
     ("GIT_CONFIG_KEY_0", "safe.directory"),
     ("GIT_CONFIG_VALUE_0", "*"),
     ("GIT_CONFIG_KEY_1", "core.trustctime"),
     ("GIT_CONFIG_VALUE_1", "false"),
+    ("GIT_CONFIG_KEY_2", "advice.mergeConflict"),
+    ("GIT_CONFIG_VALUE_2", "false"),
     ("GIT_AUTHOR_NAME", "brbe"),
     ("GIT_AUTHOR_EMAIL", "brbe@localhost"),
     ("GIT_AUTHOR_DATE", "@0 +0000"),

@@ -102,8 +102,12 @@ impl Series {
         while commits.len() <= self.patches.len() {
             let patch = &self.patches[commits.len() - 1];
             let path = patch.path.to_string_lossy();
-            am.run(&["am", "--quiet", &path])
-                .with_context(|| format!("{} does not apply", patch.name))?;
+            am.run(&["am", "--quiet", &path]).with_context(|| {
+                format!(
+                    "{} does not apply: is it in this tree already, or the tree of another base?",
+                    patch.name
+                )
+            })?;
             let commit = am.read(&["rev-parse", "HEAD"])?;
             am.run(&["update-ref", &references[commits.len() - 1], &commit])?;
             commits.push(commit);
