@@ -24,6 +24,11 @@ impl CycleCount {
         Self(((shift as u16) + 1) << 8 | mantissa)
     }
 
+    /// From the 14 bits of BRBINF.CC; those above are not looked at.
+    pub const fn from_bits(bits: u64) -> Self {
+        Self((bits & 0x3fff) as u16)
+    }
+
     /// The count that the encoding stands for, `None` where it is saturated.
     pub const fn decode(self) -> Option<u64> {
         let (exponent, mantissa) = (self.0 >> 8, self.0 as u64 & 0xff);

@@ -35,6 +35,7 @@ mod buffer;
 mod config;
 mod control;
 mod cycles;
+mod display;
 mod exception;
 mod freeze;
 mod machine;

@@ -82,6 +82,16 @@ impl Brbe {
         self.el2
     }
 
+    /// The record at index 0, whatever the bank; zero where there is none.
+    pub fn youngest(&self) -> Record {
+        self.buffer.get(0)
+    }
+
+    /// BRBFCR_EL1.BANK.
+    pub fn bank(&self) -> u8 {
+        (self.fcr.bits() >> 28 & 3) as u8
+    }
+
     // --- where recording is allowed -----------------------------------------
 
     /// Self-hosted recording at EL3 (D19.5): MDCR_EL3.E3BREC differs from

@@ -131,6 +131,19 @@ impl Record {
         }
     }
 
+    /// BRBINF.TYPE, six bits: software may inject any.
+    pub const fn type_bits(&self) -> u8 {
+        (self.inf >> 8 & 0x3f) as u8
+    }
+
+    /// BRBINF.CC, `None` where CCU says that it is unknown.
+    pub const fn cycle_count(&self) -> Option<CycleCount> {
+        if self.inf & CCU != 0 {
+            return None;
+        }
+        Some(CycleCount::from_bits(self.inf >> 32))
+    }
+
     /// The record with every field zero that its VALID, CCU and TYPE make
     /// RES0 (D24.8.6, D24.8.8, D24.8.10).
     pub(crate) const fn without_res0(self) -> Self {

@@ -2,12 +2,12 @@
 
 use std::ffi::{c_int, c_uint, c_void};
 
-use brbe_model::{Decoded, decode};
-
+use crate::block::Block;
 use crate::insn::{Class, Site, System, classify};
 use crate::scoreboard::Word;
-use crate::stats;
-use crate::sys::{CallbackFlags, Cond, DISCON_INTERRUPT_OR_EXCEPTION, PluginId, VcpuCallback, api};
+use crate::sys::{
+    CallbackFlags, Cond, DISCON_EXCEPTION, DISCON_INTERRUPT, InlineOp, PluginId, VcpuCallback, api,
+};
 use crate::vcpu::{Outcome, Vcpu};
 use crate::vcpus::Plugin;
 
@@ -18,13 +18,22 @@ pub(crate) fn register(id: PluginId, plugin: Plugin) {
     PLUGIN.get_or_init(|| plugin);
     let (api, none) = (api(), std::ptr::null_mut());
     // SAFETY: the callbacks have the types that this version of the API asks
-    // for, and they need no user data; the same for the three that follow.
+    // for, and they need no user data; the same for those that follow.
     unsafe { (api.qemu_plugin_register_vcpu_init_cb)(id, vcpu_init, none) };
+    // SAFETY: as above.
+    unsafe { (api.qemu_plugin_register_vcpu_idle_cb)(id, idle, none) };
+    // SAFETY: as above.
+    unsafe { (api.qemu_plugin_register_vcpu_resume_cb)(id, resume, none) };
     // SAFETY: as above.
     unsafe { (api.qemu_plugin_register_vcpu_tb_trans_cb)(id, translated, none) };
     // SAFETY: as above.
     unsafe {
-        (api.qemu_plugin_register_vcpu_discon_cb)(id, DISCON_INTERRUPT_OR_EXCEPTION, discon, none);
+        (api.qemu_plugin_register_vcpu_discon_cb)(
+            id,
+            DISCON_INTERRUPT | DISCON_EXCEPTION,
+            discon,
+            none,
+        );
     };
     // SAFETY: as above.
     unsafe { (api.qemu_plugin_register_atexit_cb)(id, at_exit, none) };
@@ -48,9 +57,19 @@ extern "C" fn vcpu_init(index: c_uint, _: *mut c_void) {
 }
 
 extern "C" fn at_exit(_: *mut c_void) {
-    // SAFETY: QEMU has stopped its vCPUs when it calls this.
-    let counts = unsafe { plugin().counts() };
-    stats::write(&plugin().options, &counts);
+    plugin().finish();
+}
+
+extern "C" fn idle(index: c_uint, _: *mut c_void) {
+    if let Some(vcpu) = current(index) {
+        vcpu.idle();
+    }
+}
+
+extern "C" fn resume(index: c_uint, _: *mut c_void) {
+    if let Some(vcpu) = current(index) {
+        vcpu.resume();
+    }
 }
 
 extern "C" fn discon(index: c_uint, _: c_int, from: u64, to: u64, _: *mut c_void) {
@@ -62,36 +81,57 @@ extern "C" fn discon(index: c_uint, _: c_int, from: u64, to: u64, _: *mut c_void
 // --- translation ---------------------------------------------------------------
 
 extern "C" fn translated(tb: *mut c_void, _: *mut c_void) {
-    let api = api();
-    let pending = plugin().scoreboard.word(Word::Pending);
     // SAFETY: `tb` is live during the callback.
+    let len = unsafe { (api().qemu_plugin_tb_n_insns)(tb) };
+    let (mut first, mut last) = (None, None);
+    for n in 0..len {
+        // SAFETY: as above, and `n` is below the number of instructions.
+        let insn = unsafe { (api().qemu_plugin_tb_get_insn)(tb, n) };
+        let mut word = [0; 4];
+        // SAFETY: `word` has the four bytes that may be written.
+        let bytes = unsafe { (api().qemu_plugin_insn_data)(insn, word.as_mut_ptr().cast(), 4) };
+        let word = u32::from_le_bytes(word);
+        if bytes != 4 {
+            // Not A64.
+            return;
+        }
+        // SAFETY: `insn` is live during the callback.
+        let address = unsafe { (api().qemu_plugin_insn_vaddr)(insn) };
+        if let Some(class) = classify(word) {
+            instrument(insn, Site::new(word, address), class);
+        }
+        first = first.or(Some(address));
+        last = Some((insn, address, word));
+    }
+    if let (Some(first), Some((insn, address, word))) = (first, last) {
+        let block = Block::new(first, address, word);
+        instrument_block(tb, insn, block);
+    }
+}
+
+fn instrument_block(tb: *mut c_void, last: *mut c_void, block: Block) {
+    let scoreboard = plugin().scoreboard;
+    // SAFETY: `tb` is live while it is translated.
     unsafe {
-        (api.qemu_plugin_register_vcpu_tb_exec_cond_cb)(
+        (api().qemu_plugin_register_vcpu_tb_exec_cond_cb)(
             tb,
             block_start,
             CallbackFlags::ReadRegisters,
             Cond::NotEqual,
-            pending,
+            scoreboard.word(Word::Following),
             0,
-            std::ptr::null_mut(),
+            block.into_userdata(),
         );
     }
-    // SAFETY: as above.
-    let len = unsafe { (api.qemu_plugin_tb_n_insns)(tb) };
-    for n in 0..len {
-        // SAFETY: as above, and `n` is below the number of instructions.
-        let insn = unsafe { (api.qemu_plugin_tb_get_insn)(tb, n) };
-        let mut word = [0; 4];
-        // SAFETY: `word` has the four bytes that may be written.
-        let bytes = unsafe { (api.qemu_plugin_insn_data)(insn, word.as_mut_ptr().cast(), 4) };
-        let word = u32::from_le_bytes(word);
-        if bytes != 4 {
-            continue;
-        }
-        if let Some(class) = classify(word) {
-            // SAFETY: `insn` is live during the callback.
-            let address = unsafe { (api.qemu_plugin_insn_vaddr)(insn) };
-            instrument(insn, Site::new(word, address), class);
+    if block.is_ambiguous() {
+        // SAFETY: `last` is live while its block is translated.
+        unsafe {
+            (api().qemu_plugin_register_vcpu_insn_exec_inline_per_vcpu)(
+                last,
+                InlineOp::StoreU64,
+                scoreboard.word(Word::Reached),
+                1,
+            );
         }
     }
 }
@@ -111,10 +151,9 @@ fn instrument(insn: *mut c_void, site: Site, class: Class) {
             }
             return;
         }
-        Class::Branch(Decoded::Direct { .. }) => (direct_branch, Word::Recording),
-        Class::Branch(Decoded::Indirect(_)) => (indirect_branch, Word::Recording),
-        Class::Branch(Decoded::ExceptionReturn) => (exception_return, Word::Active),
-        Class::PmuWrite => (pmu_write, Word::Recording),
+        Class::ConditionalToNext => (conditional_to_next, Word::Following),
+        Class::ExceptionReturn => (exception_return, Word::Active),
+        Class::PmuWrite => (pmu_write, Word::Following),
         Class::StateWrite => (state_write, Word::Active),
     };
     // SAFETY: `insn` is live while its block is translated.
@@ -133,31 +172,15 @@ fn instrument(insn: *mut c_void, site: Site, class: Class) {
 
 // --- execution -----------------------------------------------------------------
 
-extern "C" fn block_start(index: c_uint, _: *mut c_void) {
+extern "C" fn block_start(index: c_uint, userdata: *mut c_void) {
     if let Some(vcpu) = current(index) {
-        vcpu.block_start();
+        vcpu.block_start(Block::from_userdata(userdata));
     }
 }
 
-extern "C" fn direct_branch(index: c_uint, userdata: *mut c_void) {
-    let site = Site::from_userdata(userdata);
-    if let (
-        Some(vcpu),
-        Some(Decoded::Direct {
-            kind,
-            offset,
-            condition,
-        }),
-    ) = (current(index), decode(site.word()))
-    {
-        vcpu.direct_branch(site, kind, offset, condition);
-    }
-}
-
-extern "C" fn indirect_branch(index: c_uint, userdata: *mut c_void) {
-    let site = Site::from_userdata(userdata);
-    if let (Some(vcpu), Some(Decoded::Indirect(kind))) = (current(index), decode(site.word())) {
-        vcpu.indirect_branch(site, kind);
+extern "C" fn conditional_to_next(index: c_uint, userdata: *mut c_void) {
+    if let Some(vcpu) = current(index) {
+        vcpu.conditional_to_next(Site::from_userdata(userdata));
     }
 }
 

@@ -2,6 +2,8 @@
 
 use brbe_model::{Decoded, Instruction, Register, decode};
 
+use crate::block::is_conditional_to_next;
+
 /// An instruction in translated code: its word and its offset in the page,
 /// packed into what QEMU hands to a callback, so that nothing is allocated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,9 +50,12 @@ pub(crate) enum System {
 /// What the plugin has to do with an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Class {
-    Branch(Decoded),
+    /// A conditional branch to the next instruction.
+    ConditionalToNext,
+    /// ERET, ERETAA, ERETAB.
+    ExceptionReturn,
     System(System),
-    /// Writes PMOVSCLR_EL0: the flags that freeze.
+    /// Writes a register that sets or clears the flags that freeze.
     PmuWrite,
     /// Writes a register that says which Exception level may record, or which
     /// counters freeze.
@@ -60,7 +65,11 @@ pub(crate) enum Class {
 /// Class of an instruction, `None` for all the others.
 pub(crate) fn classify(word: u32) -> Option<Class> {
     if word >> 24 != 0xd5 {
-        return decode(word).map(Class::Branch);
+        return match decode(word) {
+            Some(Decoded::ExceptionReturn) => Some(Class::ExceptionReturn),
+            _ if is_conditional_to_next(word) => Some(Class::ConditionalToNext),
+            _ => None,
+        };
     }
     // 1101010100 L op0 op1 CRn CRm op2 Rt
     if word >> 22 != 0b11_0101_0100 {
@@ -83,8 +92,8 @@ pub(crate) fn classify(word: u32) -> Option<Class> {
         (false, Some(register), ..) => Some(Class::System(System::Write(register))),
         (false, _, Some(instruction), _) => Some(Class::System(System::Execute(instruction))),
         (true, .., (3, 0, 0, 5, 0)) => Some(Class::System(System::ReadId)),
-        // PMOVSCLR_EL0.
-        (false, .., (3, 3, 9, 12, 3)) => Some(Class::PmuWrite),
+        // PMOVSCLR_EL0, PMSWINC_EL0 and PMOVSSET_EL0.
+        (false, .., (3, 3, 9, 12, 3 | 4) | (3, 3, 9, 14, 3)) => Some(Class::PmuWrite),
         // HCR_EL2, MDCR_EL2, SCR_EL3, MDCR_EL3.
         (false, .., (3, 4, 1, 1, 0 | 1) | (3, 6, 1, 1, 0) | (3, 6, 1, 3, 1)) => {
             Some(Class::StateWrite)
@@ -112,6 +121,11 @@ mod tests {
             (0xd509_729f, system(System::Execute(Instruction::Iall))), // brb iall
             (0xd509_72bf, system(System::Execute(Instruction::Inj))), // brb inj
             (0xd51b_9c60, Some(Class::PmuWrite)),  // msr pmovsclr_el0, x0
+            (0xd51b_9c80, Some(Class::PmuWrite)),  // msr pmswinc_el0, x0
+            (0xd51b_9e60, Some(Class::PmuWrite)),  // msr pmovsset_el0, x0
+            (0xd69f_03e0, Some(Class::ExceptionReturn)), // eret
+            (0x5400_0020, Some(Class::ConditionalToNext)), // b.eq .+4
+            (0x5400_0040, None),                   // b.eq .+8
             (0xd51c_1120, Some(Class::StateWrite)), // msr mdcr_el2, x0
             (0xd503_3fdf, None),                   // isb
         ] {

@@ -11,17 +11,21 @@
 //! | `version=1.0\|1.1` | FEAT_BRBE or FEAT_BRBEv1p1; 1.1 |
 //! | `cc=on\|off` | cycle counts; off, all are unknown; on |
 //! | `stats=FILE` | counts per vCPU, as JSON, at exit |
+//! | `log=FILE` | a line for every record, freeze and access to BRBE |
 //!
 //! What QEMU translates is looked at once: `MRS`, `MSR` and `BRB` of BRBE are
 //! taken over, branches and exception returns report to the vCPU they run on
 //! while that records. Exceptions report through QEMU's discontinuity callback.
 //! The rules are those of `brbe-model`; a cycle is an instruction executed.
 
+mod block;
 mod callbacks;
 mod insn;
+mod log;
 mod options;
 mod registers;
 mod scoreboard;
+mod shared;
 mod stats;
 mod sys;
 mod vcpu;
@@ -89,13 +93,12 @@ fn install<'a>(
     }
     let options = Options::parse(arguments).map_err(|error| error.to_string())?;
     sys::load().map_err(|name| format!("this QEMU has no {}", name.to_string_lossy()))?;
-    stats::check(&options)?;
     let max = u32::try_from(info.max_vcpus).unwrap_or(0);
     if let Some(cpu) = options.cpus.iter().find(|cpu| **cpu >= max) {
         return Err(format!(
             "option 'cpus=': there is no vCPU {cpu}, this machine has {max}"
         ));
     }
-    callbacks::register(id, vcpus::Plugin::new(options, max));
+    callbacks::register(id, vcpus::Plugin::new(options, max)?);
     Ok(())
 }

@@ -14,6 +14,8 @@ pub(crate) struct Options {
     pub(crate) cpus: Vec<u32>,
     /// Where the counts go at exit.
     pub(crate) stats: Option<PathBuf>,
+    /// Where a line for each record and access goes.
+    pub(crate) log: Option<PathBuf>,
 }
 
 /// An option that cannot be used, and why.
@@ -31,7 +33,7 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-const KEYS: &str = "one of cpus=, records=, version=, cc=, stats=";
+const KEYS: &str = "one of cpus=, records=, version=, cc=, stats=, log=";
 
 impl Options {
     /// Parses `key=value` arguments.
@@ -68,7 +70,8 @@ impl Options {
                     _ => return Err("on or off"),
                 };
             }
-            "stats" if value.is_empty() => return Err("a file name"),
+            "stats" | "log" if value.is_empty() => return Err("a file name"),
+            "log" => self.log = Some(value.into()),
             "stats" => self.stats = Some(value.into()),
             _ => return Err(KEYS),
         }
@@ -118,6 +121,7 @@ mod tests {
             "version=1.0",
             "cc=off",
             "stats=a.json",
+            "log=a.log",
         ])
         .unwrap();
         assert_eq!(options.cpus, [0, 2, 3]);
@@ -126,6 +130,7 @@ mod tests {
         assert_eq!(options.config.version, Version::V1_0);
         assert!(!options.config.cycle_counts);
         assert_eq!(options.stats, Some("a.json".into()));
+        assert_eq!(options.log, Some("a.log".into()));
     }
 
     #[test]
@@ -147,12 +152,15 @@ mod tests {
                 "option 'cpus=': expected vCPU numbers such as 0-1:4",
             ),
             ("stats=", "option 'stats=': expected a file name"),
+            ("log=", "option 'log=': expected a file name"),
         ] {
             assert_eq!(parse(&[argument]), Err(message.to_owned()));
         }
         for argument in ["colour=red", "records"] {
             let message = parse(&[argument]).unwrap_err();
-            assert!(message.ends_with("expected one of cpus=, records=, version=, cc=, stats="));
+            assert!(
+                message.ends_with("expected one of cpus=, records=, version=, cc=, stats=, log=")
+            );
         }
     }
 }

@@ -126,8 +126,8 @@ impl Registers {
     /// are of a kind that always has it.
     pub(crate) fn read(&self, register: Register) -> u64 {
         let api = api();
-        // SAFETY: the buffer is a live GByteArray of this vCPU's.
-        unsafe { (api.g_byte_array_set_size)(self.buffer, 0) };
+        // SAFETY: the buffer is a live GByteArray of this vCPU's; QEMU appends.
+        unsafe { (*self.buffer).len = 0 };
         // SAFETY: the handle is this vCPU's, and its thread is the one we are on.
         unsafe { (api.qemu_plugin_read_register)(register.0, self.buffer) };
         // SAFETY: the buffer is live.

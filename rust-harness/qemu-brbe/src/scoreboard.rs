@@ -1,5 +1,5 @@
-//! Words that translated code looks at before it calls back: while all are
-//! zero, the plugin costs a comparison each.
+//! Words that translated code looks at before it calls back, and one that it
+//! writes: while nothing is recorded, the plugin costs a comparison a block.
 
 use std::mem::offset_of;
 
@@ -8,20 +8,31 @@ use crate::sys::{ScoreboardWord, api};
 /// One vCPU's words.
 #[repr(C)]
 struct Words {
-    recording: u64,
+    following: u64,
     active: u64,
-    pending: u64,
+    reached: u64,
 }
 
 /// Which word.
 #[derive(Clone, Copy)]
 pub(crate) enum Word {
-    /// Branches are recorded where the vCPU is now.
-    Recording,
-    /// They may be at some Exception level: exception returns matter.
+    /// What the vCPU executes next is of interest: it records where it is now,
+    /// or an exception return or a change of its state is to be completed.
+    Following,
+    /// It may record at some Exception level: exception returns matter.
     Active,
-    /// The next block's start is the target of a branch.
-    Pending,
+    /// Written by translated code: the block's last instruction was reached.
+    Reached,
+}
+
+impl Word {
+    const fn offset(self) -> usize {
+        match self {
+            Self::Following => offset_of!(Words, following),
+            Self::Active => offset_of!(Words, active),
+            Self::Reached => offset_of!(Words, reached),
+        }
+    }
 }
 
 /// The words of all vCPUs.
@@ -40,22 +51,32 @@ impl Scoreboard {
         Self(unsafe { (api().qemu_plugin_scoreboard_new)(size_of::<Words>()) })
     }
 
-    /// The word, for a condition.
+    /// The word, for a condition or a store in translated code.
     pub(crate) fn word(self, word: Word) -> ScoreboardWord {
-        let offset = match word {
-            Word::Recording => offset_of!(Words, recording),
-            Word::Active => offset_of!(Words, active),
-            Word::Pending => offset_of!(Words, pending),
-        };
         ScoreboardWord {
             score: self.0,
-            offset,
+            offset: word.offset(),
         }
     }
 
-    /// Sets a vCPU's word.
+    /// Where the vCPU's word is. QEMU moves it only while no vCPU runs.
+    fn find(self, word: Word, vcpu: u32) -> *mut u64 {
+        // SAFETY: the scoreboard lives as long as the plugin, and the vCPU is
+        // started: it has an element.
+        let words = unsafe { (api().qemu_plugin_scoreboard_find)(self.0, vcpu) };
+        words.wrapping_byte_add(word.offset()).cast()
+    }
+
+    /// Sets the word of `vcpu`, on its thread.
     pub(crate) fn set(self, word: Word, vcpu: u32, value: bool) {
-        // SAFETY: the word lies in the scoreboard, and the vCPU is started.
-        unsafe { (api().qemu_plugin_u64_set)(self.word(word), vcpu, value.into()) };
+        // SAFETY: the word lies in the vCPU's element, and only its own thread
+        // touches it.
+        unsafe { self.find(word, vcpu).write(value.into()) };
+    }
+
+    /// The word of `vcpu`, on its thread.
+    pub(crate) fn get(self, word: Word, vcpu: u32) -> bool {
+        // SAFETY: as above.
+        unsafe { self.find(word, vcpu).read() != 0 }
     }
 }

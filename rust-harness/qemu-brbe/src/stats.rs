@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::fs;
 
 use crate::options::Options;
-use crate::vcpu::Counts;
+use crate::shared::{Counts, Shared};
 
 /// Makes sure, at start, that the file can be written.
 pub(crate) fn check(options: &Options) -> Result<(), String> {
@@ -16,31 +16,39 @@ pub(crate) fn check(options: &Options) -> Result<(), String> {
 }
 
 /// Writes the counts where the user asked for them.
-pub(crate) fn write(options: &Options, counts: &[(u32, Counts)]) {
+pub(crate) fn write<'a>(options: &Options, vcpus: impl Iterator<Item = &'a Shared>) {
     if let Some(path) = &options.stats
-        && let Err(error) = fs::write(path, render(counts))
+        && let Err(error) = fs::write(path, render(vcpus))
     {
         eprintln!("qemu-brbe: cannot write {}: {error}", path.display());
     }
 }
 
-fn render(counts: &[(u32, Counts)]) -> String {
+fn render<'a>(vcpus: impl Iterator<Item = &'a Shared>) -> String {
     let mut json = String::from("{\"vcpus\": [");
-    for (n, (index, counts)) in counts.iter().enumerate() {
-        let comma = if n == 0 { "" } else { "," };
+    for (n, Shared { index, counts, .. }) in vcpus.enumerate() {
         let Counts {
             records,
             instructions,
+            snapshots,
             freezes,
             invalidations,
+            resets,
         } = counts;
+        let comma = if n == 0 { "" } else { "," };
         // Writing to a string does not fail.
-        let _ = write!(
-            json,
-            "{comma}\n  {{\"vcpu\": {index}, \"records\": {records}, \
-             \"instructions\": {instructions}, \"freezes\": {freezes}, \
-             \"invalidations\": {invalidations}}}"
-        );
+        let _ = write!(json, "{comma}\n  {{\"vcpu\": {index}");
+        for (name, count) in [
+            ("records", records),
+            ("instructions", instructions),
+            ("snapshots", snapshots),
+            ("freezes", freezes),
+            ("invalidations", invalidations),
+            ("resets", resets),
+        ] {
+            let _ = write!(json, ", \"{name}\": {}", count.get());
+        }
+        json.push('}');
     }
     json.push_str("\n]}\n");
     json
@@ -52,19 +60,22 @@ mod tests {
 
     #[test]
     fn one_object_per_vcpu() {
-        let counts = Counts {
-            records: 1,
-            instructions: 20,
-            freezes: 3,
-            invalidations: 4,
+        let vcpu = |index| Shared {
+            index,
+            counts: Counts::default(),
+            log: None,
         };
+        let (first, third) = (vcpu(0), vcpu(2));
+        first.counts.records.add(1);
+        first.counts.instructions.add(20);
+        first.counts.snapshots.add(5);
         assert_eq!(
-            render(&[(0, counts), (2, Counts::default())]),
+            render([&first, &third].into_iter()),
             "{\"vcpus\": [\n  \
-             {\"vcpu\": 0, \"records\": 1, \"instructions\": 20, \"freezes\": 3, \
-             \"invalidations\": 4},\n  \
-             {\"vcpu\": 2, \"records\": 0, \"instructions\": 0, \"freezes\": 0, \
-             \"invalidations\": 0}\n]}\n"
+             {\"vcpu\": 0, \"records\": 1, \"instructions\": 20, \"snapshots\": 5, \
+             \"freezes\": 0, \"invalidations\": 0, \"resets\": 0},\n  \
+             {\"vcpu\": 2, \"records\": 0, \"instructions\": 0, \"snapshots\": 0, \
+             \"freezes\": 0, \"invalidations\": 0, \"resets\": 0}\n]}\n"
         );
     }
 }

@@ -70,8 +70,18 @@ pub(crate) enum Cond {
     NotEqual = 3,
 }
 
-/// `enum qemu_plugin_discon_type`: interrupts and exceptions.
-pub(crate) const DISCON_INTERRUPT_OR_EXCEPTION: c_int = 1 << 0 | 1 << 1;
+/// `enum qemu_plugin_op`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) enum InlineOp {
+    StoreU64 = 1,
+}
+
+/// `enum qemu_plugin_discon_type`.
+pub(crate) const DISCON_INTERRUPT: c_int = 1 << 0;
+pub(crate) const DISCON_EXCEPTION: c_int = 1 << 1;
+/// QEMU itself carried out a PSCI or semihosting call.
+pub(crate) const DISCON_HOSTCALL: c_int = 1 << 2;
 
 pub(crate) type VcpuCallback = extern "C" fn(vcpu: c_uint, userdata: *mut c_void);
 pub(crate) type TranslationCallback = extern "C" fn(tb: *mut c_void, userdata: *mut c_void);
@@ -120,6 +130,8 @@ macro_rules! api {
 
 api! {
     qemu_plugin_register_vcpu_init_cb: fn(PluginId, VcpuCallback, *mut c_void);
+    qemu_plugin_register_vcpu_idle_cb: fn(PluginId, VcpuCallback, *mut c_void);
+    qemu_plugin_register_vcpu_resume_cb: fn(PluginId, VcpuCallback, *mut c_void);
     qemu_plugin_register_vcpu_tb_trans_cb: fn(PluginId, TranslationCallback, *mut c_void);
     qemu_plugin_register_vcpu_discon_cb: fn(PluginId, c_int, DisconCallback, *mut c_void);
     qemu_plugin_register_atexit_cb: fn(PluginId, Callback, *mut c_void);
@@ -129,6 +141,8 @@ api! {
         fn(*mut c_void, VcpuCallback, CallbackFlags, *mut c_void);
     qemu_plugin_register_vcpu_insn_exec_cond_cb:
         fn(*mut c_void, VcpuCallback, CallbackFlags, Cond, ScoreboardWord, u64, *mut c_void);
+    qemu_plugin_register_vcpu_insn_exec_inline_per_vcpu:
+        fn(*mut c_void, InlineOp, ScoreboardWord, u64);
     qemu_plugin_tb_n_insns: fn(*const c_void) -> usize;
     qemu_plugin_tb_get_insn: fn(*const c_void, usize) -> *mut c_void;
     qemu_plugin_insn_data: fn(*const c_void, *mut c_void, usize) -> usize;
@@ -138,7 +152,7 @@ api! {
     qemu_plugin_write_register: fn(*mut c_void, *mut GByteArray) -> bool;
     qemu_plugin_set_pc: fn(u64) -> !;
     qemu_plugin_scoreboard_new: fn(usize) -> *mut c_void;
-    qemu_plugin_u64_set: fn(ScoreboardWord, c_uint, u64);
+    qemu_plugin_scoreboard_find: fn(*mut c_void, c_uint) -> *mut c_void;
     g_byte_array_new: fn() -> *mut GByteArray;
     g_byte_array_set_size: fn(*mut GByteArray, c_uint) -> *mut GByteArray;
     g_array_free: fn(*mut GArray, c_int) -> *mut c_char;

@@ -1,45 +1,66 @@
 //! All vCPUs: each is made and used by its own thread, without a lock.
 
+use std::sync::Arc;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use brbe_model::Brbe;
 
+use crate::log::{Log, LogFile};
 use crate::options::Options;
 use crate::registers::Registers;
 use crate::scoreboard::Scoreboard;
-use crate::vcpu::{Counts, Vcpu};
+use crate::shared::{Counts, Shared};
+use crate::stats;
+use crate::vcpu::Vcpu;
 
 /// The plugin's state, alive as long as QEMU is.
 pub(crate) struct Plugin {
-    pub(crate) options: Options,
+    options: Options,
+    log: Option<Arc<LogFile>>,
     pub(crate) scoreboard: Scoreboard,
-    vcpus: Box<[AtomicPtr<Vcpu>]>,
+    slots: Box<[Slot]>,
+}
+
+#[derive(Default)]
+struct Slot {
+    vcpu: AtomicPtr<Vcpu>,
+    shared: OnceLock<Shared>,
 }
 
 impl Plugin {
-    pub(crate) fn new(options: Options, max_vcpus: u32) -> Self {
-        let vcpus = (0..max_vcpus).map(|_| AtomicPtr::default()).collect();
-        Self {
+    /// The plugin, with its files made.
+    pub(crate) fn new(options: Options, max_vcpus: u32) -> Result<Self, String> {
+        stats::check(&options)?;
+        let log = options.log.as_deref().map(LogFile::create).transpose()?;
+        Ok(Self {
             options,
+            log,
             scoreboard: Scoreboard::new(),
-            vcpus,
-        }
+            slots: (0..max_vcpus).map(|_| Slot::default()).collect(),
+        })
     }
 
     /// Gives vCPU `index` BRBE, if it is to have it. Called on its thread, when
     /// it starts.
-    pub(crate) fn start(&self, index: u32) {
-        let Some(slot) = self.vcpus.get(index as usize) else {
+    pub(crate) fn start(&'static self, index: u32) {
+        let Some(slot) = self.slots.get(index as usize) else {
             return;
         };
-        if !self.options.has_brbe(index) || !slot.load(Ordering::Acquire).is_null() {
+        if !self.options.has_brbe(index) || !slot.vcpu.load(Ordering::Acquire).is_null() {
             return;
         }
         match Registers::look_up() {
             Ok(registers) => {
+                let shared = slot.shared.get_or_init(|| Shared {
+                    index,
+                    counts: Counts::default(),
+                    log: self.log.clone().map(|file| Log::new(index, file)),
+                });
                 let brbe = Brbe::new(self.options.config);
-                let vcpu = Vcpu::new(index, registers, self.scoreboard, brbe);
-                slot.store(Box::into_raw(Box::new(vcpu)), Ordering::Release);
+                let vcpu = Vcpu::new(registers, self.scoreboard, brbe, shared);
+                slot.vcpu
+                    .store(Box::into_raw(Box::new(vcpu)), Ordering::Release);
             }
             Err(name) => {
                 eprintln!(
@@ -58,24 +79,18 @@ impl Plugin {
     /// callback must have the vCPU for itself.
     #[expect(clippy::mut_from_ref, reason = "each vCPU belongs to one thread")]
     pub(crate) unsafe fn current(&self, index: u32) -> Option<&mut Vcpu> {
-        let vcpu = self.vcpus.get(index as usize)?.load(Ordering::Acquire);
+        let vcpu = self.slots.get(index as usize)?.vcpu.load(Ordering::Acquire);
         // SAFETY: it is null or came from a box that is never freed, and the
         // caller has it for itself.
         unsafe { vcpu.as_mut() }
     }
 
-    /// The counts of every vCPU that has BRBE.
-    ///
-    /// # Safety
-    ///
-    /// No vCPU may run any more.
-    pub(crate) unsafe fn counts(&self) -> Vec<(u32, Counts)> {
-        let counts = |(index, slot): (usize, &AtomicPtr<Vcpu>)| {
-            // SAFETY: it is null or came from a box that is never freed, and no
-            // vCPU's thread uses it any more.
-            let vcpu = unsafe { slot.load(Ordering::Acquire).as_ref() };
-            vcpu.map(|vcpu| (index as u32, vcpu.counts()))
-        };
-        self.vcpus.iter().enumerate().filter_map(counts).collect()
+    /// QEMU ends: writes what is still to be written.
+    pub(crate) fn finish(&self) {
+        let vcpus = || self.slots.iter().filter_map(|slot| slot.shared.get());
+        vcpus()
+            .filter_map(|vcpu| vcpu.log.as_ref())
+            .for_each(Log::flush);
+        stats::write(&self.options, vcpus());
     }
 }

@@ -1,0 +1,55 @@
+//! The processing element's state, as QEMU's registers tell it.
+
+use brbe_model::{El2, El3, ExceptionLevel, FineGrainedTraps, Hcr, Pe};
+
+use super::Vcpu;
+
+impl Vcpu {
+    /// The state that the vCPU is in. Whether that is AArch32 state does not show
+    /// in the registers: where it matters, SPSR_ELx does.
+    pub(super) fn read_pe(&self) -> Pe {
+        let r = &self.registers;
+        let el3 = r.el3.map(|el3| {
+            let (scr, mdcr) = (r.read(el3.scr), r.read(el3.mdcr));
+            let el3 = El3 {
+                sbrbe: (mdcr >> 32 & 3) as u8,
+                e3brec: mdcr >> 38 & 1 != 0,
+                e3brew: mdcr >> 37 & 1 != 0,
+                secure: scr & 1 == 0,
+            };
+            (el3, scr)
+        });
+        let el2 = r.el2.map(|el2| {
+            let hcr = r.read(el2.hcr);
+            let bit = |n: u32| hcr >> n & 1 != 0;
+            // SCR_EL3.FGTEn.
+            let fgt_enabled = el3.is_none_or(|(_, scr)| scr >> 27 & 1 != 0);
+            El2 {
+                // SCR_EL3.NS or SCR_EL3.EEL2.
+                enabled: el3.is_none_or(|(el3, scr)| !el3.secure || scr >> 18 & 1 != 0),
+                hcr: Hcr {
+                    e2h: bit(34),
+                    tge: bit(27),
+                    nv: bit(42),
+                    nv1: bit(43),
+                    nv2: bit(45),
+                },
+                hpmn: (r.read(el2.mdcr) & 0x1f) as u8,
+                fgt: el2
+                    .fgt
+                    .filter(|_| fgt_enabled)
+                    .map(|[read, write, instruction]| FineGrainedTraps {
+                        hdfgrtr: r.read(read),
+                        hdfgwtr: r.read(write),
+                        hfgitr: r.read(instruction),
+                    }),
+            }
+        });
+        Pe {
+            el: ExceptionLevel::from_bits(r.read(r.cpsr) >> 2),
+            aarch32: false,
+            el2,
+            el3: el3.map(|(el3, _)| el3),
+        }
+    }
+}

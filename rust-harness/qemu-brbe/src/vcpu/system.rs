@@ -1,0 +1,94 @@
+//! `MRS`, `MSR` and `BRB`.
+
+use brbe_model::{Denied, ExceptionLevel, Instruction, Register};
+
+use super::Vcpu;
+use crate::insn::{Site, System};
+
+/// What became of a system instruction.
+pub(crate) enum Outcome {
+    /// It was emulated: go on at this address.
+    Resume(u64),
+    /// It is for QEMU to execute.
+    PassOn,
+}
+
+impl Vcpu {
+    /// Executes the instruction on the model.
+    pub(crate) fn system(&mut self, site: Site, system: System) -> Outcome {
+        let pc = self.address(site);
+        self.pe = self.read_pe();
+        self.check_freeze();
+        let done = match system {
+            System::ReadId if self.id_is_hidden() => return Outcome::PassOn,
+            System::ReadId => {
+                self.read_id(site.rt());
+                Ok(())
+            }
+            System::Read(register) => self.read_register(register, site.rt(), pc),
+            System::Write(register) => self.write_register(register, site.rt(), pc),
+            System::Execute(instruction) => self.execute(instruction, pc),
+        };
+        if done.is_err() {
+            if let Some(log) = &self.shared.log {
+                log.undefined(site.word(), pc);
+            }
+            return Outcome::PassOn;
+        }
+        let next = pc.wrapping_add(4);
+        self.count_run(next);
+        self.jump_to(pc);
+        self.run_start = next;
+        self.publish();
+        // An overflow flag that is still set freezes again at once.
+        self.check_freeze();
+        Outcome::Resume(next)
+    }
+
+    /// `ID_AA64DFR0_EL1` is QEMU's at EL0, and where HCR_EL2.TID3 traps it.
+    fn id_is_hidden(&self) -> bool {
+        let r = &self.registers;
+        let tid3 = || r.el2.is_some_and(|el2| r.read(el2.hcr) >> 18 & 1 != 0);
+        match self.pe.el {
+            ExceptionLevel::El0 => true,
+            ExceptionLevel::El1 => self.pe.el2.is_some_and(|el2| el2.enabled) && tid3(),
+            _ => false,
+        }
+    }
+
+    fn read_id(&self, rt: u8) {
+        let r = &self.registers;
+        let value = self.brbe.config().id_aa64dfr0(r.read(r.id_aa64dfr0));
+        r.write_x(rt, value);
+    }
+
+    fn read_register(&mut self, register: Register, rt: u8, pc: u64) -> Result<(), Denied> {
+        let value = self.brbe.read(&self.pe, register)?;
+        self.registers.write_x(rt, value);
+        let newest = register == Register::Inf(0) && self.brbe.bank() == 0;
+        self.shared.counts.snapshots.add(newest.into());
+        if let Some(log) = &self.shared.log {
+            log.read(register, value, pc);
+        }
+        Ok(())
+    }
+
+    fn write_register(&mut self, register: Register, rt: u8, pc: u64) -> Result<(), Denied> {
+        let value = self.registers.read_x(rt);
+        self.brbe.write(&self.pe, register, value)?;
+        if let Some(log) = &self.shared.log {
+            log.write(register, value, pc);
+        }
+        Ok(())
+    }
+
+    fn execute(&mut self, instruction: Instruction, pc: u64) -> Result<(), Denied> {
+        self.brbe.execute(&self.pe, instruction)?;
+        let invalidates = instruction == Instruction::Iall;
+        self.shared.counts.invalidations.add(invalidates.into());
+        if let Some(log) = &self.shared.log {
+            log.execute(instruction, pc);
+        }
+        Ok(())
+    }
+}

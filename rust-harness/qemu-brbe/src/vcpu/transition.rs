@@ -1,0 +1,148 @@
+//! Exceptions and exception returns.
+
+use brbe_model::{ExceptionKind, ExceptionLevel, Pe};
+
+use super::{Pending, Vcpu, level};
+use crate::block::{Block, End};
+use crate::insn::Site;
+
+/// What exception a vector is for: bits 8:7 of its offset in the table.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Vector {
+    Synchronous,
+    Irq,
+    Fiq,
+    SError,
+}
+
+impl Vector {
+    fn of(address: u64) -> Self {
+        match address >> 7 & 3 {
+            0 => Self::Synchronous,
+            1 => Self::Irq,
+            2 => Self::Fiq,
+            _ => Self::SError,
+        }
+    }
+}
+
+/// ESR_ELx.EC: is the exception one of the instruction that was to execute next,
+/// not of one that did? Instruction Abort, PC alignment, Branch Target,
+/// breakpoint and software step.
+fn is_of_next_instruction(esr: u64) -> bool {
+    matches!(esr >> 26 & 0x3f, 0x0d | 0x20..=0x22 | 0x30..=0x33)
+}
+
+impl Vcpu {
+    /// An exception return is about to execute.
+    pub(crate) fn exception_return(&mut self, site: Site) {
+        let before = self.pe;
+        let Some(level) = level(before.el) else {
+            // UNDEFINED at EL0, or another instruction altogether in AArch32.
+            return;
+        };
+        self.check_freeze();
+        let src = self.address(site);
+        let spsr = self.registers.spsr[level];
+        let to_aarch32 = spsr.is_some_and(|spsr| self.registers.read(spsr) >> 4 & 1 != 0);
+        self.pending = Some(Pending::ExceptionReturn {
+            src,
+            before,
+            to_aarch32,
+        });
+        self.publish();
+    }
+
+    /// What was pending is done, and led to `tgt` in the state `after`.
+    pub(super) fn complete(&mut self, tgt: u64, after: Pe) {
+        match self.pending.take() {
+            None => {}
+            Some(Pending::Refresh) => {
+                if self.recording {
+                    self.interrupt_block(tgt);
+                }
+                self.start = tgt;
+                self.pe = after;
+                self.publish();
+            }
+            Some(Pending::ExceptionReturn {
+                src,
+                before,
+                to_aarch32,
+            }) => {
+                self.count_run(src.wrapping_add(4));
+                let after = Pe {
+                    aarch32: to_aarch32,
+                    ..after
+                };
+                let now = self.now();
+                let recorded = self.brbe.exception_return(&before, &after, src, tgt, now);
+                self.note_record(recorded);
+                self.jump_to(tgt);
+                self.pe = after;
+                self.publish();
+            }
+        }
+    }
+
+    /// An exception or interrupt was taken from `from` to the vector `tgt`.
+    pub(crate) fn exception(&mut self, from: u64, tgt: u64) {
+        if !self.active && self.pending.is_none() {
+            return;
+        }
+        let after = self.read_pe();
+        let Some(n) = level(after.el) else { return };
+        let read = |register: Option<_>| register.map_or(0, |r| self.registers.read(r));
+        let (esr, elr, spsr) = (
+            read(self.registers.esr[n]),
+            read(self.registers.elr[n]),
+            read(self.registers.spsr[n]),
+        );
+        let before = Pe {
+            el: ExceptionLevel::from_bits(spsr >> 2),
+            aarch32: spsr >> 4 & 1 != 0,
+            ..after
+        };
+        let vector = Vector::of(tgt);
+        let own = vector == Vector::Synchronous && !is_of_next_instruction(esr);
+        self.end_before_exception(from, own, before);
+        let kind = match vector {
+            Vector::Synchronous => {
+                let tge = after.el2.is_some_and(|el2| el2.hcr.tge);
+                ExceptionKind::synchronous(esr, before.el, after.el, tge)
+            }
+            Vector::Irq => ExceptionKind::Irq,
+            Vector::Fiq => ExceptionKind::Fiq,
+            Vector::SError => ExceptionKind::SError,
+        };
+        self.check_freeze();
+        self.count_run(elr);
+        let now = self.now();
+        let recorded = self.brbe.exception(&before, &after, kind, elr, tgt, now);
+        self.note_record(recorded);
+        self.jump_to(tgt);
+        self.pe = after;
+        self.publish();
+    }
+
+    /// Completes what led to `from`, where an exception was taken in the state
+    /// `before`. One that is the instruction's `own` stops the branch or
+    /// exception return that raised it.
+    fn end_before_exception(&mut self, from: u64, own: bool, before: Pe) {
+        if let Some(pending) = self.pending {
+            match pending {
+                Pending::ExceptionReturn { src, .. } if own && from == src => self.pending = None,
+                _ => self.complete(from, before),
+            }
+            return;
+        }
+        if !self.recording {
+            return;
+        }
+        let src = self.start & !0xfff | self.block.last();
+        if own && from == src && matches!(self.block.end(), End::Indirect { .. }) {
+            self.block = Block::default();
+        }
+        self.interrupt_block(from);
+    }
+}
