@@ -23,6 +23,7 @@ pub enum BranchKind {
 
 impl BranchKind {
     /// BRBINF.TYPE (Table D19-1).
+    #[inline]
     pub(crate) const fn record_type(self) -> RecordType {
         match self {
             Self::Direct => RecordType::Direct,
@@ -35,6 +36,7 @@ impl BranchKind {
     }
 
     /// The bit of BRBFCR_EL1 that selects it.
+    #[inline]
     pub(crate) const fn filter_bit(self) -> u32 {
         match self {
             Self::Direct => 17,

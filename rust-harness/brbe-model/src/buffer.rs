@@ -27,6 +27,7 @@ impl Buffer {
 
     /// Makes `record` the youngest; the oldest falls off a full buffer
     /// (R_TJGLK, R_HTRNR).
+    #[inline]
     pub(crate) fn insert(&mut self, record: Record) {
         self.youngest = self.youngest.wrapping_add(1) & self.mask;
         self.records[self.youngest] = record;

@@ -122,6 +122,7 @@ impl Brbfcr {
     }
 
     /// The type filters: EnI inverts the selection (R_FJYDC).
+    #[inline]
     pub(crate) const fn selects(self, kind: BranchKind) -> bool {
         let matches = self.0 >> kind.filter_bit() & 1 != 0;
         matches != (self.0 & BRBFCR_ENI != 0)

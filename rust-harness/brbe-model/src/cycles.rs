@@ -11,6 +11,7 @@ impl CycleCount {
 
     /// BranchEncCycleCount (J1.3.1): below 256 exactly, above with the 9 most
     /// significant bits kept.
+    #[inline]
     pub const fn encode(cycles: u64) -> Self {
         if cycles >= 1 << 20 {
             return Self::SATURATED;
@@ -40,6 +41,7 @@ impl CycleCount {
     }
 
     /// The 14 bits: exponent in 13:8, mantissa in 7:0.
+    #[inline]
     pub const fn bits(self) -> u64 {
         self.0 as u64
     }

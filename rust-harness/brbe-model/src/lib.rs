@@ -49,7 +49,7 @@ pub use control::{Brbcr, Brbfcr};
 pub use cycles::CycleCount;
 pub use exception::ExceptionKind;
 pub use freeze::{Counter, Pmu};
-pub use machine::Brbe;
+pub use machine::{Brbe, Region};
 pub use pe::{El2, El3, ExceptionLevel, FineGrainedTraps, Hcr, Pe};
 pub use record::{Record, RecordType, Valid};
 pub use sysreg::{Access, Denied, Instruction, Register};

@@ -11,6 +11,22 @@ use crate::pe::{ExceptionLevel, Pe};
 use crate::record::{Cycles, INF_MASK, Record, RecordType, Valid};
 use crate::sysreg::{self, Access, Denied, Instruction, Register};
 
+/// Where the PE is, as far as branches are recorded there: [`Brbe::region`].
+#[derive(Clone, Copy, Debug)]
+pub struct Region {
+    el: ExceptionLevel,
+    fcr: Brbfcr,
+    counting: bool,
+}
+
+impl Region {
+    /// The filters select branches of this kind (R_FJYDC).
+    #[inline]
+    pub fn selects(&self, kind: BranchKind) -> bool {
+        self.fcr.selects(kind)
+    }
+}
+
 /// The Branch Record Buffer Extension of one processing element.
 ///
 /// Methods that take `now` want a count of clock cycles that never goes back.
@@ -171,18 +187,44 @@ impl Brbe {
     /// whether a record was made.
     ///
     /// MPRED stays 0: every branch counts as predicted rightly (R_XHWRB).
-    #[inline]
     pub fn branch(&mut self, pe: &Pe, kind: BranchKind, src: u64, tgt: u64, now: u64) -> bool {
-        if !self.fcr.selects(kind) || !self.allowed(pe) {
-            return false;
+        match self.region(pe) {
+            Some(region) => self.branch_in(&region, kind, src, tgt, now),
+            None => false,
         }
-        let cycles = self.cycles(pe, now);
-        self.generate(
-            Record::full(kind.record_type(), src, tgt, pe.el, cycles),
-            pe,
-            now,
-        );
-        true
+    }
+
+    /// What [`Self::branch`] makes of the registers, worked out once: `None`
+    /// where no branch is recorded. It holds until the PE's state or a register
+    /// of BRBE's changes.
+    pub fn region(&self, pe: &Pe) -> Option<Region> {
+        self.allowed(pe).then(|| Region {
+            el: pe.el,
+            fcr: self.fcr,
+            counting: self.counting(pe),
+        })
+    }
+
+    /// A taken branch in `region`: [`Self::branch`] for those who execute many.
+    #[inline]
+    pub fn branch_in(
+        &mut self,
+        region: &Region,
+        kind: BranchKind,
+        src: u64,
+        tgt: u64,
+        now: u64,
+    ) -> bool {
+        let selected = region.selects(kind);
+        if selected {
+            let known = region.counting && !self.cycles_unknown;
+            let cycles = known.then(|| CycleCount::encode(now.wrapping_sub(self.stamp)));
+            let record = Record::full(kind.record_type(), src, tgt, region.el, cycles);
+            self.buffer.insert(record);
+            self.stamp = now;
+            self.cycles_unknown = !region.counting;
+        }
+        selected
     }
 
     /// An exception from the state `before` to the state `after` (R_YSKQK to

@@ -87,6 +87,7 @@ pub struct Record {
 /// What a record says about time: `None` sets CCU, "cycle count unknown".
 pub(crate) type Cycles = Option<CycleCount>;
 
+#[inline]
 fn inf(kind: RecordType, valid: Valid, cycles: Cycles) -> u64 {
     let cc = cycles.map_or(CCU, |cc| cc.bits() << 32);
     cc | (kind as u64) << 8 | valid as u64
@@ -94,6 +95,7 @@ fn inf(kind: RecordType, valid: Valid, cycles: Cycles) -> u64 {
 
 impl Record {
     /// Source and target outside prohibited regions.
+    #[inline]
     pub(crate) fn full(
         kind: RecordType,
         src: u64,

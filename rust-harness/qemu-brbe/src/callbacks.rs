@@ -2,7 +2,7 @@
 
 use std::ffi::{c_int, c_uint, c_void};
 
-use crate::block::Block;
+use crate::block::{Block, is_conditional_to_next};
 use crate::insn::{Class, Site, System, classify};
 use crate::scoreboard::Word;
 use crate::sys::{
@@ -104,12 +104,11 @@ extern "C" fn translated(tb: *mut c_void, _: *mut c_void) {
         last = Some((insn, address, word));
     }
     if let (Some(first), Some((insn, address, word))) = (first, last) {
-        let block = Block::new(first, address, word);
-        instrument_block(tb, insn, block);
+        instrument_block(tb, insn, Block::new(first, address, word), word);
     }
 }
 
-fn instrument_block(tb: *mut c_void, last: *mut c_void, block: Block) {
+fn instrument_block(tb: *mut c_void, last: *mut c_void, block: Block, word: u32) {
     let scoreboard = plugin().scoreboard;
     // SAFETY: `tb` is live while it is translated.
     unsafe {
@@ -123,7 +122,8 @@ fn instrument_block(tb: *mut c_void, last: *mut c_void, block: Block) {
             block.into_userdata(),
         );
     }
-    if block.is_ambiguous() {
+    // Whether the others are taken is for a callback of theirs to say.
+    if block.is_ambiguous() && !is_conditional_to_next(word) {
         // SAFETY: `last` is live while its block is translated.
         unsafe {
             (api().qemu_plugin_register_vcpu_insn_exec_inline_per_vcpu)(
@@ -153,7 +153,8 @@ fn instrument(insn: *mut c_void, site: Site, class: Class) {
         }
         Class::ConditionalToNext => (conditional_to_next, Word::Following),
         Class::ExceptionReturn => (exception_return, Word::Active),
-        Class::PmuWrite => (pmu_write, Word::Following),
+        Class::PmuWrite => (state_write, Word::Following),
+        Class::HostCall => (host_call, Word::Following),
         Class::StateWrite => (state_write, Word::Active),
     };
     // SAFETY: `insn` is live while its block is translated.
@@ -190,15 +191,15 @@ extern "C" fn exception_return(index: c_uint, userdata: *mut c_void) {
     }
 }
 
-extern "C" fn pmu_write(index: c_uint, _: *mut c_void) {
+extern "C" fn state_write(index: c_uint, userdata: *mut c_void) {
     if let Some(vcpu) = current(index) {
-        vcpu.before_pmu_write();
+        vcpu.before_state_write(Site::from_userdata(userdata));
     }
 }
 
-extern "C" fn state_write(index: c_uint, _: *mut c_void) {
+extern "C" fn host_call(index: c_uint, _: *mut c_void) {
     if let Some(vcpu) = current(index) {
-        vcpu.before_state_write();
+        vcpu.sync();
     }
 }
 

@@ -55,6 +55,8 @@ pub(crate) enum Class {
     /// ERET, ERETAA, ERETAB.
     ExceptionReturn,
     System(System),
+    /// A semihosting call: it may end QEMU.
+    HostCall,
     /// Writes a register that sets or clears the flags that freeze.
     PmuWrite,
     /// Writes a register that says which Exception level may record, or which
@@ -62,8 +64,14 @@ pub(crate) enum Class {
     StateWrite,
 }
 
+/// `HLT #0xF000`.
+const HLT_SEMIHOSTING: u32 = 0xd45e_0000;
+
 /// Class of an instruction, `None` for all the others.
 pub(crate) fn classify(word: u32) -> Option<Class> {
+    if word == HLT_SEMIHOSTING {
+        return Some(Class::HostCall);
+    }
     if word >> 24 != 0xd5 {
         return match decode(word) {
             Some(Decoded::ExceptionReturn) => Some(Class::ExceptionReturn),
@@ -127,6 +135,7 @@ mod tests {
             (0x5400_0020, Some(Class::ConditionalToNext)), // b.eq .+4
             (0x5400_0040, None),                   // b.eq .+8
             (0xd51c_1120, Some(Class::StateWrite)), // msr mdcr_el2, x0
+            (0xd45e_0000, Some(Class::HostCall)),  // hlt #0xf000
             (0xd503_3fdf, None),                   // isb
         ] {
             assert_eq!(classify(word), class, "{word:#010x}");

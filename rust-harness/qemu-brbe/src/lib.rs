@@ -28,6 +28,7 @@ mod scoreboard;
 mod shared;
 mod stats;
 mod sys;
+mod trail;
 mod vcpu;
 mod vcpus;
 

@@ -74,9 +74,9 @@ impl Scoreboard {
         unsafe { self.find(word, vcpu).write(value.into()) };
     }
 
-    /// The word of `vcpu`, on its thread.
-    pub(crate) fn get(self, word: Word, vcpu: u32) -> bool {
+    /// The word of `vcpu`, on its thread; it is zero afterwards.
+    pub(crate) fn take(self, word: Word, vcpu: u32) -> bool {
         // SAFETY: as above.
-        unsafe { self.find(word, vcpu).read() != 0 }
+        unsafe { self.find(word, vcpu).replace(0) != 0 }
     }
 }

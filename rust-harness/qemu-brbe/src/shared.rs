@@ -3,6 +3,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use brbe_model::Brbe;
+
 use crate::log::Log;
 
 /// A count that one vCPU raises and anyone may look at.
@@ -46,4 +48,17 @@ pub(crate) struct Shared {
     pub(crate) index: u32,
     pub(crate) counts: Counts,
     pub(crate) log: Option<Log>,
+    /// Somebody wants to know the counts: all that was recorded is looked at, not
+    /// only what stays in the record buffer.
+    pub(crate) counts_exactly: bool,
+}
+
+impl Shared {
+    /// The youngest record was just made.
+    pub(crate) fn note_record(&self, brbe: &Brbe) {
+        self.counts.records.add(1);
+        if let Some(log) = &self.log {
+            log.record(brbe.youngest());
+        }
+    }
 }

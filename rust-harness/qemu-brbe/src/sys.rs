@@ -80,8 +80,6 @@ pub(crate) enum InlineOp {
 /// `enum qemu_plugin_discon_type`.
 pub(crate) const DISCON_INTERRUPT: c_int = 1 << 0;
 pub(crate) const DISCON_EXCEPTION: c_int = 1 << 1;
-/// QEMU itself carried out a PSCI or semihosting call.
-pub(crate) const DISCON_HOSTCALL: c_int = 1 << 2;
 
 pub(crate) type VcpuCallback = extern "C" fn(vcpu: c_uint, userdata: *mut c_void);
 pub(crate) type TranslationCallback = extern "C" fn(tb: *mut c_void, userdata: *mut c_void);

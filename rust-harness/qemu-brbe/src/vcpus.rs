@@ -56,6 +56,7 @@ impl Plugin {
                     index,
                     counts: Counts::default(),
                     log: self.log.clone().map(|file| Log::new(index, file)),
+                    counts_exactly: self.log.is_some() || self.options.stats.is_some(),
                 });
                 let brbe = Brbe::new(self.options.config);
                 let vcpu = Vcpu::new(registers, self.scoreboard, brbe, shared);

@@ -1,113 +1,100 @@
 //! From block to block: which branches were taken.
 
-use brbe_model::{BranchKind, Decoded, decode};
+use brbe_model::{Decoded, decode};
 
 use super::{Pending, Vcpu};
-use crate::block::{Block, End};
+use crate::block::Block;
 use crate::insn::Site;
 use crate::scoreboard::Word;
-
-/// What is known of the address that the vCPU goes on at.
-#[derive(Clone, Copy)]
-enum Next {
-    /// Bits 11:0, from the block that starts there.
-    Offset(u64),
-    /// All of it.
-    Address(u64),
-}
+use crate::trail::{Branch, Step, Wanted};
 
 impl Vcpu {
     /// A block starts.
+    #[inline]
     pub(crate) fn block_start(&mut self, block: Block) {
-        if self.pending.is_some() {
-            self.complete(self.registers.read(self.registers.pc), self.read_pe());
-        } else {
-            self.start = self.leave(Next::Offset(block.first()));
-        }
-        self.block = block;
-        if block.is_ambiguous() {
-            self.scoreboard.set(Word::Reached, self.shared.index, false);
+        if !self.trail.push(block) {
+            self.block_start_slowly(block);
         }
     }
 
-    /// The block ends because an exception was taken, with `address` what would
-    /// have been executed next.
-    pub(super) fn interrupt_block(&mut self, address: u64) {
-        self.start = self.leave(Next::Address(address));
-        self.block = Block::default();
+    /// The trail is full, or empty because something is to be completed, or the
+    /// last block needs a closer look.
+    #[inline(never)]
+    fn block_start_slowly(&mut self, block: Block) {
+        let pc = || self.registers.read(self.registers.pc);
+        let Some(last) = self.trail.current() else {
+            if self.pending.is_some() || self.trail.start() & 0xfff != block.first() {
+                self.complete(pc(), self.read_pe());
+            }
+            // Set by what was executed and not followed.
+            self.take_reached();
+            self.trail.push_with(block, None);
+            return;
+        };
+        let address = (last.needs_address() || self.trail.wants_address()).then(pc);
+        let block = match last.is_ambiguous() {
+            true => block.after_ambiguous(self.take_reached()),
+            false => block,
+        };
+        if self.trail.is_full() {
+            self.drain();
+            self.check_freeze();
+        }
+        self.trail.push_with(block, address);
     }
 
-    /// The address that the current block leads to, the branch there recorded.
-    fn leave(&mut self, next: Next) -> u64 {
-        let block = self.block;
-        let src = self.start & !0xfff | block.last();
-        let reached =
-            !block.is_ambiguous() || self.scoreboard.get(Word::Reached, self.shared.index);
-        match block.end() {
-            _ if !reached => self.fall_through(next),
-            End::None => self.fall_through(next),
-            End::Direct { kind, offset } => {
-                let tgt = src.wrapping_add_signed(offset);
-                if self.takes(kind, src, tgt, next) {
-                    self.branch(kind, src, tgt);
-                    tgt
-                } else {
-                    self.fall_through(next)
+    /// The current block's branch was reached: translated code says it once.
+    fn take_reached(&self) -> bool {
+        self.scoreboard.take(Word::Reached, self.shared.index)
+    }
+
+    /// Tells the model of the branches on the trail. To be called before anything
+    /// that they come before.
+    pub(super) fn drain(&mut self) {
+        let (shared, brbe) = (self.shared, &mut self.brbe);
+        let Some(region) = &self.region else { return };
+        let wanted = match shared.counts_exactly {
+            true => Wanted::All,
+            false => Wanted::Last(brbe.config().records.count()),
+        };
+        let selected = |kind| region.selects(kind);
+        self.trail.drain(wanted, selected, |step| {
+            shared.counts.instructions.add(step.instructions);
+            if let Some(Branch { kind, src, tgt }) = step.branch {
+                let now = shared.counts.instructions.get();
+                if brbe.branch_in(region, kind, src, tgt, now) {
+                    shared.note_record(brbe);
                 }
             }
-            End::Indirect { kind } => {
-                let tgt = self.resolve(next);
-                self.branch(kind, src, tgt);
-                tgt
-            }
+        });
+    }
+
+    /// The current block is left for `address`, by an interrupt or because the
+    /// next instruction cannot be fetched.
+    pub(super) fn finish_block(&mut self, address: u64) {
+        self.drain();
+        let reached = self.take_reached();
+        let Some(Step {
+            instructions,
+            branch,
+        }) = self.trail.finish(address, reached)
+        else {
+            return;
+        };
+        self.shared.counts.instructions.add(instructions);
+        if let Some(Branch { kind, src, tgt }) = branch
+            && self.brbe.branch(&self.pe, kind, src, tgt, self.now())
+        {
+            self.shared.note_record(&self.brbe);
         }
     }
 
-    /// Is the direct branch at `src` taken, if the vCPU goes on at `next`?
-    fn takes(&self, kind: BranchKind, src: u64, tgt: u64, next: Next) -> bool {
-        let not_taken = src.wrapping_add(4);
-        if kind == BranchKind::Conditional && tgt == not_taken {
-            return self.taken_to_next;
+    /// Something outside the guest is about to look, or to end QEMU.
+    pub(crate) fn sync(&mut self) {
+        self.drain();
+        if let Some(log) = &self.shared.log {
+            log.flush();
         }
-        match next {
-            Next::Address(address) => address == tgt,
-            Next::Offset(offset) if offset != tgt & 0xfff => false,
-            Next::Offset(offset) => {
-                kind != BranchKind::Conditional
-                    || offset != not_taken & 0xfff
-                    || self.resolve(next) == tgt
-            }
-        }
-    }
-
-    /// The next address, asked of QEMU where it is not known.
-    fn resolve(&self, next: Next) -> u64 {
-        match next {
-            Next::Address(address) => address,
-            Next::Offset(_) => self.registers.read(self.registers.pc),
-        }
-    }
-
-    /// The next address without a branch: in this page, or the first of the next
-    /// one.
-    fn fall_through(&self, next: Next) -> u64 {
-        match next {
-            Next::Address(address) => address,
-            Next::Offset(0) if self.start & 0xfff != 0 => (self.start | 0xfff).wrapping_add(1),
-            Next::Offset(offset) => self.start & !0xfff | offset,
-        }
-    }
-
-    fn branch(&mut self, kind: BranchKind, src: u64, tgt: u64) {
-        match self.until_poll.checked_sub(1) {
-            Some(left) => self.until_poll = left,
-            None => self.check_freeze(),
-        }
-        self.count_run(src.wrapping_add(4));
-        self.run_start = tgt;
-        let now = self.now();
-        let recorded = self.brbe.branch(&self.pe, kind, src, tgt, now);
-        self.note_record(recorded);
     }
 
     /// A conditional branch to the next instruction is about to execute.
@@ -120,16 +107,21 @@ impl Vcpu {
             let r = &self.registers;
             // PSTATE.NZCV in bits 31:28.
             let nzcv = r.read(r.cpsr) as u32;
-            self.taken_to_next = condition.holds(nzcv, |n| r.read_x(n));
+            let taken = condition.holds(nzcv, |n| r.read_x(n));
+            let index = self.shared.index;
+            self.scoreboard.set(Word::Reached, index, taken);
         }
     }
 
-    /// A register that the PE's state depends on is about to be written.
-    pub(crate) fn before_state_write(&mut self) {
-        self.until_poll = 0;
-        if self.pending.is_none() {
-            self.pending = Some(Pending::Refresh);
-            self.publish();
-        }
+    /// The last instruction of a block is about to write a register that the PE's
+    /// state or the freezing depends on.
+    pub(crate) fn before_state_write(&mut self, site: Site) {
+        let address = self.address(site);
+        self.drain();
+        self.check_freeze();
+        self.count_run(address.wrapping_add(4));
+        self.trail.restart(address.wrapping_add(4));
+        self.pending = Some(Pending::Refresh);
+        self.publish();
     }
 }

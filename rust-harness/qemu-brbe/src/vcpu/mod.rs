@@ -7,13 +7,13 @@ mod transition;
 
 use std::time::Instant;
 
-use brbe_model::{Brbe, Counter, ExceptionLevel, Pe, Pmu};
+use brbe_model::{Brbe, Counter, ExceptionLevel, Pe, Pmu, Region};
 
-use crate::block::Block;
 use crate::insn::Site;
 use crate::registers::Registers;
 use crate::scoreboard::{Scoreboard, Word};
 use crate::shared::Shared;
+use crate::trail::Trail;
 
 pub(crate) use system::Outcome;
 
@@ -40,33 +40,16 @@ pub(crate) struct Vcpu {
     brbe: Brbe,
     pe: Pe,
     pending: Option<Pending>,
-    /// The block that is executed, and the address that it starts at.
-    block: Block,
-    start: u64,
-    /// The block ends with a conditional branch to the next instruction, and
-    /// that is taken.
-    taken_to_next: bool,
-    /// Recording is allowed where the vCPU is now.
-    recording: bool,
+    trail: Trail,
+    /// Where the vCPU is, if branches are recorded there.
+    region: Option<Region>,
     /// What [`Word::Following`] and [`Word::Active`] are.
     following: bool,
     active: bool,
-    /// Branches until the overflow flags are looked at again.
-    until_poll: u32,
-    /// First instruction executed since the last change of flow. Between two
-    /// such changes addresses only go up: their difference is the number of
-    /// instructions executed.
-    run_start: u64,
     /// Where the vCPU went idle.
     idle_at: Option<u64>,
     started: Instant,
 }
-
-/// Branches between two looks at the overflow flags. They change when software
-/// writes them, which is seen, or when QEMU's timer finds that a counter has
-/// overflowed, at no instruction in particular; the interrupt that QEMU raises
-/// with them is seen too.
-const POLL_INTERVAL: u32 = 16;
 
 impl Vcpu {
     pub(crate) fn new(
@@ -82,14 +65,10 @@ impl Vcpu {
             brbe,
             pe: Pe::default(),
             pending: None,
-            block: Block::default(),
-            start: 0,
-            taken_to_next: false,
-            recording: false,
+            trail: Trail::new(0),
+            region: None,
             following: false,
             active: false,
-            until_poll: 0,
-            run_start: 0,
             idle_at: None,
             started: Instant::now(),
         }
@@ -99,8 +78,8 @@ impl Vcpu {
 
     /// Sets the words that translated code looks at to the model's state.
     fn publish(&mut self) {
-        self.recording = self.brbe.allowed(&self.pe);
-        let following = self.recording || self.pending.is_some();
+        self.region = self.brbe.region(&self.pe);
+        let following = self.region.is_some() || self.pending.is_some();
         if following != self.following {
             self.following = following;
             self.scoreboard
@@ -113,13 +92,6 @@ impl Vcpu {
         }
     }
 
-    /// The vCPU goes on at `address`, not because of the block it was in.
-    fn jump_to(&mut self, address: u64) {
-        self.block = Block::default();
-        self.start = address;
-        self.run_start = address;
-    }
-
     /// The address of the instruction at `site`, which is about to execute.
     ///
     /// The address known when it was translated need not be the one that it
@@ -130,12 +102,11 @@ impl Vcpu {
         pc & !0xfff | site.offset()
     }
 
-    /// Counts the instructions from the last change of flow up to, not
+    /// Counts the instructions since the last change of flow up to, not
     /// including, the one at `end`.
     fn count_run(&mut self, end: u64) {
-        if self.recording {
-            let count = end.wrapping_sub(self.run_start) / 4;
-            self.shared.counts.instructions.add(count);
+        if self.region.is_some() {
+            self.shared.counts.instructions.add(self.trail.run_to(end));
         }
     }
 
@@ -144,24 +115,15 @@ impl Vcpu {
         self.shared.counts.instructions.get()
     }
 
-    /// A record was made, or not.
-    fn note_record(&mut self, recorded: bool) {
-        if recorded {
-            self.shared.counts.records.add(1);
-            if let Some(log) = &self.shared.log {
-                log.record(self.brbe.youngest());
-            }
-        }
-    }
-
     // --- freezing --------------------------------------------------------------
 
     /// Freezes if an overflow flag asks for it; level-sensitive, so it is asked
-    /// before all that a freeze would change.
+    /// before and after all that software or an exception changes, and now and
+    /// then in between: QEMU's timer sets a flag at no instruction in particular,
+    /// and interrupts with it. The trail is drained.
     fn check_freeze(&mut self) {
-        self.until_poll = POLL_INTERVAL;
         let freezes = self.brbe.brbcr_el1().fzp() || self.brbe.brbcr_el2().fzp();
-        if !self.recording || !freezes {
+        if self.region.is_none() || !freezes {
             return;
         }
         let overflow = self.registers.read(self.registers.pmovsset);
@@ -188,20 +150,12 @@ impl Vcpu {
         }
     }
 
-    /// Before an instruction that changes an overflow flag, or makes one freeze.
-    pub(crate) fn before_pmu_write(&mut self) {
-        self.check_freeze();
-        self.until_poll = 0;
-    }
-
     // --- idling and reset ------------------------------------------------------------
 
     /// The vCPU has nothing to execute.
     pub(crate) fn idle(&mut self) {
         self.idle_at = Some(self.registers.read(self.registers.pc));
-        if let Some(log) = &self.shared.log {
-            log.flush();
-        }
+        self.sync();
     }
 
     /// It goes on. At another address than it stopped at, it was reset: QEMU
@@ -215,7 +169,7 @@ impl Vcpu {
                 log.reset();
             }
             self.pending = None;
-            self.jump_to(pc);
+            self.trail.restart(pc);
             self.pe = self.read_pe();
             self.publish();
         }

@@ -17,6 +17,7 @@ impl Vcpu {
     /// Executes the instruction on the model.
     pub(crate) fn system(&mut self, site: Site, system: System) -> Outcome {
         let pc = self.address(site);
+        self.drain();
         self.pe = self.read_pe();
         self.check_freeze();
         let done = match system {
@@ -37,8 +38,7 @@ impl Vcpu {
         }
         let next = pc.wrapping_add(4);
         self.count_run(next);
-        self.jump_to(pc);
-        self.run_start = next;
+        self.trail.restart(next);
         self.publish();
         // An overflow flag that is still set freezes again at once.
         self.check_freeze();

@@ -3,7 +3,6 @@
 use brbe_model::{ExceptionKind, ExceptionLevel, Pe};
 
 use super::{Pending, Vcpu, level};
-use crate::block::{Block, End};
 use crate::insn::Site;
 
 /// What exception a vector is for: bits 8:7 of its offset in the table.
@@ -41,8 +40,11 @@ impl Vcpu {
             // UNDEFINED at EL0, or another instruction altogether in AArch32.
             return;
         };
+        self.drain();
         self.check_freeze();
         let src = self.address(site);
+        self.count_run(src.wrapping_add(4));
+        self.trail.restart(src);
         let spsr = self.registers.spsr[level];
         let to_aarch32 = spsr.is_some_and(|spsr| self.registers.read(spsr) >> 4 & 1 != 0);
         self.pending = Some(Pending::ExceptionReturn {
@@ -55,34 +57,22 @@ impl Vcpu {
 
     /// What was pending is done, and led to `tgt` in the state `after`.
     pub(super) fn complete(&mut self, tgt: u64, after: Pe) {
-        match self.pending.take() {
-            None => {}
-            Some(Pending::Refresh) => {
-                if self.recording {
-                    self.interrupt_block(tgt);
-                }
-                self.start = tgt;
-                self.pe = after;
-                self.publish();
-            }
-            Some(Pending::ExceptionReturn {
-                src,
-                before,
-                to_aarch32,
-            }) => {
-                self.count_run(src.wrapping_add(4));
-                let after = Pe {
-                    aarch32: to_aarch32,
-                    ..after
-                };
-                let now = self.now();
-                let recorded = self.brbe.exception_return(&before, &after, src, tgt, now);
-                self.note_record(recorded);
-                self.jump_to(tgt);
-                self.pe = after;
-                self.publish();
+        self.pe = after;
+        if let Some(Pending::ExceptionReturn {
+            src,
+            before,
+            to_aarch32,
+        }) = self.pending.take()
+        {
+            self.pe.aarch32 = to_aarch32;
+            let now = self.now();
+            if self.brbe.exception_return(&before, &self.pe, src, tgt, now) {
+                self.shared.note_record(&self.brbe);
             }
         }
+        self.trail.restart(tgt);
+        self.publish();
+        self.check_freeze();
     }
 
     /// An exception or interrupt was taken from `from` to the vector `tgt`.
@@ -116,11 +106,11 @@ impl Vcpu {
             Vector::SError => ExceptionKind::SError,
         };
         self.check_freeze();
-        self.count_run(elr);
         let now = self.now();
-        let recorded = self.brbe.exception(&before, &after, kind, elr, tgt, now);
-        self.note_record(recorded);
-        self.jump_to(tgt);
+        if self.brbe.exception(&before, &after, kind, elr, tgt, now) {
+            self.shared.note_record(&self.brbe);
+        }
+        self.trail.restart(tgt);
         self.pe = after;
         self.publish();
     }
@@ -129,20 +119,13 @@ impl Vcpu {
     /// `before`. One that is the instruction's `own` stops the branch or
     /// exception return that raised it.
     fn end_before_exception(&mut self, from: u64, own: bool, before: Pe) {
-        if let Some(pending) = self.pending {
-            match pending {
-                Pending::ExceptionReturn { src, .. } if own && from == src => self.pending = None,
-                _ => self.complete(from, before),
-            }
-            return;
+        match self.pending {
+            Some(Pending::ExceptionReturn { src, .. }) if own && from == src => self.pending = None,
+            Some(_) => self.complete(from, before),
+            None if self.region.is_none() => {}
+            None if own => self.drain(),
+            None => self.finish_block(from),
         }
-        if !self.recording {
-            return;
-        }
-        let src = self.start & !0xfff | self.block.last();
-        if own && from == src && matches!(self.block.end(), End::Indirect { .. }) {
-            self.block = Block::default();
-        }
-        self.interrupt_block(from);
+        self.count_run(from);
     }
 }

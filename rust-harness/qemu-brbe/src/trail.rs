@@ -1,0 +1,261 @@
+//! The blocks that a vCPU executed lately, and what branches they took.
+//!
+//! While a vCPU records, each block that it executes costs a push here and
+//! nothing else. What was recorded is worked out of them when somebody may look,
+//! or when there is no more room.
+
+use brbe_model::BranchKind;
+
+use crate::block::Block;
+
+/// Blocks that are kept.
+const ROOM: usize = 2048;
+
+/// The block whose address is asked for, so that what comes before it need not
+/// be gone through if what comes after it is enough.
+const MARK: usize = ROOM - 192;
+
+const PAGE: u64 = 4096;
+
+/// A branch that was taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Branch {
+    pub(crate) kind: BranchKind,
+    pub(crate) src: u64,
+    pub(crate) tgt: u64,
+}
+
+/// Instructions that were executed, and the branch taken then, if one was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Step {
+    pub(crate) instructions: u64,
+    pub(crate) branch: Option<Branch>,
+}
+
+/// How much of a trail is of interest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wanted {
+    All,
+    /// No more than the last branches, this many.
+    Last(usize),
+}
+
+/// The block at [`MARK`].
+#[derive(Clone, Copy)]
+struct Mark {
+    /// Its address.
+    start: u64,
+    /// Number of addresses that belong to blocks before it.
+    addresses: usize,
+}
+
+/// Executed blocks, oldest first; the last is the one that is executed now.
+pub(crate) struct Trail {
+    blocks: Box<[Block; ROOM]>,
+    /// Addresses of the blocks that start after one that needs it.
+    addresses: Vec<u64>,
+    len: usize,
+    /// Number of blocks from which on a push has to look closer: there is no room,
+    /// or the last block is ambiguous, or there is none.
+    simple: usize,
+    /// Address of the first block.
+    start: u64,
+    mark: Option<Mark>,
+}
+
+impl Trail {
+    /// One without a block, for a vCPU that goes on at `address`.
+    pub(crate) fn new(address: u64) -> Self {
+        Self {
+            blocks: Box::new([Block::default(); ROOM]),
+            addresses: Vec::with_capacity(ROOM),
+            len: 0,
+            simple: 0,
+            start: address,
+            mark: None,
+        }
+    }
+
+    /// Forgets the blocks: the vCPU goes on at `address`, for another reason than
+    /// a branch.
+    pub(crate) fn restart(&mut self, address: u64) {
+        self.addresses.clear();
+        self.len = 0;
+        self.simple = 0;
+        self.start = address;
+        self.mark = None;
+    }
+
+    /// The block that is executed now.
+    pub(crate) fn current(&self) -> Option<Block> {
+        self.blocks[..self.len].last().copied()
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        self.len == ROOM
+    }
+
+    /// The next block's address is of use, whatever comes before it.
+    pub(crate) fn wants_address(&self) -> bool {
+        self.len == MARK
+    }
+
+    /// Where the vCPU went on, if it executed no block since.
+    pub(crate) fn start(&self) -> u64 {
+        self.start
+    }
+
+    /// A block starts. Says whether it could be pushed as it is: there is room
+    /// for it, and where the one before led shows in their offsets.
+    #[inline]
+    pub(crate) fn push(&mut self, block: Block) -> bool {
+        if self.len >= self.simple {
+            return false;
+        }
+        self.append(block);
+        true
+    }
+
+    /// A block starts that could not be pushed as it is. There is room.
+    pub(crate) fn push_with(&mut self, block: Block, address: Option<u64>) {
+        let needed = self.current().is_some_and(Block::needs_address);
+        self.addresses.extend(address.filter(|_| needed));
+        if self.len == MARK {
+            self.mark = address.map(|start| Mark {
+                start,
+                addresses: self.addresses.len(),
+            });
+        }
+        self.simple = if self.len < MARK { MARK } else { ROOM };
+        self.append(block);
+    }
+
+    #[inline]
+    fn append(&mut self, block: Block) {
+        if let Some(slot) = self.blocks.get_mut(self.len) {
+            *slot = block;
+            self.len += 1;
+            if block.is_ambiguous() {
+                self.simple = 0;
+            }
+        }
+    }
+
+    /// Says what was executed up to the current block, and keeps that alone.
+    ///
+    /// Wanted are branches of those kinds that are `selected`; at least one more
+    /// is told than that, so that the cycles between them can be counted.
+    pub(crate) fn drain(
+        &mut self,
+        wanted: Wanted,
+        selected: impl Fn(BranchKind) -> bool,
+        tell: impl FnMut(Step),
+    ) {
+        let Some(last) = self.len.checked_sub(1) else {
+            return;
+        };
+        let blocks = &self.blocks[..self.len];
+        let (from, start, used) = match (wanted, self.mark) {
+            (Wanted::Last(count), Some(Mark { start, addresses }))
+                if count_certain(&blocks[MARK..], selected) > count =>
+            {
+                (MARK, start, addresses)
+            }
+            _ => (0, self.start, 0),
+        };
+        let mut walk = Walk {
+            start,
+            addresses: self.addresses[used..].iter(),
+        };
+        blocks[from..]
+            .windows(2)
+            .map(|pair| walk.step(pair[0], pair[1]))
+            .for_each(tell);
+        let (current, start) = (self.blocks[last], walk.start);
+        self.restart(start);
+        self.push_with(current, None);
+    }
+
+    /// The current block, all before it being told of, is left for `address`, and
+    /// not for another block. `reached` is as for a block that starts.
+    pub(crate) fn finish(&mut self, address: u64, reached: bool) -> Option<Step> {
+        let current = self.current()?;
+        let next = Block::at(address).after_ambiguous(reached);
+        let addresses = [address];
+        let mut walk = Walk {
+            start: self.start,
+            addresses: addresses.iter(),
+        };
+        let step = walk.step(current, next);
+        self.restart(address);
+        Some(step)
+    }
+
+    /// Instructions executed of the current block, all before it being told of,
+    /// up to the one at `end`, that not counted.
+    pub(crate) fn run_to(&self, end: u64) -> u64 {
+        end.wrapping_sub(self.start) / 4
+    }
+}
+
+/// From block to block.
+struct Walk<'a> {
+    /// Address of the next block.
+    start: u64,
+    addresses: std::slice::Iter<'a, u64>,
+}
+
+impl Walk<'_> {
+    /// From `block` to `next`.
+    #[inline]
+    fn step(&mut self, block: Block, next: Block) -> Step {
+        let src = self.start & !(PAGE - 1) | block.last();
+        let address = match block.needs_address() {
+            true => self.addresses.next().copied(),
+            false => None,
+        };
+        let tgt = match block.kind() {
+            BranchKind::Indirect | BranchKind::Return | BranchKind::IndirectCall => address,
+            _ => Some(src.wrapping_add_signed(block.offset())),
+        };
+        let branch = match tgt {
+            Some(tgt) if block.takes(next) && address.is_none_or(|address| address == tgt) => {
+                Some(Branch {
+                    kind: block.kind(),
+                    src,
+                    tgt,
+                })
+            }
+            _ => None,
+        };
+        self.start = match (branch, address) {
+            (Some(Branch { tgt, .. }), _) => tgt,
+            (None, Some(address)) => address,
+            (None, None) => without_branch(self.start, next),
+        };
+        Step {
+            instructions: block.instructions(next, branch.is_some()),
+            branch,
+        }
+    }
+}
+
+/// Branches between `blocks` of `selected` kinds that are certain to be taken:
+/// of others that depends on addresses.
+fn count_certain(blocks: &[Block], selected: impl Fn(BranchKind) -> bool) -> usize {
+    let certain = |pair: &&[Block]| {
+        let kind = pair[0].kind();
+        let known = !pair[0].needs_address() || kind != BranchKind::Conditional;
+        known & pair[0].takes(pair[1]) && selected(kind)
+    };
+    blocks.windows(2).filter(certain).count()
+}
+
+/// Address of `next`, after the block at `start` was left without a branch: in
+/// the same page, or at the start of the next one.
+#[inline]
+fn without_branch(start: u64, next: Block) -> u64 {
+    let page = start & !(PAGE - 1);
+    let over = if next.first() == 0 { PAGE } else { 0 };
+    page.wrapping_add(over) | next.first()
+}
