@@ -19,6 +19,33 @@ use crate::progress::Step;
 /// less to offer gets its share.
 const TIMEOUT: Duration = Duration::from_secs(180);
 
+/// What may differ from one run to another.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// From power-on to power-off.
+    pub timeout: Duration,
+    /// Processors.
+    pub cpus: u8,
+    /// The kernel starts at EL2, and runs there (VHE).
+    pub virtualization: bool,
+    /// Options of the plugin, each `key=value`.
+    pub plugin: Vec<String>,
+    /// More arguments for QEMU.
+    pub qemu: Vec<String>,
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        Self {
+            timeout: TIMEOUT,
+            cpus: 2,
+            virtualization: false,
+            plugin: Vec::new(),
+            qemu: Vec::new(),
+        }
+    }
+}
+
 /// A machine that is ready to boot any kernel.
 #[derive(Debug)]
 pub struct Guest {
@@ -73,13 +100,13 @@ impl Guest {
     /// Boots `kernel`, runs `command` in the shared directory, which holds
     /// `branch-guest` too, and powers off.
     pub fn run(&self, kernel: &Kernel, name: &str, command: &str, share: &Share) -> Result<Run> {
-        self.run_within(TIMEOUT, kernel, name, command, share)
+        self.run_as(&Setup::default(), kernel, name, command, share)
     }
 
-    /// The same, with a limit of its own.
-    pub fn run_within(
+    /// The same, on a machine of its own kind.
+    pub fn run_as(
         &self,
-        timeout: Duration,
+        setup: &Setup,
         kernel: &Kernel,
         name: &str,
         command: &str,
@@ -91,17 +118,18 @@ impl Guest {
         let boot = Boot {
             kernel: kernel.image.clone(),
             root: self.root.clone(),
-            cpus: 2,
+            cpus: setup.cpus,
             memory_mib: 1024,
             kernel_args: vec!["panic=-1".into(), "oops=panic".into()],
-            virtualization: false,
+            virtualization: setup.virtualization,
             plugin: Some(Plugin {
                 path: self.plugin.clone(),
-                options: Vec::new(),
+                options: setup.plugin.clone(),
             }),
+            qemu_args: setup.qemu.clone(),
             share: share.path().to_owned(),
             command: command.to_owned(),
-            timeout,
+            timeout: setup.timeout,
             console,
         };
         let run = QemuVmtest.run(&boot, &mut |line| step.note(line))?;

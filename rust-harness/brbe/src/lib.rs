@@ -13,6 +13,7 @@ pub mod cargo;
 pub mod checks;
 pub mod commands;
 pub mod exec;
+pub mod flow;
 pub mod git;
 pub mod guest;
 pub mod image;

@@ -55,12 +55,42 @@ pub struct Row {
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Report {
     rows: Vec<Row>,
+    /// What is part of the name of each test that is wanted.
+    #[serde(skip)]
+    only: Option<String>,
 }
 
 impl Report {
-    /// Runs a test and notes its verdict. An error is a failure; the run goes
-    /// on, unless it was interrupted.
+    /// A report of those tests only whose line, `subject: name`, contains `only`.
+    pub fn of(only: Option<String>) -> Self {
+        Self {
+            rows: Vec::new(),
+            only,
+        }
+    }
+
+    fn wants(&self, subject: &str, test: &str) -> bool {
+        let line = || format!("{subject}: {test}");
+        self.only.as_ref().is_none_or(|only| line().contains(only))
+    }
+
+    /// Runs a test, if it is wanted, and notes its verdict. An error is a failure;
+    /// the run goes on, unless it was interrupted.
     pub fn run(
+        &mut self,
+        subject: &str,
+        test: impl Into<String>,
+        body: impl FnOnce() -> Result<Verdict>,
+    ) -> Result<()> {
+        let test = test.into();
+        if self.wants(subject, &test) {
+            self.run_always(subject, test, body)?;
+        }
+        Ok(())
+    }
+
+    /// The same for a test that others need, wanted or not.
+    pub fn run_always(
         &mut self,
         subject: &str,
         test: impl Into<String>,
@@ -154,6 +184,15 @@ mod tests {
         );
         report.add("7.3", "nmi", Verdict::Skip("no pseudo-NMI".into()), time);
         report
+    }
+
+    #[test]
+    fn only_what_is_wanted_runs() {
+        let mut report = Report::of(Some("7.3: build".to_owned()));
+        for (subject, test) in [("7.3", "builds"), ("7.3", "boots"), ("7.0", "builds")] {
+            report.run(subject, test, || Ok(Verdict::pass())).unwrap();
+        }
+        assert_eq!(report.counts(), (1, 0, 0));
     }
 
     #[test]

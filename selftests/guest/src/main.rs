@@ -10,12 +10,14 @@ mod cpus;
 mod kallsyms;
 mod no_event;
 mod perf;
+mod record;
 mod ring;
 mod skeleton;
 mod snapshot;
 mod stale_bits;
 mod verdict;
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -53,6 +55,15 @@ enum Test {
     },
     /// Check every bit of the records, and what the helper writes where
     StaleBits,
+    /// Record all branches, of the kernel and of user space, while a command runs
+    Record {
+        /// Cycles from one sample to the next; without it no sample is made
+        #[arg(long, value_name = "CYCLES", value_parser = clap::value_parser!(u64).range(1..))]
+        period: Option<u64>,
+        /// The command; what it prints is not shown
+        #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+        command: Vec<OsString>,
+    },
     /// Check that there is no snapshot without a branch event on the CPU
     NoEvent,
 }
@@ -63,6 +74,7 @@ impl Test {
             Self::Snapshot { .. } => "snapshot",
             Self::CpuWideEvent { .. } => "cpu-wide-event",
             Self::StaleBits => "stale-bits",
+            Self::Record { .. } => "record",
             Self::NoEvent => "no-event",
         }
     }
@@ -76,6 +88,7 @@ fn main() -> ExitCode {
         Test::Snapshot { output } => snapshot::run(output.as_deref()),
         Test::CpuWideEvent { seconds } => cpu_wide::run(Duration::from_secs(seconds)),
         Test::StaleBits => stale_bits::run(),
+        Test::Record { period, command } => record::run(&command, perf::all_branches(period)),
         Test::NoEvent => no_event::run(),
     };
     verdict::report(name, &outcome, arguments.json, verdict_on_stderr)

@@ -31,14 +31,18 @@ pub(crate) const FOR_SNAPSHOTS: Recording = Recording {
 };
 
 /// All branches, sampled so often that a short run has many samples.
-pub(crate) const FOR_SAMPLES: Recording = Recording {
-    filter: sys::PERF_SAMPLE_BRANCH_KERNEL
-        | sys::PERF_SAMPLE_BRANCH_USER
-        | sys::PERF_SAMPLE_BRANCH_ANY
-        | sys::PERF_SAMPLE_BRANCH_TYPE_SAVE
-        | sys::PERF_SAMPLE_BRANCH_PRIV_SAVE,
-    period: 1_000_000,
-};
+pub(crate) const FOR_SAMPLES: Recording = all_branches(Some(1_000_000));
+
+/// All branches, with a sample every `period` cycles, or none.
+pub(crate) const fn all_branches(period: Option<u64>) -> Recording {
+    Recording {
+        filter: FOR_SNAPSHOTS.filter | sys::PERF_SAMPLE_BRANCH_USER,
+        period: match period {
+            Some(period) => period,
+            None => FOR_SNAPSHOTS.period,
+        },
+    }
+}
 
 /// Opens an event on `cpu`, bound to the CPU and to no task. It counts from now
 /// until it is dropped.

@@ -1,5 +1,6 @@
 //! `brbe test`: everything that can be decided here, in one table.
 
+use std::cell::LazyCell;
 use std::io::Write as _;
 use std::time::Duration;
 
@@ -10,7 +11,8 @@ use clap::Args;
 use super::{KernelArgs, Subject, snapshot};
 use crate::bases;
 use crate::checks;
-use crate::guest::{self, Guest, Share};
+use crate::flow::{self, compare::Comparison};
+use crate::guest::{self, Guest, Setup, Share};
 use crate::kernel::Kernel;
 use crate::machine::{End, Run};
 use crate::places::Places;
@@ -26,6 +28,11 @@ use crate::verdict::{Report, Verdict};
 pub struct Test {
     #[command(flatten)]
     kernel: KernelArgs,
+
+    /// Only tests whose line contains this, such as `7.3: selftest`; what they
+    /// need is prepared
+    #[arg(value_name = "TEXT")]
+    only: Option<String>,
 
     /// Print the verdicts as JSON
     #[arg(long)]
@@ -51,7 +58,7 @@ const GUEST_TESTS: [&str; 3] = ["cpu-wide-event", "stale-bits", "no-event"];
 impl Test {
     /// Runs the command. Returns whether all is well.
     pub fn run(&self, places: &Places) -> Result<bool> {
-        let mut report = Report::default();
+        let mut report = Report::of(self.only.clone());
         let names: Vec<String> = match (&self.kernel.base, &self.kernel.kernel_src) {
             (None, None) => bases::load(places)?
                 .into_iter()
@@ -67,7 +74,7 @@ impl Test {
                 ..self.kernel.clone()
             };
             let mut subject = None;
-            report.run(&name, "the series applies with git am", || {
+            report.run_always(&name, "the series applies with git am", || {
                 let prepared = Subject::prepare(places, &args)?;
                 let count = prepared.series.patches.len();
                 subject = Some(prepared);
@@ -110,13 +117,11 @@ impl Test {
 /// in bounded time.
 fn machine(places: &Places, guest: &Guest, kernel: &Kernel, report: &mut Report) -> Result<()> {
     let run = |name: &str, command: &str| {
-        guest.run_within(
-            Duration::from_secs(30),
-            kernel,
-            name,
-            command,
-            &Share::new(places)?,
-        )
+        let setup = Setup {
+            timeout: Duration::from_secs(30),
+            ..Setup::default()
+        };
+        guest.run_as(&setup, kernel, name, command, &Share::new(places)?)
     };
     report.run("machine", "a command's exit status comes back", || {
         Ok(match run("exit status", "exit 7")?.end {
@@ -146,11 +151,55 @@ fn machine(places: &Places, guest: &Guest, kernel: &Kernel, report: &mut Report)
     })
 }
 
+/// Records that have to agree with QEMU's own log.
+const ENOUGH: u64 = 1_000_000;
+
+/// The emulated BRBE against what QEMU says that it executed.
+fn control_flow(
+    places: &Places,
+    guest: &Guest,
+    kernel: &Kernel,
+    report: &mut Report,
+) -> Result<()> {
+    for (name, workload) in [
+        ("every branch", "-- bash -c 'ls -l /etc | sort | md5sum'"),
+        (
+            "sampled",
+            "--period 5000000 -- bash -c 'ls -l /etc | sort | md5sum'",
+        ),
+    ] {
+        let title = format!("records agree with QEMU's log, {name}");
+        report.run("plugin", &title, || {
+            let found = flow::check::run(places, guest, kernel, &title, workload)?;
+            Ok(agrees(&found))
+        })?;
+    }
+    Ok(())
+}
+
+fn agrees(found: &Comparison) -> Verdict {
+    let agreeing = found.agreeing();
+    if found.differences > 0 {
+        return Verdict::Fail(format!(
+            "{} differences, {agreeing} records agree:\n    {}",
+            found.differences,
+            found.examples.join("\n    ")
+        ));
+    }
+    if agreeing < ENOUGH {
+        return Verdict::Fail(format!("only {agreeing} records: too few to say"));
+    }
+    let (types, freezes) = (found.records.len(), found.freezes);
+    Verdict::Pass(format!(
+        "{agreeing} records of {types} types, {freezes} freezes, no difference"
+    ))
+}
+
 /// Without the patches the helper has nothing to give, and on 7.0 the event
 /// that it needs brings the kernel down.
 fn unpatched(places: &Places, guest: &Guest, subject: &Subject, report: &mut Report) -> Result<()> {
     let title = subject.title(false);
-    let kernel = subject.builder.kernel(subject.unpatched(), &title);
+    let kernel = LazyCell::new(|| subject.builder.kernel(subject.unpatched(), &title));
     let has_oops = subject.base.name == "7.0";
 
     report.run(
@@ -222,6 +271,7 @@ fn patched(places: &Places, guest: &Guest, subject: &Subject, report: &mut Repor
     })?;
     if subject.is_default {
         machine(places, guest, &kernel, report)?;
+        control_flow(places, guest, &kernel, report)?;
     }
     for test in GUEST_TESTS {
         report.run(&title, test, || {

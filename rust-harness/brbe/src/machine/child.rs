@@ -103,7 +103,7 @@ fn target(boot: &Boot) -> Target {
         rootfs: boot.root.clone(),
         arch: "aarch64".to_owned(),
         command: format!(
-            "mount -t tmpfs tmpfs /tmp && cd {SHARE} && {}",
+            "mount -t tmpfs tmpfs /tmp && cd {SHARE} || exit\n{}",
             boot.command
         ),
         vm: VMConfig {
@@ -127,6 +127,7 @@ fn extra_args(boot: &Boot) -> Vec<String> {
         plugin_arg.extend(plugin.options.iter().cloned());
         args.extend(["-plugin".to_owned(), plugin_arg.join(",")]);
     }
+    args.extend_from_slice(&boot.qemu_args);
     args
 }
 
@@ -148,6 +149,7 @@ mod tests {
                 path: "/p.so".into(),
                 options: vec!["records=8".into()],
             }),
+            qemu_args: vec!["-icount".into(), "shift=0".into()],
             share: "/s".into(),
             command: "true".into(),
             timeout: Duration::from_secs(1),
@@ -164,14 +166,16 @@ mod tests {
                 "-machine",
                 "virtualization=on",
                 "-plugin",
-                "/p.so,records=8"
+                "/p.so,records=8",
+                "-icount",
+                "shift=0"
             ]
         );
         assert_eq!(target.vm.memory, "512M");
         assert_eq!(target.kernel_args.unwrap(), "ro oops=panic");
         assert_eq!(
             target.command,
-            "mount -t tmpfs tmpfs /tmp && cd /mnt/vmtest && true"
+            "mount -t tmpfs tmpfs /tmp && cd /mnt/vmtest || exit\ntrue"
         );
     }
 

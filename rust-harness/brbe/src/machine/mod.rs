@@ -41,6 +41,8 @@ pub struct Boot {
     pub virtualization: bool,
     /// What QEMU is extended with.
     pub plugin: Option<Plugin>,
+    /// More arguments for QEMU.
+    pub qemu_args: Vec<String>,
     /// A directory that the guest sees at [`SHARE`], and may write to.
     pub share: PathBuf,
     /// A command for bash, run in [`SHARE`].

@@ -18,8 +18,8 @@ use crate::exec::{self, Group, Interrupted};
 const LAST_WORDS: Duration = Duration::from_secs(2);
 /// Lines of the console that are shown of a guest that hangs.
 const TAIL: usize = 20;
-/// Bytes of a line that are kept: the guest is not trusted to end its lines.
-const LINE: u64 = 1 << 16;
+/// Bytes of an event that are read: the guest is not trusted to end its lines.
+const LINE: u64 = 1 << 24;
 
 /// An unmodified QEMU, whose processors have what the plugin gives them.
 #[derive(Clone, Copy, Debug, Default)]
@@ -116,9 +116,9 @@ fn events(stdout: ChildStdout, mut stderr: ChildStderr) -> Receiver<Event> {
         let mut reader = BufReader::new(stdout);
         let mut line = Vec::new();
         while let Ok(1..) = reader.by_ref().take(LINE).read_until(b'\n', &mut line) {
-            if let Ok(event) = serde_json::from_slice(&line)
-                && sender.send(event).is_err()
-            {
+            let event = serde_json::from_slice(&line)
+                .unwrap_or_else(|_| Event::Console("brbe: a line too long is lost".to_owned()));
+            if sender.send(event).is_err() {
                 return;
             }
             line.clear();

@@ -1,0 +1,73 @@
+//! Control flow as QEMU's own log tells it, and whether the plugin's records
+//! agree with it.
+//!
+//! `-d exec,nochain,int,in_asm` says which blocks QEMU translated and executed,
+//! and which exceptions it took: all that a branch recorder has to know, found
+//! without a plugin. [`qemu_log`] reads it, [`decode`] knows branch instructions
+//! (by a decoder that the model does not use), [`reconstruct`] makes events of
+//! both. [`compare`] holds those against the [`plugin_log`], one by one.
+
+pub mod check;
+pub mod compare;
+pub mod decode;
+pub mod plugin_log;
+pub mod qemu_log;
+pub mod reconstruct;
+
+/// Something that a branch recorder may have to record, or software's access to
+/// it, in the order of execution.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A branch that was taken.
+    Branch {
+        /// BRBINF.TYPE by its name.
+        kind: &'static str,
+        /// Address of the instruction.
+        src: u64,
+        /// Where it led.
+        tgt: u64,
+    },
+    /// A conditional branch to the next instruction: whether it was taken does
+    /// not show.
+    Undecidable {
+        /// Address of the instruction.
+        src: u64,
+    },
+    /// An exception.
+    Exception {
+        /// BRBINF.TYPE by its name.
+        kind: &'static str,
+        /// The Exception level that it was taken from.
+        from: u8,
+        /// The one that it was taken to.
+        to: u8,
+        /// What ELR_ELx holds.
+        src: u64,
+        /// The vector.
+        tgt: u64,
+    },
+    /// An exception return.
+    Return {
+        /// The Exception level of the ERET.
+        from: u8,
+        /// The one that it went to.
+        to: u8,
+        /// Address of the ERET.
+        src: u64,
+        /// Where it led.
+        tgt: u64,
+    },
+    /// An access to a register of BRBE, or BRB IALL or BRB INJ.
+    Access {
+        /// Address of the instruction.
+        pc: u64,
+    },
+    /// The log cannot be made sense of here: from one address to another without
+    /// a reason.
+    Lost {
+        /// Address of the last block executed.
+        from: u64,
+        /// What was executed next.
+        to: u64,
+    },
+}
