@@ -1,8 +1,8 @@
 //! All vCPUs: each is made and used by its own thread, without a lock.
 
-use std::sync::Arc;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::thread::ThreadId;
 
 use brbe_model::Brbe;
 
@@ -20,6 +20,8 @@ pub(crate) struct Plugin {
     log: Option<Arc<LogFile>>,
     pub(crate) scoreboard: Scoreboard,
     slots: Box<[Slot]>,
+    /// The thread that each vCPU started in.
+    threads: Mutex<Vec<(u32, ThreadId)>>,
 }
 
 #[derive(Default)]
@@ -38,12 +40,14 @@ impl Plugin {
             log,
             scoreboard: Scoreboard::new(),
             slots: (0..max_vcpus).map(|_| Slot::default()).collect(),
+            threads: Mutex::default(),
         })
     }
 
     /// Gives vCPU `index` BRBE, if it is to have it. Called on its thread, when
     /// it starts.
     pub(crate) fn start(&'static self, index: u32) {
+        self.refuse_shared_thread(index);
         let Some(slot) = self.slots.get(index as usize) else {
             return;
         };
@@ -70,6 +74,24 @@ impl Plugin {
                 );
             }
         }
+    }
+
+    /// Ends QEMU where it runs several vCPUs in one thread. They share translated
+    /// code then, and QEMU 11.1 writes the number of the vCPU that it was
+    /// translated for into what plugins add to that: others would use the wrong
+    /// words, and go astray (`mul_i32 $0x1,$0x1,$0x18` with `-d op`: the constant
+    /// itself is overwritten).
+    fn refuse_shared_thread(&self, index: u32) {
+        let thread = std::thread::current().id();
+        let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((other, _)) = threads.iter().find(|(_, id)| *id == thread) {
+            eprintln!(
+                "qemu-brbe: vCPUs {other} and {index} share a thread, which QEMU's plugins do not \
+                 work with: use one vCPU with -icount, and -accel tcg,thread=multi without"
+            );
+            std::process::exit(1);
+        }
+        threads.push((index, thread));
     }
 
     /// The vCPU that a callback runs on, if it has BRBE.

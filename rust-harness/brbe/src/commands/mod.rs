@@ -1,6 +1,7 @@
 //! One module for each command.
 
 pub mod clean;
+mod emulation;
 pub mod snapshot;
 pub mod test;
 

@@ -8,10 +8,9 @@ use anyhow::{Context, Result};
 use branch_records::report::Report as Snapshots;
 use clap::Args;
 
-use super::{KernelArgs, Subject, snapshot};
+use super::{KernelArgs, Subject, emulation, snapshot};
 use crate::bases;
 use crate::checks;
-use crate::flow::{self, compare::Comparison};
 use crate::guest::{self, Guest, Setup, Share};
 use crate::kernel::Kernel;
 use crate::machine::{End, Run};
@@ -151,50 +150,6 @@ fn machine(places: &Places, guest: &Guest, kernel: &Kernel, report: &mut Report)
     })
 }
 
-/// Records that have to agree with QEMU's own log.
-const ENOUGH: u64 = 1_000_000;
-
-/// The emulated BRBE against what QEMU says that it executed.
-fn control_flow(
-    places: &Places,
-    guest: &Guest,
-    kernel: &Kernel,
-    report: &mut Report,
-) -> Result<()> {
-    for (name, workload) in [
-        ("every branch", "-- bash -c 'ls -l /etc | sort | md5sum'"),
-        (
-            "sampled",
-            "--period 5000000 -- bash -c 'ls -l /etc | sort | md5sum'",
-        ),
-    ] {
-        let title = format!("records agree with QEMU's log, {name}");
-        report.run("plugin", &title, || {
-            let found = flow::check::run(places, guest, kernel, &title, workload)?;
-            Ok(agrees(&found))
-        })?;
-    }
-    Ok(())
-}
-
-fn agrees(found: &Comparison) -> Verdict {
-    let agreeing = found.agreeing();
-    if found.differences > 0 {
-        return Verdict::Fail(format!(
-            "{} differences, {agreeing} records agree:\n    {}",
-            found.differences,
-            found.examples.join("\n    ")
-        ));
-    }
-    if agreeing < ENOUGH {
-        return Verdict::Fail(format!("only {agreeing} records: too few to say"));
-    }
-    let (types, freezes) = (found.records.len(), found.freezes);
-    Verdict::Pass(format!(
-        "{agreeing} records of {types} types, {freezes} freezes, no difference"
-    ))
-}
-
 /// Without the patches the helper has nothing to give, and on 7.0 the event
 /// that it needs brings the kernel down.
 fn unpatched(places: &Places, guest: &Guest, subject: &Subject, report: &mut Report) -> Result<()> {
@@ -271,7 +226,7 @@ fn patched(places: &Places, guest: &Guest, subject: &Subject, report: &mut Repor
     })?;
     if subject.is_default {
         machine(places, guest, &kernel, report)?;
-        control_flow(places, guest, &kernel, report)?;
+        emulation::run(places, guest, &kernel, report)?;
     }
     for test in GUEST_TESTS {
         report.run(&title, test, || {

@@ -1,0 +1,126 @@
+//! The part of `brbe test` that asks whether the emulated BRBE is right: on
+//! machines of every kind, and against QEMU's own log.
+
+use anyhow::{Context, Result};
+use branch_records::capture::Capture;
+
+use crate::flow::{self, compare::Comparison};
+use crate::guest::{self, Guest, Setup, Share};
+use crate::kernel::Kernel;
+use crate::places::Places;
+use crate::verdict::{Report, Verdict};
+
+/// Runs these tests on one kernel.
+pub(super) fn run(
+    places: &Places,
+    guest: &Guest,
+    kernel: &Kernel,
+    report: &mut Report,
+) -> Result<()> {
+    machines(places, guest, kernel, report)?;
+    control_flow(places, guest, kernel, report)
+}
+
+/// Machines that QEMU can be, and how many records a snapshot has there.
+fn kinds() -> Vec<(&'static str, usize, Setup)> {
+    let setup = |cpus, plugin: &[&str], qemu: &[&str]| Setup {
+        cpus,
+        plugin: plugin.iter().map(ToString::to_string).collect(),
+        qemu: qemu.iter().map(ToString::to_string).collect(),
+        ..Setup::default()
+    };
+    let vhe = Setup {
+        virtualization: true,
+        ..Setup::default()
+    };
+    vec![
+        ("1 CPU", 64, setup(1, &[], &[])),
+        (
+            "8 CPUs, a thread each",
+            64,
+            setup(8, &[], &["-accel", "tcg,thread=multi"]),
+        ),
+        ("1 CPU, -icount", 64, setup(1, &[], &["-icount", "shift=0"])),
+        ("kernel at EL2 (VHE)", 64, vhe),
+        ("8 records", 8, setup(2, &["records=8"], &[])),
+        (
+            "16 records, version 1.0",
+            16,
+            setup(2, &["records=16", "version=1.0"], &[]),
+        ),
+        (
+            "32 records, no cycle counts",
+            32,
+            setup(2, &["records=32", "cc=off"], &[]),
+        ),
+    ]
+}
+
+/// Snapshots on every kind of machine, and what the guest says of their bits.
+fn machines(places: &Places, guest: &Guest, kernel: &Kernel, report: &mut Report) -> Result<()> {
+    for (kind, records, setup) in kinds() {
+        report.run("plugin", format!("snapshot with {kind}"), || {
+            let share = Share::new(places)?;
+            let command = "./branch-guest snapshot --output snapshots.json && \
+                           ./branch-guest stale-bits && ./branch-guest no-event";
+            let name = format!("snapshot with {kind}");
+            let run = guest.run_as(&setup, kernel, &name, command, &share)?;
+            if guest::status(&run)? != 0 {
+                return Ok(Verdict::Fail(run.output));
+            }
+            let file = std::fs::File::open(share.path().join("snapshots.json"))
+                .context("opening the capture")?;
+            let capture = Capture::from_reader(file).context("the guest's capture")?;
+            let found: Vec<_> = capture.snapshots.iter().map(|s| s.records.len()).collect();
+            Ok(match found[..] {
+                [found] if found == records => Verdict::Pass(format!("{found} records")),
+                _ => Verdict::Fail(format!("records: {found:?} instead of {records}")),
+            })
+        })?;
+    }
+    Ok(())
+}
+
+/// Records that have to agree with QEMU's own log.
+const ENOUGH: u64 = 1_000_000;
+
+/// The emulated BRBE against what QEMU says that it executed.
+fn control_flow(
+    places: &Places,
+    guest: &Guest,
+    kernel: &Kernel,
+    report: &mut Report,
+) -> Result<()> {
+    for (name, workload) in [
+        ("every branch", "-- bash -c 'ls -l /etc | sort | md5sum'"),
+        (
+            "sampled",
+            "--period 5000000 -- bash -c 'ls -l /etc | sort | md5sum'",
+        ),
+    ] {
+        let title = format!("records agree with QEMU's log, {name}");
+        report.run("plugin", &title, || {
+            let found = flow::check::run(places, guest, kernel, &title, workload)?;
+            Ok(agrees(&found))
+        })?;
+    }
+    Ok(())
+}
+
+fn agrees(found: &Comparison) -> Verdict {
+    let agreeing = found.agreeing();
+    if found.differences > 0 {
+        return Verdict::Fail(format!(
+            "{} differences, {agreeing} records agree:\n    {}",
+            found.differences,
+            found.examples.join("\n    ")
+        ));
+    }
+    if agreeing < ENOUGH {
+        return Verdict::Fail(format!("only {agreeing} records: too few to say"));
+    }
+    let (types, freezes) = (found.records.len(), found.freezes);
+    Verdict::Pass(format!(
+        "{agreeing} records of {types} types, {freezes} freezes, no difference"
+    ))
+}
