@@ -28,8 +28,8 @@ pub struct Setup {
     pub cpus: u8,
     /// The kernel starts at EL2, and runs there (VHE).
     pub virtualization: bool,
-    /// Options of the plugin, each `key=value`.
-    pub plugin: Vec<String>,
+    /// Options of the plugin, each `key=value`; `None` is QEMU without it.
+    pub plugin: Option<Vec<String>>,
     /// More arguments for QEMU.
     pub qemu: Vec<String>,
 }
@@ -40,7 +40,7 @@ impl Default for Setup {
             timeout: TIMEOUT,
             cpus: 2,
             virtualization: false,
-            plugin: Vec::new(),
+            plugin: Some(Vec::new()),
             qemu: Vec::new(),
         }
     }
@@ -122,9 +122,9 @@ impl Guest {
             memory_mib: 1024,
             kernel_args: vec!["panic=-1".into(), "oops=panic".into()],
             virtualization: setup.virtualization,
-            plugin: Some(Plugin {
+            plugin: setup.plugin.as_ref().map(|options| Plugin {
                 path: self.plugin.clone(),
-                options: setup.plugin.clone(),
+                options: options.clone(),
             }),
             qemu_args: setup.qemu.clone(),
             share: share.path().to_owned(),

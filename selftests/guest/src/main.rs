@@ -8,6 +8,7 @@ mod contract;
 mod cpu_wide;
 mod cpus;
 mod kallsyms;
+mod loops;
 mod no_event;
 mod perf;
 mod record;
@@ -64,6 +65,12 @@ enum Test {
         #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
         command: Vec<OsString>,
     },
+    /// Time loops full of branches, and print nanoseconds as JSON
+    Loops {
+        /// With all branches recorded
+        #[arg(long)]
+        record: bool,
+    },
     /// Check that there is no snapshot without a branch event on the CPU
     NoEvent,
 }
@@ -75,6 +82,7 @@ impl Test {
             Self::CpuWideEvent { .. } => "cpu-wide-event",
             Self::StaleBits => "stale-bits",
             Self::Record { .. } => "record",
+            Self::Loops { .. } => "loops",
             Self::NoEvent => "no-event",
         }
     }
@@ -83,12 +91,16 @@ impl Test {
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let name = arguments.test.name();
-    let verdict_on_stderr = matches!(arguments.test, Test::Snapshot { output: None });
+    let verdict_on_stderr = matches!(
+        arguments.test,
+        Test::Snapshot { output: None } | Test::Loops { .. }
+    );
     let outcome = match arguments.test {
         Test::Snapshot { output } => snapshot::run(output.as_deref()),
         Test::CpuWideEvent { seconds } => cpu_wide::run(Duration::from_secs(seconds)),
         Test::StaleBits => stale_bits::run(),
         Test::Record { period, command } => record::run(&command, perf::all_branches(period)),
+        Test::Loops { record } => loops::run(record),
         Test::NoEvent => no_event::run(),
     };
     verdict::report(name, &outcome, arguments.json, verdict_on_stderr)

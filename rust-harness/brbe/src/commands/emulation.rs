@@ -25,7 +25,7 @@ pub(super) fn run(
 fn kinds() -> Vec<(&'static str, usize, Setup)> {
     let setup = |cpus, plugin: &[&str], qemu: &[&str]| Setup {
         cpus,
-        plugin: plugin.iter().map(ToString::to_string).collect(),
+        plugin: Some(plugin.iter().map(ToString::to_string).collect()),
         qemu: qemu.iter().map(ToString::to_string).collect(),
         ..Setup::default()
     };

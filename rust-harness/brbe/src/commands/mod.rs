@@ -1,5 +1,6 @@
 //! One module for each command.
 
+pub mod bench;
 pub mod clean;
 mod emulation;
 pub mod snapshot;

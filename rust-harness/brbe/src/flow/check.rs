@@ -53,7 +53,7 @@ pub fn run(
     let setup = Setup {
         timeout: TIMEOUT,
         cpus: 1,
-        plugin: vec![format!("log={}", files.plugin_log.display())],
+        plugin: Some(vec![format!("log={}", files.plugin_log.display())]),
         qemu: vec![
             "-D".to_owned(),
             files.qemu_log.display().to_string(),

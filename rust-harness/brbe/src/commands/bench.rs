@@ -1,0 +1,235 @@
+//! `brbe bench`: what things cost, as ratios.
+
+use std::fs;
+use std::io::Write as _;
+
+use anyhow::{Context, Result, ensure};
+use clap::{Args, Subcommand};
+use comfy_table::{Table, presets::UTF8_FULL_CONDENSED};
+use serde::{Deserialize, Serialize};
+
+use super::{KernelArgs, Subject};
+use crate::guest::{self, Guest, Setup, Share};
+use crate::kernel::Kernel;
+use crate::places::Places;
+
+/// Measure what things cost
+///
+/// Only ratios of what was measured in the same run are printed: seconds say more
+/// about the machine than about what is measured.
+#[derive(Args, Debug)]
+pub struct Bench {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand, Debug)]
+enum What {
+    Plugin(Plugin),
+}
+
+/// The plugin against the same QEMU without it
+///
+/// The same kernel boots with and without the plugin, in turns, and runs loops
+/// full of branches: one sorts, the other calls functions through a table. The
+/// fastest of each counts.
+#[derive(Args, Debug)]
+pub struct Plugin {
+    #[command(flatten)]
+    kernel: KernelArgs,
+
+    /// Boots of each kind
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=100))]
+    rounds: u8,
+
+    /// Print the ratios as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl Bench {
+    /// Runs the command.
+    pub fn run(&self, places: &Places) -> Result<()> {
+        let What::Plugin(plugin) = &self.what;
+        plugin.run(places)
+    }
+}
+
+/// Nanoseconds of the loops, as the guest prints them.
+#[derive(Clone, Copy, Debug, Deserialize)]
+struct Loops {
+    sort: f64,
+    calls: f64,
+}
+
+impl Loops {
+    const SLOWEST: Self = Self {
+        sort: f64::MAX,
+        calls: f64::MAX,
+    };
+
+    fn faster(self, other: Self) -> Self {
+        Self {
+            sort: self.sort.min(other.sort),
+            calls: self.calls.min(other.calls),
+        }
+    }
+}
+
+/// How often slower something is with the plugin.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+struct Ratio {
+    what: &'static str,
+    ratio: f64,
+    /// What it is meant to stay below.
+    limit: f64,
+}
+
+impl Plugin {
+    fn run(&self, places: &Places) -> Result<()> {
+        let subject = Subject::prepare(places, &self.kernel)?;
+        let title = subject.title(true);
+        let kernel = subject.builder.kernel(subject.patched(), &title)?;
+        let guest = Guest::prepare(places)?;
+        let ratios = self.measure(places, &guest, &kernel)?;
+        let mut out = anstream::stdout().lock();
+        if self.json {
+            serde_json::to_writer_pretty(&mut out, &ratios).context("writing JSON")?;
+            writeln!(out).context("writing")
+        } else {
+            writeln!(out, "{}", table(&ratios)).context("writing")
+        }
+    }
+
+    fn measure(&self, places: &Places, guest: &Guest, kernel: &Kernel) -> Result<Vec<Ratio>> {
+        let stock = Setup {
+            plugin: None,
+            ..Setup::default()
+        };
+        let (mut boot, mut idle_boot) = (f64::MAX, f64::MAX);
+        let (mut without, mut idle, mut recording) =
+            (Loops::SLOWEST, Loops::SLOWEST, Loops::SLOWEST);
+        for round in 1..=self.rounds {
+            let of = format!("{round} of {}", self.rounds);
+            let boot_with = |setup: &Setup, name: &str, command: &str| {
+                measure(
+                    places,
+                    guest,
+                    kernel,
+                    setup,
+                    &format!("{name}, {of}"),
+                    command,
+                )
+            };
+            let (time, loops) = boot_with(&stock, "without the plugin", "./branch-guest loops")?;
+            let [loops] = loops[..] else {
+                anyhow::bail!("the guest printed {} times instead of one", loops.len())
+            };
+            boot = boot.min(time);
+            without = without.faster(loops);
+            let both = "./branch-guest loops && ./branch-guest loops --record";
+            let (time, loops) = boot_with(&Setup::default(), "with the plugin", both)?;
+            let [first, second] = loops[..] else {
+                anyhow::bail!("the guest printed {} times instead of two", loops.len())
+            };
+            idle_boot = idle_boot.min(time);
+            idle = idle.faster(first);
+            recording = recording.faster(second);
+        }
+        let ratio = |what, with: f64, without: f64, limit| Ratio {
+            what,
+            ratio: with / without,
+            limit,
+        };
+        Ok(vec![
+            ratio("boot, nothing recorded", idle_boot, boot, 1.3),
+            ratio("sorting, nothing recorded", idle.sort, without.sort, 1.3),
+            ratio("calling, nothing recorded", idle.calls, without.calls, 1.3),
+            ratio("sorting, recorded", recording.sort, without.sort, 3.0),
+            ratio("calling, recorded", recording.calls, without.calls, 3.0),
+        ])
+    }
+}
+
+/// Boots once. Returns the seconds until the kernel starts the first program, and
+/// what the loops took.
+fn measure(
+    places: &Places,
+    guest: &Guest,
+    kernel: &Kernel,
+    setup: &Setup,
+    name: &str,
+    command: &str,
+) -> Result<(f64, Vec<Loops>)> {
+    let share = Share::new(places)?;
+    let run = guest.run_as(setup, kernel, name, command, &share)?;
+    let status = guest::status(&run)?;
+    ensure!(
+        status == 0,
+        "the loops ended with {status}:\n{}",
+        run.output
+    );
+    let console = fs::read_to_string(&run.console)
+        .with_context(|| format!("reading {}", run.console.display()))?;
+    let boot = booted(&console).context("the console does not tell when the boot was over")?;
+    let loops = run.output.lines().filter(|line| line.starts_with('{'));
+    let loops = loops
+        .map(|line| serde_json::from_str(line).context("reading the guest's times"))
+        .collect::<Result<_>>()?;
+    Ok((boot, loops))
+}
+
+/// `[    1.077137] Run /init as init process`
+fn booted(console: &str) -> Option<f64> {
+    let line = console
+        .lines()
+        .find(|line| line.ends_with(" as init process"))?;
+    let (_, rest) = line.split_once('[')?;
+    rest.split_once(']')?.0.trim().parse().ok()
+}
+
+fn table(ratios: &[Ratio]) -> Table {
+    let mut table = Table::new();
+    table.load_preset(UTF8_FULL_CONDENSED).set_header([
+        "with the plugin",
+        "takes times",
+        "meant to be at most",
+    ]);
+    for Ratio { what, ratio, limit } in ratios {
+        table.add_row([
+            (*what).to_owned(),
+            format!("{ratio:.2}"),
+            format!("{limit:.1}"),
+        ]);
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_console_tells_when_the_boot_was_over() {
+        let console = "[    0.9] x\n[    1.077137] Run /tmp/i.sh as init process\n[    2.0] y\n";
+        assert_eq!(booted(console), Some(1.077_137));
+        assert_eq!(booted("[ 1.0] Kernel panic"), None);
+        assert_eq!(booted("] as init process"), None);
+    }
+
+    #[test]
+    fn rendered() {
+        let ratio = Ratio {
+            what: "boot",
+            ratio: 1.234,
+            limit: 1.3,
+        };
+        insta::assert_snapshot!(table(&[ratio]), @r"
+        ┌─────────────────┬─────────────┬─────────────────────┐
+        │ with the plugin ┆ takes times ┆ meant to be at most │
+        ╞═════════════════╪═════════════╪═════════════════════╡
+        │ boot            ┆ 1.23        ┆ 1.3                 │
+        └─────────────────┴─────────────┴─────────────────────┘
+        ");
+    }
+}
