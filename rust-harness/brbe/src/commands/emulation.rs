@@ -4,7 +4,8 @@
 use anyhow::{Context, Result};
 use branch_records::capture::Capture;
 
-use crate::flow::{self, compare::Comparison};
+use crate::flow::check::{self, Workload};
+use crate::flow::compare::Comparison;
 use crate::guest::{self, Guest, Setup, Share};
 use crate::kernel::Kernel;
 use crate::places::Places;
@@ -91,16 +92,29 @@ fn control_flow(
     kernel: &Kernel,
     report: &mut Report,
 ) -> Result<()> {
+    let every = Workload {
+        command: "-- bash -c 'ls -l /etc | sort | md5sum'",
+        qemu: &[],
+        single: false,
+    };
+    let sampled = Workload {
+        command: "--period 50000 -- bash -c 'ls -l /etc | sort | md5sum'",
+        qemu: &["-icount", "shift=0"],
+        single: false,
+    };
+    let single = Workload {
+        command: "--period 50000 -- bash -c 'ls -l /etc | sort'",
+        single: true,
+        ..sampled
+    };
     for (name, workload) in [
-        ("every branch", "-- bash -c 'ls -l /etc | sort | md5sum'"),
-        (
-            "sampled",
-            "--period 5000000 -- bash -c 'ls -l /etc | sort | md5sum'",
-        ),
+        ("every branch", every),
+        ("sampled", sampled),
+        ("sampled, an instruction a block", single),
     ] {
         let title = format!("records agree with QEMU's log, {name}");
         report.run("plugin", &title, || {
-            let found = flow::check::run(places, guest, kernel, &title, workload)?;
+            let found = check::run(places, guest, kernel, &title, &workload)?;
             Ok(agrees(&found))
         })?;
     }

@@ -23,6 +23,18 @@ const TIMEOUT: Duration = Duration::from_secs(600);
 /// For QEMU to answer.
 const ANSWER: Duration = Duration::from_secs(30);
 
+/// What runs while the branches are recorded.
+#[derive(Clone, Copy, Debug)]
+pub struct Workload {
+    /// What follows `branch-guest record`.
+    pub command: &'static str,
+    /// More arguments for QEMU.
+    pub qemu: &'static [&'static str],
+    /// QEMU makes a block of each instruction: interrupts come between blocks, so
+    /// they can come between any two instructions then.
+    pub single: bool,
+}
+
 /// Runs `workload` in the guest with all its branches recorded, and compares the
 /// plugin's log with QEMU's.
 ///
@@ -34,7 +46,7 @@ pub fn run(
     guest: &Guest,
     kernel: &Kernel,
     name: &str,
-    workload: &str,
+    workload: &Workload,
 ) -> Result<Comparison> {
     let share = Share::new(places)?;
     let at = |name: &str| share.path().join(name);
@@ -54,21 +66,26 @@ pub fn run(
         timeout: TIMEOUT,
         cpus: 1,
         plugin: Some(vec![format!("log={}", files.plugin_log.display())]),
-        qemu: vec![
-            "-D".to_owned(),
-            files.qemu_log.display().to_string(),
-            "-monitor".to_owned(),
-            format!("unix:{monitor},server=on,wait=off"),
-        ],
+        qemu: [
+            "-D",
+            &files.qemu_log.display().to_string(),
+            "-monitor",
+            &format!("unix:{monitor},server=on,wait=off"),
+        ]
+        .iter()
+        .chain(workload.qemu)
+        .map(ToString::to_string)
+        .collect(),
         ..Setup::default()
     };
     let command = format!(
         "meet() {{ touch $1; while [ ! -e $2 ]; do sleep 0.1; done; }}\n\
-         meet ready go\n./branch-guest record {workload}\nstatus=$?\nmeet done end\nexit $status"
+         meet ready go\n./branch-guest record {}\nstatus=$?\nmeet done end\nexit $status",
+        workload.command
     );
     let over = AtomicBool::new(false);
     let (run, window) = thread::scope(|scope| {
-        let switch = scope.spawn(|| switch_log(&files, &over));
+        let switch = scope.spawn(|| switch_log(&files, workload.single, &over));
         let run = guest.run_as(&setup, kernel, name, &command, &share);
         over.store(true, Ordering::Relaxed);
         (run, switch.join())
@@ -99,7 +116,7 @@ struct Files {
 
 /// Switches QEMU's log on while the workload runs. Says which part of the
 /// plugin's log, in bytes, belongs to that.
-fn switch_log(files: &Files, over: &AtomicBool) -> Result<(u64, u64)> {
+fn switch_log(files: &Files, single: bool, over: &AtomicBool) -> Result<(u64, u64)> {
     let wait_for = |name: &str| {
         let path = files.share.join(name);
         while !path.exists() {
@@ -113,19 +130,31 @@ fn switch_log(files: &Files, over: &AtomicBool) -> Result<(u64, u64)> {
     };
     let answer = |name: &str| File::create(files.share.join(name)).context("answering the guest");
     // While the vCPU is stopped, all that it did is in the plugin's log.
-    let switch = |monitor: &mut Monitor, log: &str| {
+    let switch = |monitor: &mut Monitor, commands: &[&str]| {
         monitor.command("stop")?;
-        monitor.command(log)?;
+        for command in commands {
+            monitor.command(command)?;
+        }
         let data = fs::metadata(&files.plugin_log).context("the plugin's log")?;
         monitor.command("cont")?;
         anyhow::Ok(data.len())
     };
     wait_for("ready")?;
     let mut monitor = Monitor::connect(&files.monitor)?;
-    let start = switch(&mut monitor, "log exec,nochain,int,in_asm")?;
+    let start = switch(
+        &mut monitor,
+        &[
+            "log exec,nochain,int,in_asm",
+            if single {
+                "one-insn-per-tb on"
+            } else {
+                "one-insn-per-tb off"
+            },
+        ],
+    )?;
     answer("go")?;
     wait_for("done")?;
-    let end = switch(&mut monitor, "log none")?;
+    let end = switch(&mut monitor, &["log none", "one-insn-per-tb off"])?;
     answer("end")?;
     Ok((start, end))
 }

@@ -155,8 +155,8 @@ impl<R: BufRead> Reader<R> {
         let place = hex(place)?;
         let mut fields = fields.split('/').skip(1);
         let start = hex(fields.next()?)?;
-        // cflags: the low nine bits are a limit on the number of instructions.
-        let again = hex(fields.nth(1)?)? & 0x1ff != 0;
+        // cflags with CF_MEMI_ONLY: only accesses to memory are instrumented.
+        let again = hex(fields.nth(1)?)? & 0x1000 != 0;
         if let Some(words) = self.listing.take() {
             self.blocks.insert(place, words.into());
         }
@@ -220,7 +220,7 @@ IN:
 
 Trace 0: 0x7f65500002c0 [80000104004/0000000040080024/00000521/ff020200] 
 Stopped execution of TB chain before 0x7f65500002c0 [0000000040080024] 
-Trace 0: 0x7f65500002c0 [80000104004/0000000040090024/00000521/ff020201] name
+Trace 0: 0x7f65500002c0 [80000104004/0000000040090024/00000521/ff031201] name
 Trace 0: 0x7f6550001111 [80000104004/0000000040080034/00000521/ff020200] 
 Taking exception 2 [SVC] on CPU 0
 ...from EL0 to EL1

@@ -42,6 +42,13 @@ impl Vcpu {
         self.publish();
         // An overflow flag that is still set freezes again at once.
         self.check_freeze();
+        // While nothing is recorded there are few lines: whoever reads the log then
+        // finds it whole.
+        if let Some(log) = &self.shared.log
+            && !self.active
+        {
+            log.flush();
+        }
         Outcome::Resume(next)
     }
 
