@@ -43,6 +43,8 @@ pub struct Brbe {
     stamp: u64,
     /// The next record's cycle count is unknown (R_MJDLC).
     cycles_unknown: bool,
+    /// The PE is in Debug state.
+    halted: bool,
 }
 
 impl Brbe {
@@ -58,6 +60,7 @@ impl Brbe {
             injection: Record::default(),
             stamp: 0,
             cycles_unknown: true,
+            halted: false,
         }
     }
 
@@ -76,6 +79,7 @@ impl Brbe {
         }
         self.injection = Record::default();
         self.cycles_unknown = true;
+        self.halted = false;
     }
 
     /// What is implemented.
@@ -117,9 +121,10 @@ impl Brbe {
             && pe.el3.as_ref().is_some_and(|el3| el3.e3brec != el3.e3brew)
     }
 
-    /// A prohibited region (R_FHGJN to R_YGGSC), PAUSED apart.
+    /// A prohibited region (R_FHGJN to R_YGGSC), PAUSED apart. Debug state is
+    /// one (R_LPYBQ).
     fn prohibited(&self, pe: &Pe) -> bool {
-        if pe.aarch32 {
+        if self.halted || pe.aarch32 {
             return true;
         }
         if pe.el == ExceptionLevel::El3 {
@@ -306,7 +311,8 @@ impl Brbe {
         record.is_some()
     }
 
-    /// Entry to Debug state (R_LLCTG): a source-only record.
+    /// Entry to Debug state (R_LLCTG): a source-only record. Until
+    /// [`Self::debug_exit`] or a reset, nothing is recorded and nothing freezes.
     pub fn debug_entry(&mut self, before: &Pe, src: u64, now: u64) -> bool {
         let recorded = self.allowed(before);
         if recorded {
@@ -314,13 +320,14 @@ impl Brbe {
             let record = Record::source_only(RecordType::DebugHalt, src, cycles);
             self.generate(record, before, now);
         }
-        // Debug state is a prohibited region (R_LPYBQ).
-        self.cycles_unknown = true;
+        self.halted = true;
+        self.note_state(before);
         recorded
     }
 
     /// Exit from Debug state: a target-only record.
     pub fn debug_exit(&mut self, after: &Pe, tgt: u64, now: u64) -> bool {
+        self.halted = false;
         let recorded = self.allowed(after);
         if recorded {
             let record = Record::target_only(RecordType::DebugExit, tgt, after.el);
