@@ -50,6 +50,12 @@ impl Brbcr {
         self.bit(4)
     }
 
+    /// The register after a Warm reset of FEAT_BRBE without v1p1: every field but
+    /// FZPSS is zero or UNKNOWN.
+    pub(crate) const fn only_fzpss(self) -> Self {
+        Self(self.0 & BRBCR_FZPSS)
+    }
+
     /// The register after a reset that clears its recording enables only.
     pub(crate) const fn without_enables(self) -> Self {
         Self(self.0 & !3)

@@ -72,8 +72,8 @@ impl Brbe {
             self.el2 = self.el2.without_enables();
             self.fcr = self.fcr.without_bank();
         } else {
-            self.el1 = Brbcr::default();
-            self.el2 = Brbcr::default();
+            self.el1 = self.el1.only_fzpss();
+            self.el2 = self.el2.only_fzpss();
             self.fcr = Brbfcr::default();
             self.ts = 0;
         }

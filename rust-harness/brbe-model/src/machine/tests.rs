@@ -761,3 +761,23 @@ fn warm_reset_stops_recording_and_keeps_records() {
         assert_eq!(brbe.read(&el1, Register::Ts), Ok(if kept { 5 } else { 0 }));
     }
 }
+
+/// FZPSS resets on a Cold reset only, with and without FEAT_BRBEv1p1.
+#[test]
+fn s_ylmqq_fzpss_survives_a_warm_reset() {
+    for version in [Version::V1_0, Version::V1_1] {
+        let mut brbe = Brbe::new(Config {
+            version,
+            pmu_snapshot: true,
+            ..Config::default()
+        });
+        let hyp = at(Hyp, false);
+        for register in [Register::CrEl1, Register::CrEl2] {
+            brbe.write(&hyp, register, FZPSS | EXBRE | E0BRE).unwrap();
+        }
+        brbe.warm_reset();
+        for register in [Register::CrEl1, Register::CrEl2] {
+            assert_eq!(brbe.read(&hyp, register), Ok(FZPSS), "{version:?}");
+        }
+    }
+}
