@@ -397,6 +397,8 @@ impl Brbe {
             Register::CrEl1 | Register::CrEl12 => {
                 self.el1 = Brbcr::from_write(value, &self.config);
             }
+            // RES0 where EL2 is not implemented: only EL3 gets here then.
+            Register::CrEl2 if pe.el2.is_none() => {}
             Register::CrEl2 => self.el2 = Brbcr::from_write(value, &self.config),
             Register::Fcr => self.write_fcr(Brbfcr::from_write(value)),
             Register::Ts => self.ts = value,

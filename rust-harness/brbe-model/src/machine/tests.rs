@@ -714,6 +714,18 @@ fn redirected_names_reach_one_register() {
     assert_eq!(brbe.read(&vhe, Register::CrEl12), Ok(FZP));
 }
 
+/// D24.8.2: at EL3 the register has no field where EL2 is not implemented.
+#[test]
+fn brbcr_el2_is_res0_without_el2() {
+    let mon = Pe {
+        el3: el3(0b11, false, false, false),
+        ..only(Mon)
+    };
+    let mut brbe = Brbe::new(Config::default());
+    assert_eq!(brbe.write(&mon, Register::CrEl2, u64::MAX), Ok(()));
+    assert_eq!(brbe.read(&mon, Register::CrEl2), Ok(0));
+}
+
 #[test]
 fn denied_accesses_change_nothing() {
     let mut brbe = brbe(EXBRE, 0);
