@@ -173,6 +173,14 @@ impl Brbe {
         }
     }
 
+    /// The PE's state is `pe` now, for another reason than an exception, an
+    /// exception return or Debug state: HCR_EL2, MDCR_EL3 or SCR_EL3 was written.
+    /// A region that was prohibited for a moment makes the cycle count unknown
+    /// (R_MJDLC), whether a branch was executed there or not.
+    pub fn state_changed(&mut self, pe: &Pe) {
+        self.note_state(pe);
+    }
+
     /// Cycles since the last record.
     fn cycles(&self, pe: &Pe, now: u64) -> Cycles {
         let known = !self.cycles_unknown && self.counting(pe);
@@ -296,6 +304,7 @@ impl Brbe {
         tgt: u64,
         now: u64,
     ) -> bool {
+        self.note_state(before);
         let cycles = self.cycles(before, now);
         let record = match (self.allowed(before), self.allowed(after)) {
             _ if !gate => None,

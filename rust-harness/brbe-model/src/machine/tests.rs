@@ -499,6 +499,38 @@ fn prohibited_regions_make_the_count_unknown() {
     assert_eq!(cycles_at(&mut half, &el0, 54), Some(4));
 }
 
+/// EL3 that stops recording, by MDCR_EL3, is a prohibited region on the spot.
+#[test]
+fn r_mjdlc_a_region_prohibited_for_a_moment_makes_the_count_unknown() {
+    let mon = |e3brec| Pe {
+        el3: el3(0b11, e3brec, false, false),
+        ..only(Mon)
+    };
+    let mut brbe = brbe(CC, 0);
+    cycles_at(&mut brbe, &mon(true), 0);
+    brbe.state_changed(&mon(true));
+    assert_eq!(cycles_at(&mut brbe, &mon(true), 3), Some(3));
+    brbe.state_changed(&mon(false));
+    brbe.state_changed(&mon(true));
+    assert_eq!(cycles_at(&mut brbe, &mon(true), 9), None);
+}
+
+#[test]
+fn r_mjdlc_an_unrecorded_return_from_a_prohibited_region_makes_the_count_unknown() {
+    let mon = |e3brec| Pe {
+        el3: el3(0b11, e3brec, false, false),
+        ..only(Mon)
+    };
+    let mut brbe = brbe(EXBRE | CC, 0);
+    cycles_at(&mut brbe, &mon(true), 0);
+    let after = Pe {
+        el: El1,
+        ..mon(false)
+    };
+    assert!(!brbe.exception_return(&mon(false), &after, 1, 2, 5));
+    assert_eq!(cycles_at(&mut brbe, &after, 9), None);
+}
+
 /// EXCEPTION = 0 with both sides allowed: nothing was prohibited, the count goes on.
 #[test]
 fn an_unrecorded_exception_between_allowed_regions_keeps_the_count() {
