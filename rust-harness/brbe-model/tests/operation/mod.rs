@@ -1,0 +1,78 @@
+//! What may happen to a processing element with BRBE, at random.
+
+mod strategy;
+
+use brbe_model::{
+    BranchKind, ExceptionKind, ExceptionLevel, FineGrainedTraps, Hcr, Instruction, Register,
+};
+
+pub(crate) use strategy::{implementations, operations, processors};
+
+/// Something that a PE, its software or its debugger does.
+#[derive(Clone, Debug)]
+pub(crate) enum Operation {
+    /// Taken branches, one after the other.
+    Branches(Vec<Branch>),
+    Exception {
+        to: ExceptionLevel,
+        to_aarch32: bool,
+        kind: ExceptionKind,
+        src: u64,
+        tgt: u64,
+    },
+    /// From EL3 to the Security state `secure`.
+    ExceptionReturn {
+        to: ExceptionLevel,
+        to_aarch32: bool,
+        secure: bool,
+        src: u64,
+        tgt: u64,
+    },
+    /// Entry to Debug state, or exit from it.
+    Debug(u64),
+    Read(Register),
+    Write(Register, u64),
+    Brb(Instruction),
+    /// PMOVSCLR_EL0, with FEAT_PMUv3_ICNTR's flag.
+    OverflowFlags(u64),
+    Capture,
+    WarmReset,
+    /// Firmware or a hypervisor writes a register that BRBE depends on.
+    Configure(Setting),
+    /// And writes what was there before, at once.
+    ConfigureForAMoment(Setting),
+    Cycles(u64),
+}
+
+/// Registers that are not BRBE's.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Setting {
+    Hcr(Hcr),
+    Hpmn(u8),
+    FineGrainedTraps(Option<FineGrainedTraps>),
+    Mdcr {
+        sbrbe: u8,
+        e3brec: bool,
+        e3brew: bool,
+    },
+    /// SCR_EL3.EEL2.
+    SecureEl2(bool),
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Branch {
+    pub(crate) kind: BranchKind,
+    pub(crate) src: u64,
+    pub(crate) tgt: u64,
+    /// Cycles until the next one.
+    pub(crate) cycles: u64,
+}
+
+/// What is implemented besides BRBE.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Processor {
+    pub(crate) el2: bool,
+    pub(crate) el3: bool,
+    pub(crate) counters: u8,
+    pub(crate) icntr: bool,
+}
