@@ -1,0 +1,110 @@
+use super::*;
+
+/// Words from `aarch64-linux-gnu-as -march=armv9.5-a+cmpbr`.
+#[test]
+fn opcodes_by_table() {
+    let direct = |kind, offset| {
+        Some(Decoded::Direct {
+            kind,
+            offset,
+            condition: None,
+        })
+    };
+    let indirect = |kind| Some(Decoded::Indirect(kind));
+    for (word, expected) in [
+        (0x1400_0002, direct(BranchKind::Direct, 8)),
+        (0x17ff_ffff, direct(BranchKind::Direct, -4)),
+        (0x97ff_fffe, direct(BranchKind::DirectCall, -8)),
+        (0xd61f_03c0, indirect(BranchKind::Indirect)), // br x30
+        (0xd71f_0801, indirect(BranchKind::Indirect)), // braa x0, x1
+        (0xd71f_0c01, indirect(BranchKind::Indirect)), // brab x0, x1
+        (0xd61f_081f, indirect(BranchKind::Indirect)), // braaz x0
+        (0xd63f_0000, indirect(BranchKind::IndirectCall)), // blr x0
+        (0xd73f_0801, indirect(BranchKind::IndirectCall)), // blraa x0, x1
+        (0xd63f_0c1f, indirect(BranchKind::IndirectCall)), // blrabz x0
+        (0xd65f_0000, indirect(BranchKind::Return)),   // ret x0
+        (0xd65f_03c0, indirect(BranchKind::Return)),   // ret
+        (0xd65f_0bff, indirect(BranchKind::Return)),   // retaa
+        (0xd65f_0fff, indirect(BranchKind::Return)),   // retab
+        (0xd69f_03e0, Some(Decoded::ExceptionReturn)), // eret
+        (0xd69f_0bff, Some(Decoded::ExceptionReturn)), // eretaa
+        (0xd503_3fdf, None),                           // isb
+        (0xd503_201f, None),                           // nop
+        (0xd400_0001, None),                           // svc #0
+        (0xd6bf_03e0, None),                           // drps
+    ] {
+        assert_eq!(decode(word), expected, "{word:#010x}");
+    }
+}
+
+fn taken(word: u32, nzcv: u32, x: u64) -> bool {
+    let Some(Decoded::Direct {
+        kind: BranchKind::Conditional,
+        condition,
+        ..
+    }) = decode(word)
+    else {
+        panic!("{word:#010x} is no conditional branch");
+    };
+    condition.is_some_and(|condition| condition.holds(nzcv, |_| x))
+}
+
+/// ConditionHolds: each condition over all sixteen values of NZCV.
+#[test]
+fn b_cond_by_the_flags() {
+    for flags in 0..16_u32 {
+        let (n, z, c, v) = (
+            flags & 8 != 0,
+            flags & 4 != 0,
+            flags & 2 != 0,
+            flags & 1 != 0,
+        );
+        let expected = [
+            z,
+            !z,
+            c,
+            !c,
+            n,
+            !n,
+            v,
+            !v,
+            c && !z,
+            !c || z,
+            n == v,
+            n != v,
+            !z && n == v,
+            z || n != v,
+            true,
+            true,
+        ];
+        for (condition, expected) in (0..16).zip(expected) {
+            assert_eq!(taken(0x5400_0040 | condition, flags << 28, 0), expected);
+        }
+    }
+}
+
+#[test]
+fn compare_and_branch_on_zero_and_on_a_bit() {
+    assert!(taken(0x3400_0040, 0, 1 << 32)); // cbz w0
+    assert!(!taken(0xb400_0040, 0, 1 << 32)); // cbz x0
+    assert!(taken(0xb500_0040, 0, 1 << 32)); // cbnz x0
+    assert!(taken(0xb400_005f, 0, 1)); // cbz xzr
+    assert!(taken(0x3718_0040, 0, 1 << 3)); // tbnz w0, #3
+    assert!(taken(0xb618_0040, 0, 1 << 3)); // tbz x0, #35
+    assert!(!taken(0xb618_0040, 0, 1 << 35));
+}
+
+#[test]
+fn compare_and_branch_on_a_comparison() {
+    let word = |top: u32, test: u32, low: u32| top << 24 | test << 21 | low | 2 << 5;
+    let minus_one = u64::MAX;
+    assert!(!taken(word(0xf5, 0, 0), 0, minus_one)); // cbgt x0, #0
+    assert!(taken(word(0xf5, 1, 0), 0, minus_one)); // cblt x0, #0
+    assert!(taken(word(0xf5, 2, 0), 0, minus_one)); // cbhi x0, #0
+    assert!(taken(word(0x75, 6, 5 << 15), 0, 1 << 32 | 5)); // cbeq w0, #5
+    assert!(taken(word(0x74, 6, 2 << 14 | 31 << 16), 0, 0x100)); // cbbeq w0, wzr
+    assert!(!taken(word(0x74, 6, 3 << 14 | 31 << 16), 0, 0x100)); // cbheq w0, wzr
+    assert!(taken(word(0x74, 7, 3 << 14 | 31 << 16), 0, 0x100)); // cbhne w0, wzr
+    assert_eq!(decode(word(0xf4, 6, 2 << 14)), None);
+    assert_eq!(decode(word(0x75, 4, 0)), None);
+}
