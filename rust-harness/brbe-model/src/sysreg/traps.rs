@@ -1,0 +1,61 @@
+//! Who may access BRBE: what is UNDEFINED, and what traps (the accessors of
+//! D24.8; MDCR_EL3, HDFGRTR_EL2, HDFGWTR_EL2, HFGITR_EL2).
+
+use super::{Access, Instruction, Register};
+use crate::pe::{ExceptionLevel, Pe};
+
+/// Why an access does not reach the register.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Denied {
+    /// The instruction is UNDEFINED.
+    Undefined,
+    /// It traps to EL2, with EC 0x18.
+    TrapToEl2,
+    /// It traps to EL3, with EC 0x18.
+    TrapToEl3,
+    /// FEAT_NV2 makes it an access to memory at this offset from VNCR_EL2.
+    Memory(u16),
+}
+
+/// MDCR_EL3.SBRBE: EL3 may keep lower Exception levels from the registers.
+fn el3_traps(pe: &Pe) -> bool {
+    pe.el3.as_ref().is_some_and(|el3| match el3.secure {
+        true => el3.sbrbe != 0b11,
+        false => el3.sbrbe & 1 == 0,
+    })
+}
+
+fn check(pe: &Pe, fine_grained_trap: bool) -> Result<(), Denied> {
+    match pe.el {
+        ExceptionLevel::El0 => Err(Denied::Undefined),
+        ExceptionLevel::El1 if fine_grained_trap => Err(Denied::TrapToEl2),
+        ExceptionLevel::El1 | ExceptionLevel::El2 if el3_traps(pe) => Err(Denied::TrapToEl3),
+        _ => Ok(()),
+    }
+}
+
+/// May `pe` execute this `BRB` instruction: HFGITR_EL2.nBRBIALL and nBRBINJ.
+pub(crate) fn check_instruction(pe: &Pe, instruction: Instruction) -> Result<(), Denied> {
+    let bit = match instruction {
+        Instruction::Iall => 56,
+        Instruction::Inj => 55,
+    };
+    let fgt = pe.el2_enabled().and_then(|el2| el2.fgt);
+    check(pe, fgt.is_some_and(|fgt| fgt.hfgitr >> bit & 1 == 0))
+}
+
+/// May `pe` access `register`, names of BRBCR apart.
+pub(super) fn check_register(pe: &Pe, register: Register, access: Access) -> Result<(), Denied> {
+    if access == Access::Write && register.is_read_only() {
+        return Err(Denied::Undefined);
+    }
+    let fgt = pe.el2_enabled().and_then(|el2| el2.fgt);
+    let traps = fgt.is_some_and(|fgt| {
+        let enables = match access {
+            Access::Read => fgt.hdfgrtr,
+            Access::Write => fgt.hdfgwtr,
+        };
+        enables >> register.fine_grained_bit() & 1 == 0
+    });
+    check(pe, traps)
+}
