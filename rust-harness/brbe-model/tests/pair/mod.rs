@@ -112,7 +112,7 @@ impl Pair {
     }
 
     fn state_changed(&mut self) {
-        self.model.state_changed(&self.around.pe);
+        self.model.note_state(&self.around.pe);
         self.naive.be_in(&self.around.pe);
     }
 

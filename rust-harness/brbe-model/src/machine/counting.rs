@@ -1,0 +1,42 @@
+//! When the cycles since the last record are known (D19.1.2).
+
+use super::Brbe;
+use crate::cycles::CycleCount;
+use crate::pe::Pe;
+use crate::record::{Cycles, Record};
+
+impl Brbe {
+    /// Both BRBCR registers must allow it, at every Exception level; the EL2
+    /// one counts as 1 where EL2 is not implemented.
+    pub(super) fn counting(&self, pe: &Pe) -> bool {
+        self.config.cycle_counts && self.el1.cc() && (pe.el2.is_none() || self.el2.cc())
+    }
+
+    /// The PE is in the state `pe`: in a prohibited region, or where cycles are
+    /// not counted, the cycle count becomes unknown (R_MJDLC).
+    ///
+    /// To be called where the state changed for another reason than an exception,
+    /// an exception return or Debug state: HCR_EL2, MDCR_EL3 or SCR_EL3 was
+    /// written. A region that is prohibited for a moment counts even if nothing
+    /// was executed there.
+    pub fn note_state(&mut self, pe: &Pe) {
+        if self.prohibited(pe) || !self.counting(pe) {
+            self.cycles_unknown = true;
+        }
+    }
+
+    /// Cycles since the last record.
+    #[inline]
+    pub(super) fn cycles(&self, counting: bool, now: u64) -> Cycles {
+        let known = counting && !self.cycles_unknown;
+        known.then(|| CycleCount::encode(now.wrapping_sub(self.stamp)))
+    }
+
+    /// `record` is made, and leaves the PE in the state `pe`.
+    pub(super) fn generate(&mut self, record: Record, pe: &Pe, now: u64) {
+        self.buffer.insert(record);
+        self.stamp = now;
+        self.cycles_unknown = false;
+        self.note_state(pe);
+    }
+}

@@ -1,0 +1,33 @@
+//! Debug state: entry and exit are recorded, what is between is not (R_LLCTG,
+//! R_LPYBQ).
+
+use super::Brbe;
+use crate::pe::Pe;
+use crate::record::{Record, RecordType};
+
+impl Brbe {
+    /// Entry to Debug state (R_LLCTG): a source-only record. Until
+    /// [`Self::debug_exit`] or a reset, nothing is recorded and nothing freezes.
+    pub fn debug_entry(&mut self, before: &Pe, src: u64, now: u64) -> bool {
+        let recorded = self.allowed(before);
+        if recorded {
+            let cycles = self.cycles(self.counting(before), now);
+            let record = Record::source_only(RecordType::DebugHalt, src, cycles);
+            self.generate(record, before, now);
+        }
+        self.halted = true;
+        self.note_state(before);
+        recorded
+    }
+
+    /// Exit from Debug state: a target-only record.
+    pub fn debug_exit(&mut self, after: &Pe, tgt: u64, now: u64) -> bool {
+        self.halted = false;
+        let recorded = self.allowed(after);
+        if recorded {
+            let record = Record::target_only(RecordType::DebugExit, tgt, after.el);
+            self.generate(record, after, now);
+        }
+        recorded
+    }
+}
