@@ -1,6 +1,6 @@
 use super::*;
 
-/// Words from `aarch64-linux-gnu-as -march=armv9.5-a+cmpbr`.
+/// Tables D19-4 to D19-10, opcode by opcode. Words from `llvm-mc -mattr=+all`.
 #[test]
 fn opcodes_by_table() {
     let direct = |kind, offset| {
@@ -17,23 +17,62 @@ fn opcodes_by_table() {
         (0x97ff_fffe, direct(BranchKind::DirectCall, -8)),
         (0xd61f_03c0, indirect(BranchKind::Indirect)), // br x30
         (0xd71f_0801, indirect(BranchKind::Indirect)), // braa x0, x1
-        (0xd71f_0c01, indirect(BranchKind::Indirect)), // brab x0, x1
         (0xd61f_081f, indirect(BranchKind::Indirect)), // braaz x0
-        (0xd63f_0000, indirect(BranchKind::IndirectCall)), // blr x0
+        (0xd71f_0c1f, indirect(BranchKind::Indirect)), // brab x0, sp
+        (0xd61f_0c1f, indirect(BranchKind::Indirect)), // brabz x0
+        (0xd63f_0020, indirect(BranchKind::IndirectCall)), // blr x1
         (0xd73f_0801, indirect(BranchKind::IndirectCall)), // blraa x0, x1
+        (0xd63f_081f, indirect(BranchKind::IndirectCall)), // blraaz x0
+        (0xd73f_0c01, indirect(BranchKind::IndirectCall)), // blrab x0, x1
         (0xd63f_0c1f, indirect(BranchKind::IndirectCall)), // blrabz x0
         (0xd65f_0000, indirect(BranchKind::Return)),   // ret x0
         (0xd65f_03c0, indirect(BranchKind::Return)),   // ret
         (0xd65f_0bff, indirect(BranchKind::Return)),   // retaa
         (0xd65f_0fff, indirect(BranchKind::Return)),   // retab
+        (0x5500_005f, indirect(BranchKind::Return)),   // retaasppc .-8
+        (0x5520_005f, indirect(BranchKind::Return)),   // retabsppc .-8
+        (0xd65f_0be3, indirect(BranchKind::Return)),   // retaasppcr x3
+        (0xd65f_0fe3, indirect(BranchKind::Return)),   // retabsppcr x3
         (0xd69f_03e0, Some(Decoded::ExceptionReturn)), // eret
         (0xd69f_0bff, Some(Decoded::ExceptionReturn)), // eretaa
+        (0xd69f_0fff, Some(Decoded::ExceptionReturn)), // eretab
+        (0xd6bf_03e0, None),                           // drps
         (0xd503_3fdf, None),                           // isb
         (0xd503_201f, None),                           // nop
         (0xd400_0001, None),                           // svc #0
-        (0xd6bf_03e0, None),                           // drps
+        (0xd400_0002, None),                           // hvc #0
+        (0xd400_0003, None),                           // smc #0
+        (0xd420_0000, None),                           // brk #0
+        (0x0000_0000, None),                           // udf #0
     ] {
         assert_eq!(decode(word), expected, "{word:#010x}");
+    }
+}
+
+/// Each form of conditional branch, and how far it goes.
+#[test]
+fn conditional_branches_by_table() {
+    for (word, distance) in [
+        (0x5400_0040, 8),               // b.eq
+        (0x5400_004e, 8),               // b.al: conditional all the same
+        (0x5400_0051, 8),               // bc.ne
+        (0x54ff_ffe0, -4),              // b.eq
+        (0x3400_0040, 8),               // cbz w0
+        (0xb5ff_ffc0, -8),              // cbnz x0
+        (0xb740_0041, 8),               // tbnz x1, #40
+        (0x3607_ffe0, -4),              // tbz w0, #0
+        (0x7401_0040, 8),               // cbgt w0, w1
+        (0xf403_0040 | 0x1ff << 5, -4), // cbgt x0, x3
+        (0x75c0_0040, 8),               // cbeq w0, #0
+    ] {
+        let Some(Decoded::Direct { kind, offset, .. }) = decode(word) else {
+            panic!("{word:#010x} is no direct branch");
+        };
+        assert_eq!(
+            (kind, offset),
+            (BranchKind::Conditional, distance),
+            "{word:#010x}"
+        );
     }
 }
 
