@@ -227,4 +227,40 @@ mod tests {
             1 << 46 | 0b100010 << 8 | 2
         );
     }
+
+    /// Tables D19-1 and D19-2: TYPE[5] tells branches from exceptions and Debug
+    /// state, which have no MPRED.
+    #[test]
+    fn type_bit_5_is_no_branch() {
+        use RecordType::*;
+        let bit = |kind: RecordType| (kind as u64) << 8 & TYPE_NOT_A_BRANCH != 0;
+        for kind in [
+            Direct,
+            Indirect,
+            DirectLink,
+            IndirectLink,
+            Return,
+            ExceptionReturn,
+            Conditional,
+        ] {
+            assert!(!bit(kind), "{kind:?}");
+        }
+        for kind in [
+            DebugHalt,
+            Call,
+            Trap,
+            SError,
+            InstructionDebug,
+            DataDebug,
+            Alignment,
+            InstructionFault,
+            DataFault,
+            Irq,
+            Fiq,
+            ImplementationDefined,
+            DebugExit,
+        ] {
+            assert!(bit(kind), "{kind:?}");
+        }
+    }
 }

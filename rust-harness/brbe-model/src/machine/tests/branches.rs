@@ -35,3 +35,48 @@ fn a_filtered_branch_makes_no_record() {
     assert!(!branches(&mut brbe, &only(El1)));
     assert!(brbe.branch(&only(El1), BranchKind::Conditional, 1, 2, 0));
 }
+
+/// S_XZRTW, EnI: the selection inverted; BRBFCR_EL1 is for every Exception level.
+#[test]
+fn r_fjydc_eni_records_what_does_not_match() {
+    const ENI: u64 = 1 << 16;
+    let all = EXBRE | E0BRE;
+    for pe in [at(El0, false), at(El0, true), at(El1, false), at(Hyp, true)] {
+        let mut brbe = brbe(all, all);
+        let recorded = |brbe: &mut Brbe, fcr, kind| {
+            brbe.write(&at(Hyp, false), Register::Fcr, fcr).unwrap();
+            brbe.branch(&pe, kind, 1, 2, 0)
+        };
+        assert!(recorded(&mut brbe, 1 << 22, BranchKind::Conditional));
+        assert!(!recorded(&mut brbe, ENI | 1 << 22, BranchKind::Conditional));
+        assert!(!recorded(&mut brbe, 1 << 22, BranchKind::Direct));
+        assert!(recorded(&mut brbe, ENI | 1 << 22, BranchKind::Direct));
+    }
+}
+
+/// A region worked out once says the same as each branch for itself.
+#[test]
+fn branches_in_a_region() {
+    for (cc, expected) in [(CC, Some(3)), (0, None)] {
+        let (mut brbe, el1) = (brbe(EXBRE | cc, CC), at(El1, false));
+        let region = brbe.region(&el1).unwrap();
+        assert!(region.selects(BranchKind::Return));
+        assert!(brbe.branch_in(&region, BranchKind::Return, 1, 2, 10));
+        assert_eq!(youngest(&brbe).cycle_count(), None);
+        assert!(brbe.branch_in(&region, BranchKind::Return, 3, 4, 13));
+        let cycles = youngest(&brbe).cycle_count();
+        assert_eq!(cycles.and_then(|cycles| cycles.decode()), expected);
+    }
+    let mut paused = brbe(EXBRE, 0);
+    paused.write(&only(El1), Register::Fcr, PAUSED).unwrap();
+    assert!(paused.region(&only(El1)).is_none());
+}
+
+/// R_XHWRB: nothing is mispredicted, whatever MPRED allows.
+#[test]
+fn r_xhwrb_no_branch_is_mispredicted() {
+    const MPRED: u64 = 1 << 4;
+    let mut brbe = brbe(EXBRE | MPRED, MPRED);
+    branches(&mut brbe, &at(El1, false));
+    assert_eq!(youngest(&brbe).inf & 1 << 5, 0);
+}

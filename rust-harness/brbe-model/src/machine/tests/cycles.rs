@@ -121,3 +121,64 @@ fn an_unrecorded_exception_between_allowed_regions_keeps_the_count() {
     assert!(!brbe.exception(&el0, &el1, ExceptionKind::Call, 1, 2, 3));
     assert_eq!(cycles_at(&mut brbe, &el1, 9), Some(9));
 }
+
+/// BRBCR_EL2.CC counts while EL2 is implemented, enabled or not.
+#[test]
+fn r_mjdlc_brbcr_el2_cc_counts_where_el2_is_disabled() {
+    let mut el1 = at(El1, false);
+    el1.el2 = el1.el2.map(|el2| El2 {
+        enabled: false,
+        ..el2
+    });
+    for (el2_cc, expected) in [(0, None), (CC, Some(7))] {
+        let mut brbe = brbe(EXBRE | CC, el2_cc);
+        cycles_at(&mut brbe, &el1, 0);
+        assert_eq!(cycles_at(&mut brbe, &el1, 7), expected);
+    }
+}
+
+/// BRBCR_EL1.CC and BRBCR_EL2.CC are for every Exception level.
+#[test]
+fn r_mjdlc_both_brbcr_registers_govern_el2_and_el3() {
+    let mon = Pe {
+        el3: el3(0b11, true, false, false),
+        ..at(Mon, false)
+    };
+    for pe in [at(Hyp, true), mon] {
+        for (el1_cc, el2_cc, expected) in [(CC, CC, Some(7)), (0, CC, None), (CC, 0, None)] {
+            let mut brbe = brbe(el1_cc, EXBRE | el2_cc);
+            cycles_at(&mut brbe, &pe, 0);
+            assert_eq!(cycles_at(&mut brbe, &pe, 7), expected);
+        }
+    }
+}
+
+/// A record made while cycles are not counted does not start a count.
+#[test]
+fn r_mjdlc_the_first_record_after_counting_became_enabled_does_not_know() {
+    let (mut brbe, el1) = (brbe(EXBRE, CC), at(El1, false));
+    cycles_at(&mut brbe, &el1, 0);
+    brbe.write(&el1, Register::CrEl1, EXBRE | CC).unwrap();
+    assert_eq!(cycles_at(&mut brbe, &el1, 3), None);
+    assert_eq!(cycles_at(&mut brbe, &el1, 5), Some(2));
+}
+
+/// The cycles that were counted while paused belong to no record.
+#[test]
+fn r_mjdlc_an_unrecorded_branch_after_unpausing_keeps_the_count_unknown() {
+    let (mut brbe, el1) = (brbe(EXBRE | CC, CC), at(El1, false));
+    cycles_at(&mut brbe, &el1, 0);
+    brbe.write(&el1, Register::Fcr, PAUSED).unwrap();
+    brbe.write(&el1, Register::Fcr, 1 << 17).unwrap();
+    assert!(!brbe.branch(&el1, BranchKind::Return, 1, 2, 4)); // filtered
+    assert_eq!(cycles_at(&mut brbe, &el1, 6), None);
+}
+
+/// More than 20 bits of cycles: "exceeded", which is known.
+#[test]
+fn a_count_of_more_than_20_bits_saturates() {
+    let (mut brbe, el1) = (brbe(EXBRE | CC, CC), at(El1, false));
+    cycles_at(&mut brbe, &el1, 5);
+    assert_eq!(cycles_at(&mut brbe, &el1, 5 + (1 << 20)), Some(0x3fff));
+    assert_eq!(cycles_at(&mut brbe, &el1, 4 + (2 << 20)), Some(0xcff));
+}

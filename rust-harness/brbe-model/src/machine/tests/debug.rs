@@ -60,3 +60,14 @@ fn a_warm_reset_leaves_debug_state() {
     brbe.write(&el1, Register::CrEl1, EXBRE).unwrap();
     assert!(branches(&mut brbe, &el1));
 }
+
+/// No filter and no gate, but the region decides.
+#[test]
+fn r_llctg_debug_state_in_a_prohibited_region_leaves_no_record() {
+    let mut brbe = brbe(E0BRE | EXCEPTION | ERTN, 0);
+    brbe.write(&only(El1), Register::Fcr, 0).unwrap();
+    assert!(!brbe.debug_entry(&only(El1), 0x10, 0));
+    assert!(!brbe.debug_exit(&only(El1), 0x20, 0));
+    assert!(brbe.debug_entry(&only(El0), 0x10, 0));
+    assert!(brbe.debug_exit(&only(El0), 0x20, 0));
+}

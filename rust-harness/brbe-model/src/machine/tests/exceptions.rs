@@ -102,3 +102,64 @@ fn aarch32_at_either_end() {
     };
     assert!(!brbe.exception(&only(El0), &el1_32, ExceptionKind::Call, 1, 2, 0));
 }
+
+/// Table D19-2: TYPE of each kind of exception; never mispredicted.
+#[test]
+fn table_d19_2_types() {
+    use ExceptionKind::*;
+    for (kind, code) in [
+        (Call, 0b100010),
+        (Trap, 0b100011),
+        (SError, 0b100100),
+        (InstructionDebug, 0b100110),
+        (DataDebug, 0b100111),
+        (Alignment, 0b101010),
+        (InstructionFault, 0b101011),
+        (DataFault, 0b101100),
+        (Irq, 0b101110),
+        (Fiq, 0b101111),
+        (ImplementationDefined, 0b110000),
+    ] {
+        let mut brbe = brbe(EXBRE | EXCEPTION | 1 << 4, 1 << 4);
+        let el1 = at(El1, false);
+        assert!(brbe.exception(&el1, &el1, kind, 1, 2, 0));
+        assert_eq!(youngest(&brbe).inf, CCU | code << 8 | 1 << 6 | 3);
+    }
+}
+
+/// With EL3 recording, an exception from a prohibited region has a target only;
+/// without FEAT_BRBEv1p1 there is not even half a record.
+#[test]
+fn r_glkgw_half_records_of_exceptions_to_el3() {
+    let before = Pe {
+        el3: el3(0b00, true, false, false),
+        ..only(El1)
+    };
+    let after = Pe { el: Mon, ..before };
+    for (version, expected) in [(Version::V1_1, Valid::Target), (Version::V1_0, Valid::None)] {
+        let mut brbe = Brbe::new(Config {
+            version,
+            ..Config::default()
+        });
+        let all = EXBRE | EXCEPTION | ERTN;
+        brbe.write(&only(El1), Register::CrEl1, all).unwrap();
+        brbe.exception(&before, &after, ExceptionKind::Irq, 1, 2, 0);
+        assert_eq!(youngest(&brbe).valid(), expected);
+    }
+}
+
+/// TGE alone picks the register of EL0; the gate is the target's.
+#[test]
+fn exceptions_from_el0_to_el2_under_tge() {
+    let (el0, el2) = (at(El0, true), at(Hyp, true));
+    for (enables, expected) in [
+        (E0BRE | EXBRE | EXCEPTION, Valid::Full),
+        (E0BRE | EXCEPTION, Valid::Source),
+        (EXBRE | EXCEPTION, Valid::Target),
+        (E0BRE | EXBRE, Valid::None),
+    ] {
+        let mut brbe = brbe(0, enables);
+        brbe.exception(&el0, &el2, ExceptionKind::Irq, 1, 2, 0);
+        assert_eq!(youngest(&brbe).valid(), expected, "{enables:#x}");
+    }
+}

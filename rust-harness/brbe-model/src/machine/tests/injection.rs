@@ -41,3 +41,50 @@ fn injection_drops_res0_fields_and_invalid_records() {
     brbe.execute(&el1, Instruction::Inj).unwrap();
     assert_eq!(youngest(&brbe), expected);
 }
+
+/// Filters, enables and PAUSED are not looked at, and time is not touched.
+#[test]
+fn injection_is_independent_of_what_is_recorded() {
+    let (mut brbe, el1) = (brbe(EXBRE | CC, CC), at(El1, false));
+    cycles_at(&mut brbe, &el1, 0);
+    let inf = 5 << 32 | 0b000101 << 8 | 1 << 6 | 1 << 5 | 3;
+    for (register, value) in [
+        (Register::InfInj, inf),
+        (Register::SrcInj, 0x10),
+        (Register::TgtInj, 0x20),
+    ] {
+        brbe.write(&el1, register, value).unwrap();
+    }
+    let expected = Record {
+        inf,
+        src: 0x10,
+        tgt: 0x20,
+    };
+    brbe.execute(&el1, Instruction::Inj).unwrap();
+    assert_eq!(youngest(&brbe), expected);
+    assert_eq!(brbe.read(&el1, Register::InfInj), Ok(inf));
+    assert_eq!(cycles_at(&mut brbe, &el1, 9), Some(9));
+    brbe.write(&el1, Register::Fcr, PAUSED).unwrap();
+    brbe.write(&el1, Register::CrEl1, 0).unwrap();
+    brbe.execute(&el1, Instruction::Inj).unwrap();
+    assert_eq!(youngest(&brbe), expected);
+    assert_eq!(brbe.buffer.get(2), expected);
+    assert!(brbe.paused());
+}
+
+/// R_SQLCX: an injection pushes the others on, and the oldest out.
+#[test]
+fn r_sqlcx_injection_into_a_full_buffer_drops_the_oldest() {
+    let config = Config {
+        records: NumRecords::R8,
+        ..Config::default()
+    };
+    let (mut brbe, el1) = (Brbe::new(config), only(El1));
+    brbe.write(&el1, Register::InfInj, 3).unwrap();
+    for n in 1..=9 {
+        brbe.write(&el1, Register::SrcInj, n).unwrap();
+        brbe.execute(&el1, Instruction::Inj).unwrap();
+    }
+    let sources = (0..8).map(|n| brbe.read(&el1, Register::Src(n)));
+    assert!(sources.eq((2..=9).rev().map(Ok)));
+}

@@ -58,3 +58,15 @@ fn iall_leaves_the_other_registers() {
     assert_eq!(brbe.read(&el1, Register::Fcr), Ok(ALL_TYPES));
     assert_eq!(brbe.read(&el1, Register::CrEl1), Ok(EXBRE));
 }
+
+/// BRB IALL works paused, and where nothing is recorded.
+#[test]
+fn iall_invalidates_while_paused_and_prohibited() {
+    let (mut brbe, el1) = (brbe(EXBRE, 0), only(El1));
+    branches(&mut brbe, &el1);
+    brbe.write(&el1, Register::CrEl1, 0).unwrap();
+    brbe.write(&el1, Register::Fcr, PAUSED).unwrap();
+    brbe.execute(&el1, Instruction::Iall).unwrap();
+    assert_eq!(youngest(&brbe), Record::default());
+    assert!(brbe.paused());
+}

@@ -92,3 +92,38 @@ fn nothing_is_recorded_while_paused() {
     assert!(!brbe.exception_return(&only(El1), &only(El1), 1, 2, 0));
     assert!(!brbe.debug_entry(&only(El1), 1, 0) && !brbe.debug_exit(&only(El1), 1, 0));
 }
+
+/// SBRBE is about EL0 to EL2, each of them.
+#[test]
+fn sbrbe_prohibits_every_exception_level_below_el3() {
+    for (el, tge) in [(El0, false), (El0, true), (El1, false), (Hyp, false)] {
+        let with = |sbrbe| Pe {
+            el3: el3(sbrbe, false, false, true),
+            ..at(el, tge)
+        };
+        let all = EXBRE | E0BRE;
+        assert!(!branches(&mut brbe(all, all), &with(0b00)));
+        assert!(!branches(&mut brbe(all, all), &with(0b01)));
+        assert!(branches(&mut brbe(all, all), &with(0b10)));
+    }
+}
+
+/// Exceptions need not be reported where no Exception level is recorded.
+#[test]
+fn where_something_may_be_recorded() {
+    let mon = |e3brec| Pe {
+        el3: el3(0b00, e3brec, false, false),
+        ..at(El1, false)
+    };
+    assert!(!brbe(CC | EXCEPTION, ERTN).may_record(&at(El1, false)));
+    for enable in [EXBRE, E0BRE] {
+        assert!(brbe(enable, 0).may_record(&at(Hyp, false)));
+        assert!(brbe(0, enable).may_record(&at(El1, false)));
+    }
+    assert!(brbe(0, 0).may_record(&mon(true)));
+    assert!(!brbe(0, 0).may_record(&mon(false)));
+    let mut paused = brbe(EXBRE, EXBRE);
+    let el1 = only(El1);
+    paused.write(&el1, Register::Fcr, PAUSED).unwrap();
+    assert!(!paused.may_record(&mon(true)));
+}

@@ -58,3 +58,22 @@ fn denied_accesses_change_nothing() {
     assert_eq!(brbe.read(&only(El0), Register::Ts), Err(Denied::Undefined));
     assert_eq!((brbe.brbcr_el1().bits(), youngest(&brbe)), (EXBRE, before));
 }
+
+/// D24.8: which bits a write changes, with every feature but FEAT_TME.
+#[test]
+fn res0_bits_of_the_control_registers() {
+    let hyp = at(Hyp, false);
+    let mut brbe = brbe(0, 0);
+    for (register, value) in [
+        (Register::CrEl1, 0x00c0_037b),
+        (Register::CrEl2, 0x00c0_037b),
+        (Register::Fcr, 0x307f_0080),
+        (Register::Ts, u64::MAX),
+        (Register::SrcInj, u64::MAX),
+        (Register::TgtInj, u64::MAX),
+    ] {
+        brbe.write(&hyp, register, u64::MAX).unwrap();
+        assert_eq!(brbe.read(&hyp, register), Ok(value), "{register}");
+    }
+    assert_eq!(brbe.read(&hyp, Register::Idr0), Ok(0x5040));
+}
