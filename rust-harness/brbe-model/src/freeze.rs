@@ -8,9 +8,11 @@ use crate::pe::Pe;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pmu {
     /// The overflow flags, PMOVSCLR_EL0. Enables, PMCR_EL0.E and interrupt
-    /// masks are not looked at: a flag that software set freezes too.
+    /// masks are not looked at: a flag that software set freezes too. With
+    /// FEAT_SEBEP, less those of synchronous counters.
     pub overflow: u64,
-    /// PMCR_EL0.N, the number of event counters.
+    /// PMCR_EL0.N, the number of event counters. With FEAT_PMUv3_EXTPMN, of
+    /// those that are not for an external agent.
     pub counters: u8,
     /// FEAT_PMUv3_ICNTR: flag 32 is the instruction counter's.
     pub icntr: bool,

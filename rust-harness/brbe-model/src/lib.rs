@@ -8,8 +8,13 @@
 //! * a taken branch: [`Brbe::branch`],
 //! * an exception or an exception return: [`Brbe::exception`],
 //!   [`Brbe::exception_return`],
+//! * entry to Debug state and exit from it: [`Brbe::debug_entry`],
+//!   [`Brbe::debug_exit`],
+//! * another change of the state: [`Brbe::note_state`],
 //! * `MRS`, `MSR` and `BRB`: [`Brbe::read`], [`Brbe::write`], [`Brbe::execute`],
-//! * a counter overflow, level-sensitive: [`Brbe::freeze_on_overflow`].
+//! * a counter overflow, level-sensitive, and a snapshot of the counters:
+//!   [`Brbe::freeze_on_overflow`], [`Brbe::freeze_on_capture`],
+//! * a Warm reset: [`Brbe::warm_reset`].
 //!
 //! Everything takes effect at once and in program order, which satisfies every
 //! synchronisation rule of D19.4 (R_ZHDCC, R_TWYWS, R_PGDLX, I_PPBZP).

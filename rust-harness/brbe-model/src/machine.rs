@@ -52,8 +52,8 @@ impl Brbe {
         }
     }
 
-    /// A Warm reset (S_YLMQQ, I_FPJPQ): records stay, recording stops; what
-    /// else stays depends on FEAT_BRBEv1p1.
+    /// A Warm reset (S_YLMQQ, I_FPJPQ): records stay, recording below EL3 stops;
+    /// what else stays depends on FEAT_BRBEv1p1.
     pub fn warm_reset(&mut self) {
         if self.config.version >= Version::V1_1 {
             self.el1 = self.el1.without_enables();
