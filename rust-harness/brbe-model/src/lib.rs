@@ -20,7 +20,7 @@
 //! synchronisation rule of D19.4 (R_ZHDCC, R_TWYWS, R_PGDLX, I_PPBZP).
 //!
 //! ```
-//! use brbe_model::{Access, BranchKind, Brbe, Config, Pe, Register};
+//! use brbe_model::{BranchKind, Brbe, Config, Pe, Register};
 //!
 //! let mut brbe = Brbe::new(Config::default());
 //! let pe = Pe::default(); // AArch64 at EL1, neither EL2 nor EL3 implemented
@@ -57,4 +57,4 @@ pub use freeze::{Counter, Pmu};
 pub use machine::{Brbe, Region};
 pub use pe::{El2, El3, ExceptionLevel, FineGrainedTraps, Hcr, Pe};
 pub use record::{Record, RecordType, Valid};
-pub use sysreg::{Access, Denied, Instruction, Register};
+pub use sysreg::{Denied, Instruction, Register};

@@ -105,6 +105,11 @@ impl Pe {
         self.el2_enabled().is_some_and(|el2| el2.hcr.e2h)
     }
 
+    /// HCR_EL2 where its Effective value of NV is 1.
+    pub(crate) fn nv(&self) -> Option<&Hcr> {
+        self.el2_enabled().map(|el2| &el2.hcr).filter(|hcr| hcr.nv)
+    }
+
     /// HCR_EL2.TGE with EL2 enabled.
     pub(crate) fn tge(&self) -> bool {
         self.el2_enabled().is_some_and(|el2| el2.hcr.tge)

@@ -5,8 +5,8 @@ mod encoding;
 mod redirection;
 mod traps;
 
-pub use encoding::{Access, Instruction, Register};
-pub(crate) use redirection::resolve;
+pub use encoding::{Instruction, Register};
+pub(crate) use redirection::{Readable, Writable, resolve_read, resolve_write};
 pub use traps::Denied;
 pub(crate) use traps::check_instruction;
 

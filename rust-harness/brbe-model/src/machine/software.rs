@@ -4,7 +4,7 @@ use super::Brbe;
 use crate::control::{Brbcr, Brbfcr};
 use crate::pe::Pe;
 use crate::record::{INF_MASK, Record, Valid};
-use crate::sysreg::{self, Access, Denied, Instruction, Register};
+use crate::sysreg::{self, Denied, Instruction, Readable, Register, Writable};
 
 impl Brbe {
     fn record(&self, n: u8) -> Record {
@@ -13,37 +13,33 @@ impl Brbe {
 
     /// `MRS`.
     pub fn read(&self, pe: &Pe, register: Register) -> Result<u64, Denied> {
-        Ok(match sysreg::resolve(pe, register, Access::Read)? {
-            Register::Inf(n) => self.record(n).inf,
-            Register::Src(n) => self.record(n).src,
-            Register::Tgt(n) => self.record(n).tgt,
-            Register::CrEl1 | Register::CrEl12 => self.el1.bits(),
-            Register::CrEl2 => self.el2.bits(),
-            Register::Fcr => self.fcr.bits(),
-            Register::Ts => self.ts,
-            Register::InfInj => self.injection.inf,
-            Register::SrcInj => self.injection.src,
-            Register::TgtInj => self.injection.tgt,
-            Register::Idr0 => self.config.brbidr0(),
+        Ok(match sysreg::resolve_read(pe, register)? {
+            Readable::Inf(n) => self.record(n).inf,
+            Readable::Src(n) => self.record(n).src,
+            Readable::Tgt(n) => self.record(n).tgt,
+            Readable::Idr0 => self.config.brbidr0(),
+            Readable::Writable(Writable::CrEl1) => self.el1.bits(),
+            Readable::Writable(Writable::CrEl2) => self.el2.bits(),
+            Readable::Writable(Writable::Fcr) => self.fcr.bits(),
+            Readable::Writable(Writable::Ts) => self.ts,
+            Readable::Writable(Writable::InfInj) => self.injection.inf,
+            Readable::Writable(Writable::SrcInj) => self.injection.src,
+            Readable::Writable(Writable::TgtInj) => self.injection.tgt,
         })
     }
 
     /// `MSR`.
     pub fn write(&mut self, pe: &Pe, register: Register, value: u64) -> Result<(), Denied> {
-        match sysreg::resolve(pe, register, Access::Write)? {
-            Register::CrEl1 | Register::CrEl12 => {
-                self.el1 = Brbcr::from_write(value, &self.config);
-            }
+        match sysreg::resolve_write(pe, register)? {
+            Writable::CrEl1 => self.el1 = Brbcr::from_write(value, &self.config),
             // RES0 where EL2 is not implemented: only EL3 gets here then.
-            Register::CrEl2 if pe.el2.is_none() => {}
-            Register::CrEl2 => self.el2 = Brbcr::from_write(value, &self.config),
-            Register::Fcr => self.write_fcr(Brbfcr::from_write(value)),
-            Register::Ts => self.ts = value,
-            Register::InfInj => self.injection.inf = value & INF_MASK,
-            Register::SrcInj => self.injection.src = value,
-            Register::TgtInj => self.injection.tgt = value,
-            // Read-only: the access was denied.
-            Register::Inf(_) | Register::Src(_) | Register::Tgt(_) | Register::Idr0 => {}
+            Writable::CrEl2 if pe.el2.is_none() => {}
+            Writable::CrEl2 => self.el2 = Brbcr::from_write(value, &self.config),
+            Writable::Fcr => self.write_fcr(Brbfcr::from_write(value)),
+            Writable::Ts => self.ts = value,
+            Writable::InfInj => self.injection.inf = value & INF_MASK,
+            Writable::SrcInj => self.injection.src = value,
+            Writable::TgtInj => self.injection.tgt = value,
         }
         self.note_state(pe);
         Ok(())

@@ -57,13 +57,6 @@ impl Register {
         Some(register)
     }
 
-    pub(super) const fn is_read_only(self) -> bool {
-        matches!(
-            self,
-            Self::Inf(_) | Self::Src(_) | Self::Tgt(_) | Self::Idr0
-        )
-    }
-
     /// The bit of HDFGRTR_EL2 and HDFGWTR_EL2 that traps accesses at EL1 while
     /// it is 0: nBRBDATA, nBRBCTL or nBRBIDR.
     pub(super) const fn fine_grained_bit(self) -> u32 {
@@ -93,13 +86,4 @@ impl Instruction {
             _ => None,
         }
     }
-}
-
-/// Direction of a register access.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Access {
-    /// `MRS`.
-    Read,
-    /// `MSR`.
-    Write,
 }

@@ -2,8 +2,7 @@ mod encodings;
 mod redirection;
 mod traps;
 
-use super::redirection::control;
-use super::traps::check_register;
+use super::traps::Access;
 use super::*;
 use crate::pe::{El2, El3, ExceptionLevel, FineGrainedTraps, Hcr, Pe};
 use Access::{Read, Write};
@@ -44,3 +43,18 @@ const VHE: Hcr = Hcr {
     nv1: false,
     nv2: false,
 };
+
+/// Whether the access reaches a register.
+fn permitted(pe: &Pe, name: Register, access: Access) -> Result<(), Denied> {
+    match access {
+        Read => resolve_read(pe, name).map(|_| ()),
+        Write => resolve_write(pe, name).map(|_| ()),
+    }
+}
+
+/// The register that `MRS` and `MSR` of this name of BRBCR reach.
+fn brbcr(pe: &Pe, name: Register) -> Result<Writable, Denied> {
+    let reached = resolve_write(pe, name);
+    assert_eq!(resolve_read(pe, name), reached.map(Readable::Writable));
+    reached
+}

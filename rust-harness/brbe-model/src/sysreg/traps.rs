@@ -1,8 +1,17 @@
 //! Who may access BRBE: what is UNDEFINED, and what traps (the accessors of
 //! D24.8; MDCR_EL3, HDFGRTR_EL2, HDFGWTR_EL2, HFGITR_EL2).
 
-use super::{Access, Instruction, Register};
+use super::{Instruction, Register};
 use crate::pe::{ExceptionLevel, Pe};
+
+/// Direction of a register access.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Access {
+    /// `MRS`.
+    Read,
+    /// `MSR`.
+    Write,
+}
 
 /// Why an access does not reach the register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,11 +53,8 @@ pub(crate) fn check_instruction(pe: &Pe, instruction: Instruction) -> Result<(),
     check(pe, fgt.is_some_and(|fgt| fgt.hfgitr >> bit & 1 == 0))
 }
 
-/// May `pe` access `register`, names of BRBCR apart.
+/// May `pe` access `register`, if the name has a register for it at all.
 pub(super) fn check_register(pe: &Pe, register: Register, access: Access) -> Result<(), Denied> {
-    if access == Access::Write && register.is_read_only() {
-        return Err(Denied::Undefined);
-    }
     let fgt = pe.el2_enabled().and_then(|el2| el2.fgt);
     let traps = fgt.is_some_and(|fgt| {
         let enables = match access {

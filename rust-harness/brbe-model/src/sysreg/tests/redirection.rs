@@ -2,116 +2,84 @@
 
 use super::*;
 
-/// D24.8.1, D24.8.2: the accessor table of BRBCR.
-#[test]
-fn e2h_redirects_brbcr_at_el2() {
-    let (nvhe, vhe) = (
-        pe(ExceptionLevel::El2, Hcr::default()),
-        pe(ExceptionLevel::El2, VHE),
-    );
-    assert_eq!(control(&nvhe, Register::CrEl1, Write), Ok(Register::CrEl1));
-    assert_eq!(
-        control(&nvhe, Register::CrEl12, Write),
-        Err(Denied::Undefined)
-    );
-    assert_eq!(control(&nvhe, Register::CrEl2, Write), Ok(Register::CrEl2));
-    assert_eq!(control(&vhe, Register::CrEl1, Write), Ok(Register::CrEl2));
-    assert_eq!(control(&vhe, Register::CrEl12, Write), Ok(Register::CrEl1));
-    assert_eq!(control(&vhe, Register::CrEl2, Write), Ok(Register::CrEl2));
-    let el1 = pe(ExceptionLevel::El1, VHE);
-    assert_eq!(control(&el1, Register::CrEl1, Read), Ok(Register::CrEl1));
-    assert_eq!(
-        control(&el1, Register::CrEl12, Read),
-        Err(Denied::Undefined)
-    );
-    assert_eq!(control(&el1, Register::CrEl2, Read), Err(Denied::Undefined));
-    let el3 = Pe {
-        el: ExceptionLevel::El3,
-        ..vhe
-    };
-    assert_eq!(control(&el3, Register::CrEl1, Read), Ok(Register::CrEl1));
-    assert_eq!(control(&el3, Register::CrEl12, Read), Ok(Register::CrEl1));
+const EL1: Result<Writable, Denied> = Ok(Writable::CrEl1);
+const EL2: Result<Writable, Denied> = Ok(Writable::CrEl2);
+const UNDEFINED: Result<Writable, Denied> = Err(Denied::Undefined);
+const TRAP: Result<Writable, Denied> = Err(Denied::TrapToEl2);
+const MEMORY: Result<Writable, Denied> = Err(Denied::Memory(0x8e0));
+
+/// What BRBCR_EL1, BRBCR_EL12 and BRBCR_EL2 reach.
+fn names(pe: &Pe) -> [Result<Writable, Denied>; 3] {
+    [Register::CrEl1, Register::CrEl12, Register::CrEl2].map(|name| brbcr(pe, name))
 }
 
-/// E2H counts while EL2 is enabled, and not only with TGE.
+/// The accessor table of BRBCR. TGE plays no part.
 #[test]
-fn e2h_alone_decides_the_redirection() {
-    let guest = Hcr { tge: false, ..VHE };
-    let at_el2 = pe(ExceptionLevel::El2, guest);
-    assert_eq!(control(&at_el2, Register::CrEl1, Read), Ok(Register::CrEl2));
-    assert_eq!(
-        control(&at_el2, Register::CrEl12, Read),
-        Ok(Register::CrEl1)
-    );
-    let tge = Hcr { e2h: false, ..VHE };
-    let at_el2 = pe(ExceptionLevel::El2, tge);
-    assert_eq!(control(&at_el2, Register::CrEl1, Read), Ok(Register::CrEl1));
-    let at_el3 = Pe {
-        el2: Some(El2 {
-            hcr: VHE,
-            ..El2::default()
-        }),
-        ..pe(ExceptionLevel::El3, VHE)
+fn e2h_redirects_brbcr_at_el2() {
+    for tge in [false, true] {
+        let host = Hcr { tge, ..VHE };
+        let hypervisor = Hcr { e2h: false, ..host };
+        for (el, hcr, expected) in [
+            (ExceptionLevel::El1, hypervisor, [EL1, UNDEFINED, UNDEFINED]),
+            (ExceptionLevel::El1, host, [EL1, UNDEFINED, UNDEFINED]),
+            (ExceptionLevel::El2, hypervisor, [EL1, UNDEFINED, EL2]),
+            (ExceptionLevel::El2, host, [EL2, EL1, EL2]),
+            (ExceptionLevel::El3, hypervisor, [EL1, UNDEFINED, EL2]),
+            (ExceptionLevel::El3, host, [EL1, EL1, EL2]),
+        ] {
+            assert_eq!(names(&pe(el, hcr)), expected, "{el:?} {hcr:?}");
+        }
+    }
+}
+
+/// EL3 with EL2 disabled: there is no host.
+#[test]
+fn e2h_counts_where_el2_is_enabled() {
+    let el2 = Some(El2 {
+        hcr: VHE,
+        ..El2::default()
+    });
+    let el3 = Pe {
+        el: ExceptionLevel::El3,
+        el2,
+        ..Pe::default()
     };
-    let denied = Err(Denied::Undefined);
-    assert_eq!(control(&at_el3, Register::CrEl12, Read), denied);
-    assert_eq!(control(&at_el3, Register::CrEl2, Read), Ok(Register::CrEl2));
+    assert_eq!(names(&el3), [EL1, UNDEFINED, EL2]);
+}
+
+fn nested(nv2: bool, nv1: bool, nv: bool) -> Hcr {
+    Hcr {
+        nv,
+        nv1,
+        nv2,
+        ..Hcr::default()
+    }
 }
 
 /// FEAT_NV and FEAT_NV2 at EL1.
 #[test]
 fn nested_virtualisation_at_el1() {
-    let with = |nv, nv1, nv2| {
-        pe(
-            ExceptionLevel::El1,
-            Hcr {
-                nv,
-                nv1,
-                nv2,
-                ..Hcr::default()
-            },
-        )
-    };
-    let memory = Err(Denied::Memory(0x8e0));
-    let nv = with(true, false, false);
-    assert_eq!(control(&nv, Register::CrEl2, Read), Err(Denied::TrapToEl2));
-    assert_eq!(control(&nv, Register::CrEl12, Read), Err(Denied::TrapToEl2));
-    assert_eq!(control(&nv, Register::CrEl1, Read), Ok(Register::CrEl1));
-    assert_eq!(
-        control(&with(true, false, true), Register::CrEl12, Read),
-        memory
-    );
-    assert_eq!(
-        control(&with(true, true, true), Register::CrEl1, Read),
-        memory
-    );
-    assert_eq!(
-        control(&with(true, true, true), Register::CrEl12, Read),
-        Err(Denied::TrapToEl2)
-    );
+    for (hcr, expected) in [
+        (nested(false, false, true), [EL1, TRAP, TRAP]),
+        (nested(false, true, true), [EL1, TRAP, TRAP]),
+        (nested(true, false, true), [EL1, MEMORY, TRAP]),
+        (nested(true, true, true), [MEMORY, TRAP, TRAP]),
+        // Without NV the other two bits do nothing.
+        (nested(true, true, false), [EL1, UNDEFINED, UNDEFINED]),
+    ] {
+        assert_eq!(names(&pe(ExceptionLevel::El1, hcr)), expected, "{hcr:?}");
+    }
 }
 
-/// Without NV the other two bits do nothing, and none does where EL2 is disabled.
 #[test]
-fn nested_virtualisation_needs_nv_and_an_enabled_el2() {
-    let hcr = Hcr {
-        nv1: true,
-        nv2: true,
-        ..Hcr::default()
+fn nested_virtualisation_needs_an_enabled_el2() {
+    let el2 = Some(El2 {
+        hcr: nested(true, true, true),
+        ..El2::default()
+    });
+    let el1 = Pe {
+        el2,
+        ..Pe::default()
     };
-    let without_nv = pe(ExceptionLevel::El1, hcr);
-    let nv = Hcr { nv: true, ..hcr };
-    let disabled = Pe {
-        el2: Some(El2 {
-            hcr: nv,
-            ..El2::default()
-        }),
-        ..without_nv
-    };
-    for pe in [without_nv, disabled] {
-        let denied = Err(Denied::Undefined);
-        assert_eq!(control(&pe, Register::CrEl1, Read), Ok(Register::CrEl1));
-        assert_eq!(control(&pe, Register::CrEl12, Read), denied);
-        assert_eq!(control(&pe, Register::CrEl2, Read), denied);
-    }
+    assert_eq!(names(&el1), [EL1, UNDEFINED, UNDEFINED]);
 }
