@@ -46,17 +46,28 @@ fn counters() -> impl Strategy<Value = u8> {
     prop_oneof![3 => 0..=6_u8, 1 => Just(31)]
 }
 
-/// Software sets BRBE up, and then anything happens.
+/// Firmware and software set everything up, and then anything happens.
 pub(crate) fn operations(max: usize) -> impl Strategy<Value = Vec<Operation>> {
-    let setup = (brbcr(), brbcr(), brbfcr()).prop_map(|(el1, el2, fcr)| {
-        vec![
+    let settings =
+        (hcr(), counters(), mdcr(), any::<bool>()).prop_map(|(hcr, hpmn, mdcr, secure_el2)| {
+            [
+                Setting::Hcr(hcr),
+                Setting::Hpmn(hpmn),
+                mdcr,
+                Setting::SecureEl2(secure_el2),
+            ]
+            .map(Operation::Configure)
+        });
+    let writes = (brbcr(), brbcr(), brbfcr()).prop_map(|(el1, el2, fcr)| {
+        [
             Operation::Write(Register::CrEl2, el2),
             Operation::Write(Register::CrEl1, el1),
             Operation::Write(Register::Fcr, fcr),
         ]
     });
     let rest = prop::collection::vec(operation(), 0..max);
-    (setup, rest).prop_map(|(setup, rest)| [setup, rest].concat())
+    (settings, writes, rest)
+        .prop_map(|(settings, writes, rest)| [&settings[..], &writes, &rest].concat())
 }
 
 fn operation() -> impl Strategy<Value = Operation> {
@@ -94,7 +105,7 @@ fn branches() -> impl Strategy<Value = Operation> {
             tgt,
             cycles,
         });
-    prop::collection::vec(branch, 1..24).prop_map(Operation::Branches)
+    prop::collection::vec(branch, 1..12).prop_map(Operation::Branches)
 }
 
 fn cycles() -> impl Strategy<Value = u64> {
