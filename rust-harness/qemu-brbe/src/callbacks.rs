@@ -139,20 +139,13 @@ fn instrument_block(tb: *mut c_void, last: *mut c_void, block: Block, word: u32)
 fn instrument(insn: *mut c_void, site: Site, class: Class) {
     let (callback, word): (VcpuCallback, _) = match class {
         Class::System(_) => {
-            // SAFETY: `insn` is live while its block is translated, and the
-            // callback may write registers and the PC.
-            unsafe {
-                (api().qemu_plugin_register_vcpu_insn_exec_cb)(
-                    insn,
-                    system,
-                    CallbackFlags::WriteRegistersAndPc,
-                    site.into_userdata(),
-                );
-            }
-            return;
+            return call_always(insn, system, CallbackFlags::WriteRegistersAndPc, site);
+        }
+        // One to AArch32 matters whether anything is recorded or not.
+        Class::ExceptionReturn => {
+            return call_always(insn, exception_return, CallbackFlags::ReadRegisters, site);
         }
         Class::ConditionalToNext => (conditional_to_next, Word::Following),
-        Class::ExceptionReturn => (exception_return, Word::Active),
         Class::PmuWrite => (state_write, Word::Following),
         Class::HostCall => (host_call, Word::Following),
         Class::StateWrite => (state_write, Word::Active),
@@ -168,6 +161,13 @@ fn instrument(insn: *mut c_void, site: Site, class: Class) {
             0,
             site.into_userdata(),
         );
+    }
+}
+
+fn call_always(insn: *mut c_void, callback: VcpuCallback, flags: CallbackFlags, site: Site) {
+    // SAFETY: `insn` is live while its block is translated.
+    unsafe {
+        (api().qemu_plugin_register_vcpu_insn_exec_cb)(insn, callback, flags, site.into_userdata());
     }
 }
 

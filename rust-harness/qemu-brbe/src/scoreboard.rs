@@ -19,7 +19,7 @@ pub(crate) enum Word {
     /// What the vCPU executes next is of interest: it records where it is now,
     /// or an exception return or a change of its state is to be completed.
     Following,
-    /// It may record at some Exception level: exception returns matter.
+    /// It may record at some Exception level: registers that say where matter.
     Active,
     /// Written by translated code: the block's last instruction was reached.
     Reached,

@@ -21,11 +21,7 @@ pub(crate) use system::Outcome;
 #[derive(Clone, Copy)]
 enum Pending {
     /// An exception return at `src` in the state `before`.
-    ExceptionReturn {
-        src: u64,
-        before: Pe,
-        to_aarch32: bool,
-    },
+    ExceptionReturn { src: u64, before: Pe },
     /// A register that the PE's state depends on was written.
     Refresh,
 }
@@ -41,11 +37,16 @@ pub(crate) struct Vcpu {
     pe: Pe,
     pending: Option<Pending>,
     trail: Trail,
+    /// The vCPU executes A32 or T32: no word means what it means in A64. QEMU's
+    /// registers do not tell, exception returns do.
+    aarch32: bool,
     /// Where the vCPU is, if branches are recorded there.
     region: Option<Region>,
     /// What [`Word::Following`] and [`Word::Active`] are.
     following: bool,
     active: bool,
+    /// Software has accessed BRBE since the last reset.
+    touched: bool,
     /// Where the vCPU went idle.
     idle_at: Option<u64>,
     started: Instant,
@@ -66,9 +67,11 @@ impl Vcpu {
             pe: Pe::default(),
             pending: None,
             trail: Trail::new(0),
+            aarch32: false,
             region: None,
             following: false,
             active: false,
+            touched: false,
             idle_at: None,
             started: Instant::now(),
         }
@@ -162,13 +165,16 @@ impl Vcpu {
     /// tells no plugin of that.
     pub(crate) fn resume(&mut self) {
         let pc = self.registers.read(self.registers.pc);
-        if self.idle_at.take().is_some_and(|idle_at| idle_at != pc) {
+        let moved = self.idle_at.take().is_some_and(|idle_at| idle_at != pc);
+        if moved && self.touched {
+            self.touched = false;
             self.brbe.warm_reset();
             self.shared.counts.resets.add(1);
             if let Some(log) = &self.shared.log {
                 log.reset();
             }
             self.pending = None;
+            self.aarch32 = false;
             self.trail.restart(pc);
             self.pe = self.read_pe();
             self.publish();

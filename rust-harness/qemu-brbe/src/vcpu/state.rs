@@ -5,8 +5,7 @@ use brbe_model::{El2, El3, ExceptionLevel, FineGrainedTraps, Hcr, Pe};
 use super::Vcpu;
 
 impl Vcpu {
-    /// The state that the vCPU is in. Whether that is AArch32 state does not show
-    /// in the registers: where it matters, SPSR_ELx does.
+    /// The state that the vCPU is in.
     pub(super) fn read_pe(&self) -> Pe {
         let r = &self.registers;
         let el3 = r.el3.map(|el3| {
@@ -47,7 +46,7 @@ impl Vcpu {
         });
         Pe {
             el: ExceptionLevel::from_bits(r.read(r.cpsr) >> 2),
-            aarch32: false,
+            aarch32: self.aarch32,
             el2,
             el3: el3.map(|(el3, _)| el3),
         }

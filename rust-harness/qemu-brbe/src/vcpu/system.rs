@@ -16,6 +16,9 @@ pub(crate) enum Outcome {
 impl Vcpu {
     /// Executes the instruction on the model.
     pub(crate) fn system(&mut self, site: Site, system: System) -> Outcome {
+        if self.aarch32 {
+            return Outcome::PassOn;
+        }
         let pc = self.address(site);
         self.drain();
         self.pe = self.read_pe();
@@ -36,6 +39,7 @@ impl Vcpu {
             }
             return Outcome::PassOn;
         }
+        self.touched |= system != System::ReadId;
         let next = pc.wrapping_add(4);
         self.count_run(next);
         self.trail.restart(next);

@@ -35,36 +35,38 @@ fn is_of_next_instruction(esr: u64) -> bool {
 impl Vcpu {
     /// An exception return is about to execute.
     pub(crate) fn exception_return(&mut self, site: Site) {
-        let before = self.pe;
-        let Some(level) = level(before.el) else {
-            // UNDEFINED at EL0, or another instruction altogether in AArch32.
+        if self.aarch32 {
+            return;
+        }
+        if !self.active {
+            self.pe = self.read_pe();
+        }
+        // UNDEFINED at EL0.
+        let Some(level) = level(self.pe.el) else {
             return;
         };
-        self.drain();
-        self.check_freeze();
-        let src = self.address(site);
-        self.count_run(src.wrapping_add(4));
-        self.trail.restart(src);
         let spsr = self.registers.spsr[level];
-        let to_aarch32 = spsr.is_some_and(|spsr| self.registers.read(spsr) >> 4 & 1 != 0);
-        self.pending = Some(Pending::ExceptionReturn {
-            src,
-            before,
-            to_aarch32,
-        });
-        self.publish();
+        self.aarch32 = spsr.is_some_and(|spsr| self.registers.read(spsr) >> 4 & 1 != 0);
+        if self.active {
+            self.drain();
+            self.check_freeze();
+            let src = self.address(site);
+            self.count_run(src.wrapping_add(4));
+            self.trail.restart(src);
+            let before = self.pe;
+            self.pending = Some(Pending::ExceptionReturn { src, before });
+            self.publish();
+        }
     }
 
     /// What was pending is done, and led to `tgt` in the state `after`.
     pub(super) fn complete(&mut self, tgt: u64, after: Pe) {
         self.pe = after;
-        if let Some(Pending::ExceptionReturn {
-            src,
-            before,
-            to_aarch32,
-        }) = self.pending.take()
-        {
-            self.pe.aarch32 = to_aarch32;
+        let pending = self.pending.take();
+        if let Some(Pending::Refresh) = pending {
+            self.brbe.note_state(&self.pe);
+        }
+        if let Some(Pending::ExceptionReturn { src, before }) = pending {
             let now = self.now();
             if self.brbe.exception_return(&before, &self.pe, src, tgt, now) {
                 self.shared.note_record(&self.brbe);
@@ -77,6 +79,7 @@ impl Vcpu {
 
     /// An exception or interrupt was taken from `from` to the vector `tgt`.
     pub(crate) fn exception(&mut self, from: u64, tgt: u64) {
+        self.aarch32 = false;
         if !self.active && self.pending.is_none() {
             return;
         }
@@ -113,6 +116,8 @@ impl Vcpu {
         self.trail.restart(tgt);
         self.pe = after;
         self.publish();
+        // From where recording is prohibited an overflow leads here.
+        self.check_freeze();
     }
 
     /// Completes what led to `from`, where an exception was taken in the state

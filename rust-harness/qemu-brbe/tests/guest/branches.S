@@ -3,77 +3,9 @@
  * the records, newest first. It starts at EL1, or at EL2 with
  * virtualization=on: there it makes itself a VHE host, so that the _EL1 names
  * below reach EL2's registers and the same code runs. The labels in capitals
- * are the addresses that bare_metal.rs expects to see.
+ * are the addresses that branches.rs expects to see.
  */
-#define BRBCR_EL1     S2_1_C9_C0_0
-#define BRBFCR_EL1    S2_1_C9_C0_1
-#define BRBTS_EL1     S2_1_C9_C0_2
-#define BRBINFINJ_EL1 S2_1_C9_C1_0
-#define BRBSRCINJ_EL1 S2_1_C9_C1_1
-#define BRBTGTINJ_EL1 S2_1_C9_C1_2
-#define BRBIDR0_EL1   S2_1_C9_C2_0
-#define BRBCR_EL2     S2_4_C9_C0_0
-#define BRBCR_EL12    S2_5_C9_C0_0
-#define BRBINF0_EL1   S2_1_C8_C0_0
-#define BRBSRC0_EL1   S2_1_C8_C0_1
-#define BRB_IALL      .inst 0xd509729f
-#define BRB_INJ       .inst 0xd50972bf
-
-#define E0BRE     (1 << 0)
-#define EXBRE     (1 << 1)
-#define CC        (1 << 3)
-#define FZP       (1 << 8)
-#define ERTN      (1 << 22)
-#define EXCEPTION (1 << 23)
-#define ALL_TYPES (0x7e << 16)
-#define CONDDIR   (1 << 22)
-#define ENI       (1 << 16)
-#define PAUSED    (1 << 7)
-#define BANK1     (1 << 28)
-
-	.arch armv8.5-a
-
-/* mrs x<rt>, BRB{INF,SRC,TGT}<n>_EL1 for kind 0, 1, 2 */
-.macro	record_register kind, n, rt
-	.inst	0xd5310000 + (8 << 12) + (((\n) & 15) << 8) + (((((\n) & 16) >> 2) + \kind) << 5) + \rt
-.endm
-
-.macro	print_string text
-	.pushsection .rodata
-.Lstring\@:	.asciz	"\text\n"
-	.popsection
-	mov	x0, #4			// SYS_WRITE0
-	adr	x1, .Lstring\@
-	hlt	#0xf000
-.endm
-
-/* Prints "V <value>" */
-.macro	show reg
-	mov	x0, \reg
-	bl	print_value
-.endm
-
-/* Starts a case: from here on it records. */
-.macro	begin name, brbcr, brbfcr
-	print_string "= \name"
-	BRB_IALL
-	ldr	x0, =(\brbcr)
-	bl	write_brbcr
-	isb
-	ldr	x0, =(\brbfcr)
-	msr	BRBFCR_EL1, x0
-	isb
-.endm
-
-/* Stops recording and prints the records of the bank. */
-.macro	end bank=0
-	ldr	x0, =(PAUSED | (\bank))
-	msr	BRBFCR_EL1, x0
-	isb
-	mov	x0, xzr
-	bl	write_brbcr
-	bl	print_records
-.endm
+#include "registers.inc"
 
 	.section .text
 	.global _start
@@ -249,6 +181,32 @@ ABORT_NEXT:
 	bl	user
 	end
 
+	/* AArch32 is a prohibited region, and none of its words means BRBE. */
+	begin "aarch32", EXBRE | E0BRE | EXCEPTION | ERTN, 0
+	adr	x9, A32
+	mov	x8, #0x10		// SPSR_EL1.M: User mode
+	bl	user_in
+	end
+
+	begin "hvc", EXBRE | EXCEPTION | ERTN, 0
+	mov	x0, xzr			// no function of PSCI's
+HVC_SRC: hvc	#0
+HVC_NEXT: nop
+	end
+
+	/*
+	 * QEMU leaves the block at the access to the device and comes back behind
+	 * it, to where the branch leads too: that is not the branch yet.
+	 */
+	begin "device", EXBRE, ALL_TYPES
+	ldr	x10, =UART_FLAGS
+	mov	x9, #3
+DEVICE_SRC: b	DEVICE
+DEVICE:	ldr	w0, [x10]
+DEVICE_LOOP: sub x9, x9, #1
+DEVICE_BACK: cbnz x9, DEVICE_LOOP
+	end
+
 	begin "buffer", EXBRE, ALL_TYPES
 	mov	x9, #1000
 3:	sub	x9, x9, #1
@@ -351,11 +309,7 @@ no_brbe:
 	mov	x0, #-1
 	mrs	x0, BRBIDR0_EL1		// UNDEFINED where there is no BRBE
 	bl	print_value
-	print_string "= end"
-	mov	x0, #0x18		// SYS_EXIT
-	adr	x1, exit_block
-	hlt	#0xf000
-	b	.
+	b	finish
 
 FUNCTION:
 RET_SRC: ret
@@ -363,20 +317,11 @@ RET_SRC: ret
 AUTH:	paciasp
 RETAA_SRC: retaa
 
-/* Both BRBCR registers at EL2: FZP and CC are looked at in both. */
-write_brbcr:
-	msr	BRBCR_EL1, x0
-	mrs	x1, CurrentEL
-	cmp	x1, #(2 << 2)
-	b.ne	1f
-	bic	x0, x0, #(E0BRE | EXBRE)
-	msr	BRBCR_EL12, x0
-1:	ret
-
-/* Runs x9 at EL0 until it makes an SVC; returns to x30. */
-user:	mov	x28, x30
+/* Runs x9 at EL0, as SPSR x8 says, until it makes an SVC; returns to x30. */
+user:	mov	x8, xzr
+user_in: mov	x28, x30
 	msr	elr_el1, x9
-	msr	spsr_el1, xzr
+	msr	spsr_el1, x8
 	isb
 USER_ERET: eret
 
@@ -391,56 +336,11 @@ USER_KERNEL2: svc #1
 USER_KERNEL_NEXT:
 USER_UNDEF: mrs	x0, BRBIDR0_EL1
 	svc	#1
-
-print_records:
-	mov	x27, x30
-	.set	n, 0
-	.rept	32
-	record_register 0, n, 0
-	cbz	x0, 1f
-	record_register 1, n, 1
-	record_register 2, n, 2
-	bl	print_record
-	.set	n, n + 1
-	.endr
-1:	br	x27
-
-/* Prints "R <x0> <x1> <x2>" */
-print_record:
-	mov	w3, #'R'
-	mov	w4, #3
-	b	print_line
-/* Prints "V <x0>" */
-print_value:
-	mov	w3, #'V'
-	mov	w4, #1
-print_line:
-	adr	x5, line
-	mov	x6, x5
-	strb	w3, [x6], #1
-1:	mov	w7, #' '
-	strb	w7, [x6], #1
-	mov	w8, #16
-2:	ror	x0, x0, #60
-	and	w7, w0, #15
-	cmp	w7, #10
-	add	w9, w7, #'0'
-	add	w10, w7, #('a' - 10)
-	csel	w7, w9, w10, lt
-	strb	w7, [x6], #1
-	subs	w8, w8, #1
-	b.ne	2b
-	mov	x0, x1
-	mov	x1, x2
-	subs	w4, w4, #1
-	b.ne	1b
-	mov	w7, #'\n'
-	strb	w7, [x6], #1
-	strb	wzr, [x6]
-	mov	x0, #4			// SYS_WRITE0
-	mov	x1, x5
-	hlt	#0xf000
-	ret
+	/* The first three are not executed, for their condition (LE) is false. */
+A32:	eret				// as a word of A64
+	BRB_IALL
+	mrs	x0, id_aa64dfr0_el1
+	.inst	0xef000001		// svc #1
 
 /*
  * SVC #0 and all else return behind the instruction, without a branch; SVC #1
@@ -450,7 +350,11 @@ print_line:
 	.balign	0x80
 	mrs	x16, esr_el1
 	ubfx	x17, x16, #26, #6
-	cmp	x17, #0x15
+	cmp	x17, #0x15		// SVC, of A64
+	b.eq	handle_svc
+	cmp	x17, #0x11		// and of A32
+	b.eq	handle_svc
+	cmp	x17, #0x16		// HVC
 	b.eq	handle_svc
 	cmp	x17, #0x22
 	b.eq	handle_alignment
@@ -479,7 +383,8 @@ VECTOR_LOWER:
 	vector
 	vector
 	.balign	0x80
-	b	.
+VECTOR_AARCH32:
+	vector
 	.balign	0x80
 
 handle_svc:
@@ -494,10 +399,4 @@ handle_alignment:
 	msr	elr_el1, x30
 	eret
 
-	.ltorg
-	.balign	8
-exit_block: .quad 0x20026, 0
-line:	.skip	64
-	.balign	16
-	.skip	4096
-stack_top:
+#include "printing.inc"

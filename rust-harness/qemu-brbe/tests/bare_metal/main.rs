@@ -1,0 +1,12 @@
+//! The plugin from the guest's side: a program without an operating system runs
+//! on QEMU and prints what BRBE recorded of it, and what its registers say.
+//!
+//! `aarch64-linux-gnu-gcc` and `qemu-system-aarch64` are found on `PATH`.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod branches;
+mod el3;
+mod interrupts;
+mod options;
+mod run;
