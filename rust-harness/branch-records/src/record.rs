@@ -156,6 +156,17 @@ pub enum BranchType {
 }
 
 impl BranchType {
+    /// The type that perf calls so: [`Self::name`] turned round. perf prints
+    /// nothing at all for a type that is not known.
+    pub fn from_name(name: &str) -> Option<Self> {
+        if name.is_empty() {
+            return Some(Self::Unknown);
+        }
+        (0..=15)
+            .flat_map(|kind| (0..=7).map(move |new_type| Self::from_fields(kind, new_type)))
+            .find(|kind| kind.name() == name)
+    }
+
     /// Decodes the `type` field (4 bits) with the help of `new_type` (4 bits).
     fn from_fields(kind: u8, new_type: u8) -> Self {
         match kind & 0xf {

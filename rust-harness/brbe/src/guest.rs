@@ -189,14 +189,17 @@ fn root(places: &Places) -> Result<PathBuf> {
     let list = places.repo("vm-images/guest/packages");
     let text = fs::read_to_string(&list).with_context(|| format!("reading {}", list.display()))?;
     let packages = image::packages(&text);
-    let key = Key::new("guest root 2").with(packages.join(" "));
+    let preferences = places.repo("vm-images/guest/preferences.pref");
+    let key = Key::new("guest root 3")
+        .with(packages.join(" "))
+        .with_file(&preferences)?;
     cache::entry(places, "guest-root", &key, |into| {
         let mirror = std::env::var("BRBE_MIRROR").context(
             "BRBE_MIRROR is not set: start this program with ./brbe, which finds apt's mirror",
         )?;
         let log = crate::exec::fresh(places.log("guest-root"))?;
         let step = Step::start("make the guest's root");
-        image::make_root(&packages, &mirror, into, &log)?;
+        image::make_root(&packages, &preferences, &mirror, into, &log)?;
         step.done();
         Ok(())
     })

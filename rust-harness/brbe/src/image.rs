@@ -19,14 +19,31 @@ pub fn packages(text: &str) -> Vec<String> {
         .collect()
 }
 
+/// What apt is told before it chooses. The file's name comes by the environment:
+/// hooks are run by a shell.
+const PREFER: [&str; 2] = [
+    r#"mkdir -p "$1/etc/apt/preferences.d""#,
+    r#"cp "$PREFERENCES" "$1/etc/apt/preferences.d/brbe.pref""#,
+];
+
 /// Fills an empty directory with an arm64 Debian. The packages are extracted,
 /// nothing in them is run: this machine need not be able to.
-pub fn make_root(packages: &[String], mirror: &str, into: &Path, log: &Path) -> Result<()> {
+pub fn make_root(
+    packages: &[String],
+    preferences: &Path,
+    mirror: &str,
+    into: &Path,
+    log: &Path,
+) -> Result<()> {
     let mut mmdebstrap = Command::new("mmdebstrap");
     mmdebstrap.args(["--mode=root", "--architectures=arm64", "--variant=extract"]);
     mmdebstrap.arg(format!("--include={}", packages.join(",")));
     for unused in ["doc", "man", "locale", "info"] {
         mmdebstrap.arg(format!("--dpkgopt=path-exclude=/usr/share/{unused}/*"));
+    }
+    mmdebstrap.env("PREFERENCES", preferences);
+    for hook in PREFER {
+        mmdebstrap.arg(format!("--setup-hook={hook}"));
     }
     mmdebstrap.arg("trixie").arg(into);
     for suite in ["trixie", "trixie-updates", "trixie-backports"] {

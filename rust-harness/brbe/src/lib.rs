@@ -4,8 +4,9 @@
 //! patches into commits on top of it, [`kernel`] and [`selftests`] build a
 //! commit, [`cargo`] builds the plugin and the guest's programs, [`image`] makes
 //! the guest's root, [`machine`] boots a kernel with it and [`guest`] runs a test
-//! there. [`commands`] puts them together; [`cache`] keeps what they make,
-//! [`progress`] and [`verdict`] say what became of it.
+//! there, [`perf`] those that perf is part of. [`commands`] puts them together;
+//! [`cache`] keeps what they make, [`progress`] and [`verdict`] say what became
+//! of it.
 
 pub mod bases;
 pub mod cache;
@@ -19,6 +20,7 @@ pub mod guest;
 pub mod image;
 pub mod kernel;
 pub mod machine;
+pub mod perf;
 pub mod places;
 pub mod progress;
 pub mod selftests;

@@ -133,3 +133,24 @@ proptest! {
         ]));
     }
 }
+
+#[test]
+fn names_are_read_back() {
+    for (name, kind) in [
+        ("COND", BranchType::Conditional),
+        ("IND_CALL", BranchType::IndirectCall),
+        ("NO_TX", BranchType::NotInTransaction),
+        (
+            "FAULT_INST",
+            BranchType::Extended(NewType::InstructionFault),
+        ),
+        ("ARM64_DEBUG_DATA", BranchType::Extended(NewType::DebugData)),
+    ] {
+        assert_eq!(BranchType::from_name(name), Some(kind));
+        assert_eq!(kind.name(), name);
+    }
+    assert_eq!(BranchType::from_name(""), Some(BranchType::Unknown));
+    for unknown in ["cond", "COND ", "undefined", "N/A"] {
+        assert_eq!(BranchType::from_name(unknown), None);
+    }
+}

@@ -14,6 +14,7 @@ use crate::checks;
 use crate::guest::{self, Guest, Setup, Share};
 use crate::kernel::Kernel;
 use crate::machine::{End, Run};
+use crate::perf;
 use crate::places::Places;
 use crate::selftests::{self, Outcome};
 use crate::verdict::{Report, Verdict};
@@ -21,8 +22,8 @@ use crate::verdict::{Report, Verdict};
 /// Run all tests and print one table of verdicts
 ///
 /// The Rust here, each patch of each base, and in the guest: the kernel's own
-/// selftest of the helper, the programs in selftests/guest, and the same on the
-/// unpatched kernels, which have to fail in the way that the patches mend.
+/// selftest of the helper, the programs in selftests/guest, perf, and the same
+/// on the unpatched kernels, which have to fail in the way that the patches mend.
 #[derive(Args, Debug)]
 pub struct Test {
     #[command(flatten)]
@@ -253,6 +254,10 @@ fn patched(places: &Places, guest: &Guest, subject: &Subject, report: &mut Repor
                 _ => Verdict::Fail(run.output),
             })
         })?;
+    }
+    if subject.is_default {
+        perf::recordings(places, guest, &kernel, &title, report)?;
+        perf::suite(places, guest, &kernel, subject, report)?;
     }
     Ok(())
 }

@@ -1,0 +1,167 @@
+//! perf in the guest, which knows nothing of this harness: Debian's records
+//! branches, and the kernel's own test of that is run.
+
+pub mod recordings;
+pub mod rules;
+pub mod script;
+pub mod suite;
+
+use std::cell::OnceCell;
+use std::fs::{self, File};
+use std::io::BufReader;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+use crate::commands::Subject;
+use crate::exec::Interrupted;
+use crate::guest::{self, Guest, Setup, Share};
+use crate::kernel::Kernel;
+use crate::places::Places;
+use crate::verdict::{Report, Verdict};
+use recordings::{GROUPS, Group, Recording};
+use rules::Seen;
+
+/// What the guest's script is called.
+const SCRIPT: &str = "record.sh";
+
+/// A machine for perf: its time follows the instructions, a nanosecond each. By
+/// the host's clock an emulated instruction takes tens of cycles: a sampling
+/// period of 10000 of them, as the kernel's test has it, ends before the handler
+/// of the last sample has returned.
+fn setup() -> Setup {
+    Setup {
+        timeout: Duration::from_secs(300),
+        cpus: 1,
+        qemu: ["-icount", "shift=0"].map(str::to_owned).to_vec(),
+        ..Setup::default()
+    }
+}
+
+/// A row for each group of recordings. All are made in one boot.
+pub fn recordings(
+    places: &Places,
+    guest: &Guest,
+    kernel: &Kernel,
+    title: &str,
+    report: &mut Report,
+) -> Result<()> {
+    let once = OnceCell::new();
+    for group in GROUPS {
+        report.run(title, group.name, || {
+            let recorded = match once.get() {
+                Some(recorded) => recorded,
+                None => {
+                    let name = format!("perf record on {title}");
+                    let recorded = match record(places, guest, kernel, &name) {
+                        Err(error) if error.is::<Interrupted>() => return Err(error),
+                        recorded => recorded.map_err(|error| format!("{error:#}")),
+                    };
+                    once.get_or_init(|| recorded)
+                }
+            };
+            Ok(match recorded {
+                Ok((share, output)) => group.verdict(share.path(), output),
+                Err(why) => Verdict::Fail(why.clone()),
+            })
+        })?;
+    }
+    Ok(())
+}
+
+/// Makes all recordings. What the guest said may explain one that is not there.
+fn record(places: &Places, guest: &Guest, kernel: &Kernel, name: &str) -> Result<(Share, String)> {
+    let share = Share::new(places)?;
+    fs::write(share.path().join(SCRIPT), recordings::script())
+        .context("writing the guest's script")?;
+    let run = guest.run_as(&setup(), kernel, name, &format!("bash {SCRIPT}"), &share)?;
+    guest::status(&run)?;
+    Ok((share, run.output))
+}
+
+impl Group {
+    /// Whether all its recordings hold; if not, what each of the others lacks.
+    fn verdict(&self, dir: &Path, output: &str) -> Verdict {
+        let mut all = Seen::default();
+        let mut wrong = Vec::new();
+        for recording in self.recordings {
+            match recording.seen(dir) {
+                Ok(seen) => all += seen,
+                Err(error) => wrong.push(format!("{}: {error:#}", recording.options)),
+            }
+        }
+        if wrong.is_empty() {
+            return Verdict::Pass(all.to_string());
+        }
+        Verdict::Fail(format!(
+            "{}\nwhat the guest said:\n{output}",
+            wrong.join("\n")
+        ))
+    }
+}
+
+impl Recording {
+    fn seen(&self, dir: &Path) -> Result<Seen> {
+        let file = File::open(dir.join(self.file())).context("perf left no file")?;
+        let samples = script::samples(BufReader::new(file)).context("not what perf prints")?;
+        Ok(self.expected.check(&samples)?)
+    }
+}
+
+/// The kernel's own test, with perf from the unpatched tree: no patch changes it.
+pub fn suite(
+    places: &Places,
+    guest: &Guest,
+    kernel: &Kernel,
+    subject: &Subject,
+    report: &mut Report,
+) -> Result<()> {
+    let title = subject.title(true);
+    report.run(&title, "perf test: branch stack sampling", || {
+        let version = &subject.base.version;
+        let built = suite::build(places, &subject.builder, subject.unpatched(), version)?;
+        let share = Share::new(places)?;
+        suite::share(&built, &share)?;
+        let name = format!("perf test on {title}");
+        let run = guest.run_as(&setup(), kernel, &name, suite::COMMAND, &share)?;
+        // What the test says of itself counts, but not if the guest died.
+        guest::status(&run)?;
+        Ok(suite::verdict(&run.output))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The first group's only recording, as the guest might leave it.
+    fn verdict(text: Option<&str>) -> String {
+        let dir = tempfile::tempdir().unwrap();
+        let group = &GROUPS[0];
+        if let Some(text) = text {
+            fs::write(dir.path().join(group.recordings[0].file()), text).unwrap();
+        }
+        match group.verdict(dir.path(), "perf failed") {
+            Verdict::Fail(why) => why,
+            verdict => panic!("{verdict:?}"),
+        }
+    }
+
+    #[test]
+    fn a_recording_that_is_missing_broken_or_empty_fails() {
+        let why = verdict(None);
+        assert!(
+            why.starts_with("-b: perf left no file: No such file"),
+            "{why}"
+        );
+        assert!(
+            why.ends_with("\nwhat the guest said:\nperf failed"),
+            "{why}"
+        );
+        assert!(
+            verdict(Some("x")).starts_with("-b: not what perf prints: line 1: \"x\" is no address")
+        );
+        assert!(verdict(Some("")).starts_with("-b: no more than 0 branches, 0 samples"));
+    }
+}

@@ -1,0 +1,280 @@
+//! What is recorded, and what each recording has to show.
+
+use BranchType::{
+    Call, Conditional, ExceptionReturn, Extended, Indirect, IndirectCall, Irq, Return, Syscall,
+    SystemError, Unconditional,
+};
+use NewType::{AlignmentFault, DataFault, InstructionFault};
+use branch_records::record::{BranchType, NewType};
+
+use super::rules::{Expected, Levels};
+
+/// One `perf record`.
+#[derive(Clone, Copy, Debug)]
+pub struct Recording {
+    /// What perf is told.
+    pub options: &'static str,
+    /// What has to come of it.
+    pub expected: Expected,
+}
+
+/// Recordings that one row of the table is about.
+#[derive(Clone, Copy, Debug)]
+pub struct Group {
+    /// The row's name.
+    pub name: &'static str,
+    /// All of them have to hold.
+    pub recordings: &'static [Recording],
+}
+
+/// Every branch that is no exception.
+const BRANCHES: &[BranchType] = &[
+    Conditional,
+    Unconditional,
+    Indirect,
+    Call,
+    IndirectCall,
+    Return,
+];
+
+const ALL: &[BranchType] = &[
+    Conditional,
+    Unconditional,
+    Indirect,
+    Call,
+    IndirectCall,
+    Return,
+    Syscall,
+    Irq,
+    SystemError,
+    Extended(AlignmentFault),
+    Extended(DataFault),
+    Extended(InstructionFault),
+    ExceptionReturn,
+];
+
+/// What a loop of system calls does.
+const COMMON: &[BranchType] = &[
+    Conditional,
+    Unconditional,
+    Indirect,
+    Call,
+    IndirectCall,
+    Return,
+    Syscall,
+    ExceptionReturn,
+];
+
+const CALLS: &[BranchType] = &[
+    Call,
+    IndirectCall,
+    Syscall,
+    Irq,
+    SystemError,
+    Extended(AlignmentFault),
+    Extended(DataFault),
+    Extended(InstructionFault),
+];
+
+/// Everything that happens at these levels.
+const fn any(
+    options: &'static str,
+    levels: Levels,
+    allowed: &'static [BranchType],
+    required: &'static [BranchType],
+) -> Recording {
+    Recording {
+        options,
+        expected: Expected {
+            levels,
+            allowed,
+            required,
+            full: true,
+            path: true,
+        },
+    }
+}
+
+/// Some types of branches, of a program alone unless `levels` says otherwise.
+const fn some(
+    options: &'static str,
+    levels: Levels,
+    allowed: &'static [BranchType],
+    required: &'static [BranchType],
+) -> Recording {
+    let whole = any(options, levels, allowed, required);
+    Recording {
+        expected: Expected {
+            path: false,
+            ..whole.expected
+        },
+        ..whole
+    }
+}
+
+/// The same where a sample's time is too short for a full buffer.
+const fn rare(recording: Recording) -> Recording {
+    Recording {
+        expected: Expected {
+            full: false,
+            ..recording.expected
+        },
+        ..recording
+    }
+}
+
+/// All of them. `-b` alone asks for the levels that the event counts at.
+pub const GROUPS: &[Group] = &[
+    Group {
+        name: "perf record -b: kernel and user",
+        recordings: &[any("-b", Levels::Both, ALL, COMMON)],
+    },
+    Group {
+        name: "perf record -b: user only",
+        recordings: &[any("-b -e cycles:u", Levels::User, BRANCHES, BRANCHES)],
+    },
+    Group {
+        name: "perf record -j any,k: kernel only",
+        recordings: &[any(
+            "-j any,k",
+            Levels::Kernel,
+            ALL,
+            &[Call, Return, Syscall, Extended(DataFault), ExceptionReturn],
+        )],
+    },
+    Group {
+        name: "perf record -j: each filter and no other type",
+        recordings: &[
+            some(
+                "-j any_call,u",
+                Levels::User,
+                &[Call, IndirectCall],
+                &[Call, IndirectCall],
+            ),
+            some("-j any_ret,u", Levels::User, &[Return], &[Return]),
+            some("-j cond,u", Levels::User, &[Conditional], &[Conditional]),
+            some("-j ind_jmp,u", Levels::User, &[Indirect], &[Indirect]),
+            some("-j call,u", Levels::User, &[Call], &[Call]),
+            rare(some(
+                "-j ind_call,u",
+                Levels::User,
+                &[IndirectCall],
+                &[IndirectCall],
+            )),
+            some(
+                "-j cond,any_ret,u",
+                Levels::User,
+                &[Conditional, Return],
+                &[Conditional, Return],
+            ),
+            some(
+                "-j any_call,u,k",
+                Levels::Both,
+                CALLS,
+                &[Call, IndirectCall, Syscall, Extended(DataFault)],
+            ),
+            some(
+                "-j any_ret,u,k",
+                Levels::Both,
+                &[Return, ExceptionReturn],
+                &[Return, ExceptionReturn],
+            ),
+            some("-j cond,k", Levels::Kernel, &[Conditional], &[Conditional]),
+        ],
+    },
+];
+
+/// System calls, and everything that a shell does between them. No signals:
+/// without the kernel's branches a handler would seem to be jumped to.
+const CALLING: &str = "for ((i = 0; i < 2000; i++)); do echo > /dev/null; done";
+
+/// The same, and a string that grows: new memory faults, a page at a time.
+const GROWING: &str = "for ((i = 0; i < 1000; i++)); do echo > /dev/null; done; \
+    x=0123456789abcdef; for ((i = 0; i < 18; i++)); do x=$x$x; done";
+
+impl Recording {
+    /// Where the guest leaves what was recorded, in the shared directory.
+    pub fn file(&self) -> String {
+        format!("brstack{}", self.options.replace([' ', ',', ':'], "_"))
+    }
+
+    /// What the guest's shell runs.
+    fn command(&self) -> String {
+        let faults = self.expected.required.contains(&Extended(DataFault));
+        let work = if faults { "growing" } else { "calling" };
+        format!("record {} \"${work}\" {}", self.file(), self.options)
+    }
+}
+
+/// The guest's script. A recording that fails says why and leaves no file.
+pub fn script() -> String {
+    let recordings = GROUPS.iter().flat_map(|group| group.recordings);
+    let commands: Vec<_> = recordings.map(Recording::command).collect();
+    format!(
+        r#"export HOME=/tmp
+calling='{CALLING}'
+growing='{GROWING}'
+
+record() {{
+    file=$1 work=$2
+    shift 2
+    perf record --quiet --no-buildid --no-buildid-cache --no-bpf-event \
+        --output /tmp/data "$@" -- bash -c "$work" > /dev/null &&
+        perf script --input /tmp/data --fields ip,brstack > /tmp/script &&
+        mv /tmp/script "$file" ||
+        echo "perf failed: $*"
+}}
+
+# perf reads all of it each time, and takes from it where the kernel begins.
+grep -E ' (_text|_stext|_etext|_edata)$' /proc/kallsyms > /tmp/kallsyms
+mount --bind /tmp/kallsyms /proc/kallsyms
+
+perf --version
+{}
+"#,
+        commands.join("\n")
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn each_recording_has_a_file_of_its_own() {
+        let files: Vec<_> = GROUPS
+            .iter()
+            .flat_map(|group| group.recordings)
+            .map(Recording::file)
+            .collect();
+        let different: HashSet<_> = files.iter().collect();
+        assert_eq!(different.len(), files.len());
+        assert!(
+            files
+                .iter()
+                .flat_map(|file| file.chars())
+                .all(|c| c.is_ascii_alphanumeric() || "_-.".contains(c))
+        );
+    }
+
+    #[test]
+    fn what_is_required_is_allowed() {
+        for recording in GROUPS.iter().flat_map(|group| group.recordings) {
+            let Expected {
+                allowed, required, ..
+            } = recording.expected;
+            assert!(!required.is_empty(), "{recording:?}");
+            assert!(
+                required.iter().all(|kind| allowed.contains(kind)),
+                "{recording:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_guest_runs_this() {
+        insta::assert_snapshot!(script());
+    }
+}

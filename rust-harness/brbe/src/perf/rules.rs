@@ -1,0 +1,494 @@
+//! What has to hold of the samples of one recording.
+
+use std::fmt;
+use std::ops::AddAssign;
+
+use branch_records::record::BranchType;
+
+use super::script::{BRANCHES, Branch, Sample};
+
+/// Samples and branches below which nothing is said of a recording.
+const ENOUGH: Seen = Seen {
+    samples: 100,
+    branches: 1000,
+};
+
+/// The longest way without a taken branch that is believed, in bytes.
+const STRAIGHT: u64 = 1 << 16;
+
+/// Cycle counts from here on are rounded (`BRBINF<n>_EL1.CC` is a float).
+const EXACT_CYCLES: u64 = 1 << 8;
+
+/// Whose branches are recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Levels {
+    /// Those of programs.
+    User,
+    /// The kernel's.
+    Kernel,
+    /// Both, and what leads from one to the other.
+    Both,
+}
+
+/// What a recording has to show.
+#[derive(Clone, Copy, Debug)]
+pub struct Expected {
+    /// Whose branches.
+    pub levels: Levels,
+    /// No other types of branches.
+    pub allowed: &'static [BranchType],
+    /// At least one branch of each of these types.
+    pub required: &'static [BranchType],
+    /// The workload has more of them than BRBE holds: nearly all samples are
+    /// full. The driver drops what it did not ask for, so this is what shows
+    /// that the hardware leaves it out.
+    pub full: bool,
+    /// Nothing is filtered: one branch starts where the one before led, and the
+    /// cycles between the two are the instructions there.
+    pub path: bool,
+}
+
+/// How much was seen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Seen {
+    /// Samples.
+    pub samples: usize,
+    /// Branches of all of them.
+    pub branches: usize,
+}
+
+impl AddAssign for Seen {
+    fn add_assign(&mut self, other: Self) {
+        self.samples += other.samples;
+        self.branches += other.branches;
+    }
+}
+
+impl fmt::Display for Seen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} branches, {} samples", self.branches, self.samples)
+    }
+}
+
+/// Which branch, as the lines of `perf script` and its words are counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct At {
+    sample: usize,
+    branch: usize,
+}
+
+impl fmt::Display for At {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "sample {}, #{:02}", self.sample, self.branch)
+    }
+}
+
+/// What does not hold.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Violation {
+    /// The event hardly fired, or BRBE hardly recorded.
+    #[error("no more than {0}")]
+    TooFew(Seen),
+    /// The filter does not let this type through.
+    #[error("{0}: {1} is not what was asked for")]
+    Type(At, String),
+    /// The workload does this all the time.
+    #[error("no branch is {0}")]
+    Missing(String),
+    /// A type of branch does not lead there, or may not be seen there.
+    #[error("{0}: {1} leads from {from} to {to}", from = .2.0, to = .2.1)]
+    Level(At, String, (Place, Place)),
+    /// What was not asked for takes room in the buffer, or nothing stays there.
+    #[error("of {samples} samples only {full} have {BRANCHES} branches")]
+    NotFull {
+        /// Samples with all branches.
+        full: usize,
+        /// Samples.
+        samples: usize,
+    },
+    /// A branch is missing, or did not happen.
+    #[error("{0}: {1} cannot follow {2}")]
+    Gap(At, String, String),
+    /// Cycles are instructions.
+    #[error("{0}: {1} follows {2} by {3} cycles")]
+    Cycles(At, String, String, u64),
+}
+
+/// What an address belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// A program.
+    User,
+    /// The kernel.
+    Kernel,
+    /// It was kept back: recording is prohibited there.
+    Hidden,
+    /// Nothing: the upper bits are not all the same.
+    Nowhere,
+}
+
+impl Place {
+    /// Bit 55 decides, and those above are copies of it.
+    fn of(address: u64) -> Self {
+        match address >> 55 {
+            _ if address == 0 => Self::Hidden,
+            0 => Self::User,
+            0x1ff => Self::Kernel,
+            _ => Self::Nowhere,
+        }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::User => "a program",
+            Self::Kernel => "the kernel",
+            Self::Hidden => "where it was not recorded",
+            Self::Nowhere => "nowhere",
+        })
+    }
+}
+
+/// How a branch changes the Exception level.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// Not at all.
+    Within,
+    /// To the kernel, from wherever.
+    In,
+    /// To the kernel, from a program.
+    Call,
+    /// From the kernel, to wherever.
+    Out,
+}
+
+impl Way {
+    fn of(kind: BranchType) -> Self {
+        match kind {
+            BranchType::Syscall => Self::Call,
+            BranchType::Irq | BranchType::SystemError | BranchType::Extended(_) => Self::In,
+            BranchType::ExceptionReturn | BranchType::SyscallReturn => Self::Out,
+            _ => Self::Within,
+        }
+    }
+
+    /// Whether it leads from one place to the other, as far as is recorded.
+    fn leads(self, levels: Levels, from: Place, to: Place) -> bool {
+        let program = match levels {
+            Levels::Kernel => Place::Hidden,
+            Levels::User | Levels::Both => Place::User,
+        };
+        let kernel = |place| place == Place::Kernel && levels != Levels::User;
+        let known = |place| place == program || kernel(place);
+        match self {
+            Self::Within => from == to && known(from) && from != Place::Hidden,
+            Self::In => known(from) && kernel(to),
+            Self::Call => from == program && kernel(to),
+            Self::Out => kernel(from) && known(to),
+        }
+    }
+}
+
+/// As perf prints it, less what says nothing.
+fn shown(branch: &Branch) -> String {
+    format!("{:#x}/{:#x}/{}", branch.from, branch.to, branch.kind.name())
+}
+
+impl Expected {
+    /// Whether all of it holds; if not, the first thing that does not.
+    pub fn check(&self, samples: &[Sample]) -> Result<Seen, Violation> {
+        let seen = Seen {
+            samples: samples.len(),
+            branches: samples.iter().map(|sample| sample.branches.len()).sum(),
+        };
+        if seen.samples < ENOUGH.samples || seen.branches < ENOUGH.branches {
+            return Err(Violation::TooFew(seen));
+        }
+        for (sample, line) in samples.iter().zip(1..) {
+            self.each(&sample.branches, line)?;
+        }
+        self.all(samples)?;
+        Ok(seen)
+    }
+
+    fn each(&self, branches: &[Branch], sample: usize) -> Result<(), Violation> {
+        for (branch, number) in branches.iter().zip(0..) {
+            let at = At {
+                sample,
+                branch: number,
+            };
+            if !self.allowed.contains(&branch.kind) {
+                return Err(Violation::Type(at, shown(branch)));
+            }
+            let places = (Place::of(branch.from), Place::of(branch.to));
+            if !Way::of(branch.kind).leads(self.levels, places.0, places.1) {
+                return Err(Violation::Level(at, shown(branch), places));
+            }
+            match branches.get(number + 1) {
+                Some(before) if self.path => self.joins(branch, before, at)?,
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// `branch` comes after `before`.
+    fn joins(&self, branch: &Branch, before: &Branch, at: At) -> Result<(), Violation> {
+        let gap = || Violation::Gap(at, shown(branch), shown(before));
+        let hidden = (Place::of(before.to), Place::of(branch.from));
+        match hidden {
+            (Place::Hidden, Place::Hidden) => return Ok(()),
+            (Place::Hidden, _) | (_, Place::Hidden) => return Err(gap()),
+            _ => {}
+        }
+        let way = branch.from.checked_sub(before.to).ok_or_else(gap)?;
+        if way > STRAIGHT || way % 4 != 0 {
+            return Err(gap());
+        }
+        // An exception's address is that of an instruction that has not executed.
+        let last = match Way::of(branch.kind) {
+            Way::Within | Way::Out => 1,
+            Way::In | Way::Call => 0,
+        };
+        let (cycles, instructions) = (u64::from(branch.cycles), way / 4 + last);
+        // After the kernel, whose cycles do not count, the program's are unknown.
+        let unknown = cycles == 0 && self.levels == Levels::User;
+        if cycles != instructions && instructions < EXACT_CYCLES && !unknown {
+            let (branch, before) = (shown(branch), shown(before));
+            return Err(Violation::Cycles(at, branch, before, cycles));
+        }
+        Ok(())
+    }
+
+    fn all(&self, samples: &[Sample]) -> Result<(), Violation> {
+        let mut branches = samples.iter().flat_map(|sample| &sample.branches);
+        let missing: Vec<_> = self
+            .required
+            .iter()
+            .filter(|kind| !branches.clone().any(|branch| branch.kind == **kind))
+            .map(|kind| kind.name())
+            .collect();
+        if !missing.is_empty() {
+            return Err(Violation::Missing(missing.join(", ")));
+        }
+        if self.path && branches.all(|branch| branch.cycles == 0) {
+            return Err(Violation::Missing("counted in cycles".to_owned()));
+        }
+        let full = samples
+            .iter()
+            .filter(|sample| sample.branches.len() == BRANCHES)
+            .count();
+        if self.full && full * 10 < samples.len() * 9 {
+            let samples = samples.len();
+            return Err(Violation::NotFull { full, samples });
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use BranchType::{Call, Conditional, ExceptionReturn, Irq, Return, Syscall};
+
+    const USER: u64 = 0xaaaa_0000_0000;
+    const KERNEL: u64 = 0xffff_8000_0000_0000;
+
+    const ANY: Expected = Expected {
+        levels: Levels::Both,
+        allowed: &[Call, Return, Conditional, ExceptionReturn, Irq, Syscall],
+        required: &[],
+        full: true,
+        path: true,
+    };
+
+    fn branch(from: u64, to: u64, cycles: u16, kind: BranchType) -> Branch {
+        Branch {
+            from,
+            to,
+            cycles,
+            kind,
+        }
+    }
+
+    /// The newest last, as they happen.
+    fn sample(branches: &[Branch]) -> Sample {
+        Sample {
+            ip: 0,
+            branches: branches.iter().rev().copied().collect(),
+        }
+    }
+
+    /// A loop of four instructions, as often as BRBE has room.
+    fn looping() -> Vec<Branch> {
+        vec![branch(USER + 0x10, USER + 4, 4, Conditional); BRANCHES]
+    }
+
+    fn check(expected: Expected, branches: &[Branch]) -> Result<Seen, Violation> {
+        expected.check(&vec![sample(branches); ENOUGH.samples])
+    }
+
+    fn said(expected: Expected, branches: &[Branch]) -> String {
+        check(expected, branches).unwrap_err().to_string()
+    }
+
+    /// The loop, with the branches at its end.
+    fn ending(branches: &[Branch]) -> Vec<Branch> {
+        let mut all = looping();
+        all.truncate(BRANCHES - branches.len());
+        all.extend(branches);
+        all
+    }
+
+    #[test]
+    fn a_path_through_both_levels_holds() {
+        let branches = ending(&[
+            branch(USER + 0x10, KERNEL, 3, Syscall),
+            branch(KERNEL + 8, KERNEL + 0x100, 3, Call),
+            branch(KERNEL + 0x100, KERNEL + 0x40, 0, Irq),
+            branch(KERNEL + 0x40, KERNEL + 0x100, 1, ExceptionReturn),
+            branch(KERNEL + 0x104, USER + 0x10, 2, ExceptionReturn),
+        ]);
+        let seen = check(ANY, &branches).unwrap();
+        assert_eq!(seen.to_string(), "6400 branches, 100 samples");
+    }
+
+    #[test]
+    fn too_little_is_no_evidence() {
+        let seen = ANY.check(&vec![sample(&looping()); 99]).unwrap_err();
+        assert_eq!(seen.to_string(), "no more than 6336 branches, 99 samples");
+        let empty = check(ANY, &[]).unwrap_err();
+        assert_eq!(empty.to_string(), "no more than 0 branches, 100 samples");
+    }
+
+    #[test]
+    fn a_type_that_was_not_asked_for_is_named() {
+        let calls = Expected {
+            allowed: &[Call],
+            ..ANY
+        };
+        assert_eq!(
+            said(calls, &looping()),
+            "sample 1, #00: 0xaaaa00000010/0xaaaa00000004/COND is not what was asked for"
+        );
+    }
+
+    #[test]
+    fn a_type_that_must_be_there_is_missed() {
+        let required = &[Conditional, Call, Return];
+        assert_eq!(
+            said(Expected { required, ..ANY }, &looping()),
+            "no branch is CALL, RET"
+        );
+    }
+
+    #[test]
+    fn only_exceptions_lead_from_level_to_level() {
+        let both = |branch| check(ANY, &ending(&[branch]));
+        for wrong in [
+            branch(USER + 0x10, KERNEL, 4, Call),
+            branch(USER + 0x10, KERNEL, 4, ExceptionReturn),
+            branch(USER + 0x10, USER, 3, Irq),
+            branch(USER + 0x10, 0, 4, Conditional),
+            branch(USER + 0x10, 1 << 60, 4, Conditional),
+        ] {
+            let violation = both(wrong).unwrap_err();
+            assert!(matches!(violation, Violation::Level(..)), "{violation}");
+        }
+        assert_eq!(
+            both(branch(KERNEL + 0x10, KERNEL, 3, Syscall))
+                .unwrap_err()
+                .to_string(),
+            "sample 1, #00: 0xffff800000000010/0xffff800000000000/SYSCALL \
+             leads from the kernel to the kernel"
+        );
+    }
+
+    #[test]
+    fn what_is_not_recorded_stays_hidden() {
+        let (user, kernel) = (
+            Expected {
+                levels: Levels::User,
+                ..ANY
+            },
+            Expected {
+                levels: Levels::Kernel,
+                full: false,
+                ..ANY
+            },
+        );
+        let hidden = [
+            branch(KERNEL, 0, 1, ExceptionReturn),
+            branch(0, KERNEL, 0, Syscall),
+        ]
+        .repeat(5);
+        assert!(check(kernel, &hidden).is_ok());
+        assert!(check(user, &looping()).is_ok());
+        for (expected, branches) in [
+            (kernel, looping()),
+            (kernel, [branch(USER, KERNEL, 0, Syscall)].repeat(10)),
+            (user, ending(&[branch(USER + 0x10, KERNEL, 3, Syscall)])),
+            (user, ending(&[branch(KERNEL, KERNEL, 1, Call)])),
+        ] {
+            let violation = check(expected, &branches).unwrap_err();
+            assert!(matches!(violation, Violation::Level(..)), "{violation}");
+        }
+    }
+
+    #[test]
+    fn a_branch_that_is_missing_shows() {
+        for next in [USER, USER + 0x12, USER + 4 + STRAIGHT + 4, KERNEL] {
+            let branches = ending(&[branch(next, next, 1, Call)]);
+            let violation = check(ANY, &branches).unwrap_err();
+            assert!(matches!(violation, Violation::Gap(..)), "{violation}");
+        }
+        // To a program, and then on in the kernel.
+        let kernel = Expected {
+            levels: Levels::Kernel,
+            full: false,
+            ..ANY
+        };
+        let branches = [
+            branch(KERNEL, KERNEL, 1, Call),
+            branch(KERNEL, 0, 1, ExceptionReturn),
+        ];
+        assert_eq!(
+            said(kernel, &branches.repeat(5)),
+            "sample 1, #01: 0xffff800000000000/0xffff800000000000/CALL \
+             cannot follow 0xffff800000000000/0x0/ERET"
+        );
+    }
+
+    #[test]
+    fn cycles_are_instructions() {
+        let branches = ending(&[branch(USER + 0x10, USER, 5, Call)]);
+        assert_eq!(
+            said(ANY, &branches),
+            "sample 1, #00: 0xaaaa00000010/0xaaaa00000000/CALL \
+             follows 0xaaaa00000010/0xaaaa00000004/COND by 5 cycles"
+        );
+        let unknown = ending(&[branch(USER + 0x10, USER, 0, Call)]);
+        assert!(matches!(check(ANY, &unknown), Err(Violation::Cycles(..))));
+        let user = Expected {
+            levels: Levels::User,
+            ..ANY
+        };
+        assert!(check(user, &unknown).is_ok());
+        let never = vec![branch(USER + 0x10, USER + 4, 0, Conditional); BRANCHES];
+        assert_eq!(said(user, &never), "no branch is counted in cycles");
+    }
+
+    #[test]
+    fn samples_that_are_half_empty_show() {
+        let full = sample(&looping());
+        let half = sample(&looping()[..32]);
+        let samples = [vec![half; 11], vec![full; 89]].concat();
+        assert_eq!(
+            ANY.check(&samples).unwrap_err().to_string(),
+            "of 100 samples only 89 have 64 branches"
+        );
+        let any_number = Expected { full: false, ..ANY };
+        assert!(any_number.check(&samples).is_ok());
+    }
+}
