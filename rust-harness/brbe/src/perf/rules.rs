@@ -106,6 +106,14 @@ pub enum Violation {
         /// Samples.
         samples: usize,
     },
+    /// An overflow freezes BRBE, or does so as soon as it records again.
+    #[error("{handlers} of {samples} samples end in the handler that took them")]
+    NotFrozen {
+        /// Samples that end there.
+        handlers: usize,
+        /// Samples.
+        samples: usize,
+    },
     /// A branch is missing, or did not happen.
     #[error("{0}: {1} cannot follow {2}")]
     Gap(At, String, String),
@@ -188,6 +196,26 @@ impl Way {
             Self::Out => kernel(from) && known(to),
         }
     }
+}
+
+/// Whether branches of the interrupt's handler are in the sample that it took:
+/// after the way in from where the sample was taken, and no way out.
+///
+/// Now and then that is right. A counter that overflows in the handler of
+/// another interrupt has its own taken on the way out, at the same address.
+fn ends_in_handler(sample: &Sample) -> bool {
+    let last = sample
+        .branches
+        .iter()
+        .position(|branch| Way::of(branch.kind) != Way::Within);
+    let Some((after, way)) = last.and_then(|last| Some((last, sample.branches.get(last)?))) else {
+        return false;
+    };
+    let from = match Place::of(way.from) {
+        Place::Hidden => Place::of(sample.ip) == Place::User,
+        _ => way.from == sample.ip,
+    };
+    after > 0 && way.kind == BranchType::Irq && from
 }
 
 /// As perf prints it, less what says nothing.
@@ -282,6 +310,14 @@ impl Expected {
         if self.full && full * 10 < samples.len() * 9 {
             let samples = samples.len();
             return Err(Violation::NotFull { full, samples });
+        }
+        let handlers = samples
+            .iter()
+            .filter(|sample| ends_in_handler(sample))
+            .count();
+        if handlers * 20 > samples.len() {
+            let samples = samples.len();
+            return Err(Violation::NotFrozen { handlers, samples });
         }
         Ok(())
     }
@@ -477,6 +513,56 @@ mod tests {
         assert!(check(user, &unknown).is_ok());
         let never = vec![branch(USER + 0x10, USER + 4, 0, Conditional); BRANCHES];
         assert_eq!(said(user, &never), "no branch is counted in cycles");
+    }
+
+    #[test]
+    fn a_handler_that_records_itself_shows() {
+        let ip = USER + 0x10;
+        let tail = [
+            branch(ip, KERNEL, 3, Irq),
+            branch(KERNEL, KERNEL + 8, 1, Call),
+        ];
+        let out = branch(KERNEL + 8, ip, 1, ExceptionReturn);
+        let count = |samples: usize, ip: u64, end: &[Branch]| {
+            let handlers = vec![
+                Sample {
+                    ip,
+                    ..sample(&ending(end))
+                };
+                samples
+            ];
+            let others = vec![sample(&looping()); 100 - samples];
+            ANY.check(&[handlers, others].concat())
+        };
+        assert_eq!(
+            count(6, ip, &tail).unwrap_err().to_string(),
+            "6 of 100 samples end in the handler that took them"
+        );
+        assert!(count(5, ip, &tail).is_ok());
+        assert!(count(100, ip, &tail[..1]).is_ok(), "the way in alone");
+        assert!(count(100, ip, &[tail[0], tail[1], out]).is_ok());
+        assert!(count(100, KERNEL + 8, &tail).is_ok(), "another interrupt");
+        // In the kernel, where only it is recorded.
+        let kernel = Expected {
+            levels: Levels::Kernel,
+            full: false,
+            ..ANY
+        };
+        let hidden = sample(&[
+            branch(0, KERNEL, 0, Irq),
+            branch(KERNEL, KERNEL + 8, 1, Call),
+        ]);
+        let check = |ip| {
+            kernel.check(&vec![
+                Sample {
+                    ip,
+                    ..hidden.clone()
+                };
+                500
+            ])
+        };
+        assert!(matches!(check(ip), Err(Violation::NotFrozen { .. })));
+        assert!(check(KERNEL).is_ok());
     }
 
     #[test]
