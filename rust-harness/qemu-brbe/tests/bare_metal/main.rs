@@ -7,6 +7,8 @@
 
 mod branches;
 mod el3;
+mod filters;
 mod interrupts;
 mod options;
+mod registers;
 mod run;
