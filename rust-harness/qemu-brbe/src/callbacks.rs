@@ -23,8 +23,6 @@ pub(crate) fn register(id: PluginId, plugin: Plugin) {
     // SAFETY: as above.
     unsafe { (api.qemu_plugin_register_vcpu_idle_cb)(id, idle, none) };
     // SAFETY: as above.
-    unsafe { (api.qemu_plugin_register_vcpu_resume_cb)(id, resume, none) };
-    // SAFETY: as above.
     unsafe { (api.qemu_plugin_register_vcpu_tb_trans_cb)(id, translated, none) };
     // SAFETY: as above.
     unsafe {
@@ -63,12 +61,6 @@ extern "C" fn at_exit(_: *mut c_void) {
 extern "C" fn idle(index: c_uint, _: *mut c_void) {
     if let Some(vcpu) = current(index) {
         vcpu.idle();
-    }
-}
-
-extern "C" fn resume(index: c_uint, _: *mut c_void) {
-    if let Some(vcpu) = current(index) {
-        vcpu.resume();
     }
 }
 
@@ -199,7 +191,7 @@ extern "C" fn state_write(index: c_uint, userdata: *mut c_void) {
 
 extern "C" fn host_call(index: c_uint, _: *mut c_void) {
     if let Some(vcpu) = current(index) {
-        vcpu.sync();
+        vcpu.before_host_call();
     }
 }
 

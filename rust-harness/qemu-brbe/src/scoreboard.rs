@@ -16,8 +16,9 @@ struct Words {
 /// Which word.
 #[derive(Clone, Copy)]
 pub(crate) enum Word {
-    /// What the vCPU executes next is of interest: it records where it is now,
-    /// or an exception return or a change of its state is to be completed.
+    /// What the vCPU executes next is of interest: it records where it is now, or
+    /// an exception return or a change of its state is to be completed, or it was
+    /// idle.
     Following,
     /// It may record at some Exception level: registers that say where matter.
     Active,

@@ -129,7 +129,6 @@ macro_rules! api {
 api! {
     qemu_plugin_register_vcpu_init_cb: fn(PluginId, VcpuCallback, *mut c_void);
     qemu_plugin_register_vcpu_idle_cb: fn(PluginId, VcpuCallback, *mut c_void);
-    qemu_plugin_register_vcpu_resume_cb: fn(PluginId, VcpuCallback, *mut c_void);
     qemu_plugin_register_vcpu_tb_trans_cb: fn(PluginId, TranslationCallback, *mut c_void);
     qemu_plugin_register_vcpu_discon_cb: fn(PluginId, c_int, DisconCallback, *mut c_void);
     qemu_plugin_register_atexit_cb: fn(PluginId, Callback, *mut c_void);

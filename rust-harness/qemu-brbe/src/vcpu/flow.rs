@@ -23,8 +23,11 @@ impl Vcpu {
     fn block_start_slowly(&mut self, block: Block) {
         let pc = || self.registers.read(self.registers.pc);
         let Some(last) = self.trail.current() else {
-            if self.pending.is_some() || self.trail.start() & 0xfff != block.first() {
-                self.complete(pc(), self.read_pe());
+            let due = self.pending.is_some() || self.idle_at.is_some();
+            if due || self.trail.start() & 0xfff != block.first() {
+                let pc = pc();
+                self.wake(pc);
+                self.complete(pc, self.read_pe());
             }
             // Set by what was executed and not followed.
             self.take_reached();
@@ -89,12 +92,9 @@ impl Vcpu {
         }
     }
 
-    /// Something outside the guest is about to look, or to end QEMU.
-    pub(crate) fn sync(&mut self) {
+    /// A semihosting call: it may end QEMU.
+    pub(crate) fn before_host_call(&mut self) {
         self.drain();
-        if let Some(log) = &self.shared.log {
-            log.flush();
-        }
     }
 
     /// A conditional branch to the next instruction is about to execute.

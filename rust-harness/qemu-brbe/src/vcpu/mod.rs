@@ -82,7 +82,7 @@ impl Vcpu {
     /// Sets the words that translated code looks at to the model's state.
     fn publish(&mut self) {
         self.region = self.brbe.region(&self.pe);
-        let following = self.region.is_some() || self.pending.is_some();
+        let following = self.region.is_some() || self.pending.is_some() || self.idle_at.is_some();
         if following != self.following {
             self.following = following;
             self.scoreboard
@@ -155,29 +155,34 @@ impl Vcpu {
 
     // --- idling and reset ------------------------------------------------------------
 
-    /// The vCPU has nothing to execute.
+    /// The vCPU has nothing to execute, until something wakes or resets it.
     pub(crate) fn idle(&mut self) {
-        self.idle_at = Some(self.registers.read(self.registers.pc));
-        self.sync();
+        let pc = self.registers.read(self.registers.pc);
+        if self.pending.is_none() {
+            self.finish_block(pc);
+        }
+        self.idle_at = Some(pc);
+        self.publish();
+        if let Some(log) = &self.shared.log {
+            log.flush();
+        }
     }
 
-    /// It goes on. At another address than it stopped at, it was reset: QEMU
-    /// tells no plugin of that.
-    pub(crate) fn resume(&mut self) {
-        let pc = self.registers.read(self.registers.pc);
+    /// It goes on at `pc`. At another address than it stopped at, it was reset:
+    /// QEMU tells no plugin of that.
+    fn wake(&mut self, pc: u64) {
         let moved = self.idle_at.take().is_some_and(|idle_at| idle_at != pc);
         if moved && self.touched {
-            self.touched = false;
             self.brbe.warm_reset();
             self.shared.counts.resets.add(1);
             if let Some(log) = &self.shared.log {
                 log.reset();
             }
+        }
+        if moved {
+            self.touched = false;
             self.pending = None;
             self.aarch32 = false;
-            self.trail.restart(pc);
-            self.pe = self.read_pe();
-            self.publish();
         }
     }
 }

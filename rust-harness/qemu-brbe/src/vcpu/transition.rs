@@ -80,6 +80,7 @@ impl Vcpu {
     /// An exception or interrupt was taken from `from` to the vector `tgt`.
     pub(crate) fn exception(&mut self, from: u64, tgt: u64) {
         self.aarch32 = false;
+        self.wake(from);
         if !self.active && self.pending.is_none() {
             return;
         }

@@ -10,5 +10,6 @@ mod el3;
 mod filters;
 mod interrupts;
 mod options;
+mod psci;
 mod registers;
 mod run;
