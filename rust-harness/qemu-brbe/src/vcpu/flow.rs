@@ -75,6 +75,10 @@ impl Vcpu {
     /// The current block is left for `address`, by an interrupt or because the
     /// next instruction cannot be fetched.
     pub(super) fn finish_block(&mut self, address: u64) {
+        if self.region.is_none() {
+            self.trail.restart(address);
+            return;
+        }
         self.drain();
         let reached = self.take_reached();
         let Some(Step {

@@ -80,7 +80,10 @@ impl Vcpu {
     /// An exception or interrupt was taken from `from` to the vector `tgt`.
     pub(crate) fn exception(&mut self, from: u64, tgt: u64) {
         self.aarch32 = false;
-        self.wake(from);
+        if self.idle_at.is_some() {
+            self.wake(from);
+            self.publish();
+        }
         if !self.active && self.pending.is_none() {
             return;
         }
