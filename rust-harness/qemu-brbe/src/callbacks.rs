@@ -10,6 +10,7 @@ use crate::sys::{
 };
 use crate::vcpu::{Outcome, Vcpu};
 use crate::vcpus::Plugin;
+use crate::watch::WatchedBlock;
 
 static PLUGIN: std::sync::OnceLock<Plugin> = std::sync::OnceLock::new();
 
@@ -97,6 +98,9 @@ extern "C" fn translated(tb: *mut c_void, _: *mut c_void) {
     }
     if let (Some(first), Some((insn, address, word))) = (first, last) {
         instrument_block(tb, insn, Block::new(first, address, word), word);
+        if plugin().watches(first) {
+            watch_block(tb, WatchedBlock::new(first, len));
+        }
     }
 }
 
@@ -125,6 +129,19 @@ fn instrument_block(tb: *mut c_void, last: *mut c_void, block: Block, word: u32)
                 1,
             );
         }
+    }
+}
+
+fn watch_block(tb: *mut c_void, block: WatchedBlock) {
+    let flags = CallbackFlags::ReadRegisters;
+    // SAFETY: `tb` is live while it is translated.
+    unsafe {
+        (api().qemu_plugin_register_vcpu_tb_exec_cb)(
+            tb,
+            watched_block,
+            flags,
+            block.into_userdata(),
+        );
     }
 }
 
@@ -168,6 +185,12 @@ fn call_always(insn: *mut c_void, callback: VcpuCallback, flags: CallbackFlags, 
 extern "C" fn block_start(index: c_uint, userdata: *mut c_void) {
     if let Some(vcpu) = current(index) {
         vcpu.block_start(Block::from_userdata(userdata));
+    }
+}
+
+extern "C" fn watched_block(index: c_uint, userdata: *mut c_void) {
+    if let Some(vcpu) = current(index) {
+        vcpu.watched_block(WatchedBlock::from_userdata(userdata));
     }
 }
 

@@ -12,6 +12,8 @@
 //! | `cc=on\|off` | cycle counts; off, all are unknown; on |
 //! | `stats=FILE` | counts per vCPU, as JSON, at exit |
 //! | `log=FILE` | a line for every record, freeze and access to BRBE |
+//! | `watch=START-END:…` | addresses where each block is told of |
+//! | `watch-log=FILE` | a line for each such block, overflow and interrupt |
 //!
 //! What QEMU translates is looked at once: `MRS`, `MSR` and `BRB` of BRBE are
 //! taken over, branches and exception returns report to the vCPU they run on
@@ -31,6 +33,7 @@ mod sys;
 mod trail;
 mod vcpu;
 mod vcpus;
+mod watch;
 
 use std::ffi::{CStr, c_char, c_int};
 

@@ -32,12 +32,12 @@ pub(crate) struct LogFile {
 }
 
 impl LogFile {
-    /// Makes the file.
-    pub(crate) fn create(path: &Path) -> Result<Arc<Self>, String> {
+    /// Makes the file that `option` names.
+    pub(crate) fn create(option: &str, path: &Path) -> Result<Arc<Self>, String> {
         // Appending keeps the lines of different vCPUs whole.
         let made = File::create(path)
             .and_then(|_| File::options().append(true).open(path))
-            .map_err(|error| format!("option 'log={}': {error}", path.display()))?;
+            .map_err(|error| format!("option '{option}={}': {error}", path.display()))?;
         Ok(Arc::new(Self {
             path: path.to_owned(),
             file: made,
@@ -92,7 +92,8 @@ impl Log {
         self.line(format_args!("reset"));
     }
 
-    fn line(&self, what: impl Display) {
+    /// The vCPU's number, and `what`.
+    pub(crate) fn line(&self, what: impl Display) {
         self.with_lines(|vcpu, lines| writeln!(lines, "{vcpu} {what}"), CHUNK);
     }
 

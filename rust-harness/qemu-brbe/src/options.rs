@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use brbe_model::{Config, NumRecords, Version};
 
+use crate::watch::Ranges;
+
 /// What the user asked for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Options {
@@ -16,6 +18,9 @@ pub(crate) struct Options {
     pub(crate) stats: Option<PathBuf>,
     /// Where a line for each record and access goes.
     pub(crate) log: Option<PathBuf>,
+    /// Addresses where each block is told of, and where that goes.
+    pub(crate) watch: Ranges,
+    pub(crate) watch_log: Option<PathBuf>,
 }
 
 /// An option that cannot be used, and why.
@@ -33,7 +38,7 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-const KEYS: &str = "one of cpus=, records=, version=, cc=, stats=, log=";
+const KEYS: &str = "one of cpus=, records=, version=, cc=, stats=, log=, watch=, watch-log=";
 
 impl Options {
     /// Parses `key=value` arguments.
@@ -44,6 +49,12 @@ impl Options {
                 argument: argument.to_owned(),
                 expected,
             })?;
+        }
+        if options.watch.is_empty() == options.watch_log.is_some() {
+            return Err(Error {
+                argument: "watch=, watch-log=".to_owned(),
+                expected: "both or neither",
+            });
         }
         Ok(options)
     }
@@ -70,7 +81,12 @@ impl Options {
                     _ => return Err("on or off"),
                 };
             }
-            "stats" | "log" if value.is_empty() => return Err("a file name"),
+            "watch" => {
+                self.watch = Ranges::parse(value)
+                    .ok_or("addresses such as 0xffff800080010000-0xffff800080010080:…")?;
+            }
+            "stats" | "log" | "watch-log" if value.is_empty() => return Err("a file name"),
+            "watch-log" => self.watch_log = Some(value.into()),
             "log" => self.log = Some(value.into()),
             "stats" => self.stats = Some(value.into()),
             _ => return Err(KEYS),
@@ -122,6 +138,8 @@ mod tests {
             "cc=off",
             "stats=a.json",
             "log=a.log",
+            "watch=0x1000-0x1010",
+            "watch-log=b.log",
         ])
         .unwrap();
         assert_eq!(options.cpus, [0, 2, 3]);
@@ -131,6 +149,8 @@ mod tests {
         assert!(!options.config.cycle_counts);
         assert_eq!(options.stats, Some("a.json".into()));
         assert_eq!(options.log, Some("a.log".into()));
+        assert!(options.watch.contain(0x100c));
+        assert_eq!(options.watch_log, Some("b.log".into()));
     }
 
     #[test]
@@ -158,8 +178,12 @@ mod tests {
         }
         for argument in ["colour=red", "records"] {
             let message = parse(&[argument]).unwrap_err();
-            assert!(
-                message.ends_with("expected one of cpus=, records=, version=, cc=, stats=, log=")
+            assert!(message.ends_with(&format!("expected {KEYS}")), "{message}");
+        }
+        for argument in ["watch=0x1000-0x1010", "watch-log=b.log"] {
+            assert_eq!(
+                parse(&[argument]),
+                Err("option 'watch=, watch-log=': expected both or neither".to_owned())
             );
         }
     }

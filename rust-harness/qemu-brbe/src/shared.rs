@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use brbe_model::Brbe;
 
 use crate::log::Log;
+use crate::watch::Watch;
 
 /// A count that one vCPU raises and anyone may look at.
 #[derive(Debug, Default)]
@@ -48,6 +49,7 @@ pub(crate) struct Shared {
     pub(crate) index: u32,
     pub(crate) counts: Counts,
     pub(crate) log: Option<Log>,
+    pub(crate) watch: Option<Watch>,
     /// Somebody wants to know the counts: all that was recorded is looked at, not
     /// only what stays in the record buffer.
     pub(crate) counts_exactly: bool,

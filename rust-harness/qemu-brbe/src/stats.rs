@@ -64,6 +64,7 @@ mod tests {
             index,
             counts: Counts::default(),
             log: None,
+            watch: None,
             counts_exactly: true,
         };
         let (first, third) = (vcpu(0), vcpu(2));

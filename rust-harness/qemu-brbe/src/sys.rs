@@ -134,6 +134,8 @@ api! {
     qemu_plugin_register_atexit_cb: fn(PluginId, Callback, *mut c_void);
     qemu_plugin_register_vcpu_tb_exec_cond_cb:
         fn(*mut c_void, VcpuCallback, CallbackFlags, Cond, ScoreboardWord, u64, *mut c_void);
+    qemu_plugin_register_vcpu_tb_exec_cb:
+        fn(*mut c_void, VcpuCallback, CallbackFlags, *mut c_void);
     qemu_plugin_register_vcpu_insn_exec_cb:
         fn(*mut c_void, VcpuCallback, CallbackFlags, *mut c_void);
     qemu_plugin_register_vcpu_insn_exec_cond_cb:

@@ -1,5 +1,6 @@
 //! All vCPUs: each is made and used by its own thread, without a lock.
 
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::ThreadId;
@@ -13,11 +14,13 @@ use crate::scoreboard::Scoreboard;
 use crate::shared::{Counts, Shared};
 use crate::stats;
 use crate::vcpu::Vcpu;
+use crate::watch::Watch;
 
 /// The plugin's state, alive as long as QEMU is.
 pub(crate) struct Plugin {
     options: Options,
     log: Option<Arc<LogFile>>,
+    watch_log: Option<Arc<LogFile>>,
     pub(crate) scoreboard: Scoreboard,
     slots: Box<[Slot]>,
     /// The thread that each vCPU started in.
@@ -34,10 +37,16 @@ impl Plugin {
     /// The plugin, with its files made.
     pub(crate) fn new(options: Options, max_vcpus: u32) -> Result<Self, String> {
         stats::check(&options)?;
-        let log = options.log.as_deref().map(LogFile::create).transpose()?;
+        let create = |option, path: &Option<PathBuf>| {
+            let path = path.as_deref();
+            path.map(|path| LogFile::create(option, path)).transpose()
+        };
+        let log = create("log", &options.log)?;
+        let watch_log = create("watch-log", &options.watch_log)?;
         Ok(Self {
             options,
             log,
+            watch_log,
             scoreboard: Scoreboard::new(),
             slots: (0..max_vcpus).map(|_| Slot::default()).collect(),
             threads: Mutex::default(),
@@ -60,6 +69,10 @@ impl Plugin {
                     index,
                     counts: Counts::default(),
                     log: self.log.clone().map(|file| Log::new(index, file)),
+                    watch: self.watch_log.clone().map(|file| {
+                        let log = Log::new(index, file);
+                        Watch::new(log, self.options.watch.clone())
+                    }),
                     counts_exactly: self.log.is_some() || self.options.stats.is_some(),
                 });
                 let brbe = Brbe::new(self.options.config);
@@ -94,6 +107,11 @@ impl Plugin {
         threads.push((index, thread));
     }
 
+    /// Is what executes at `address` watched?
+    pub(crate) fn watches(&self, address: u64) -> bool {
+        self.options.watch.contain(address)
+    }
+
     /// The vCPU that a callback runs on, if it has BRBE.
     ///
     /// # Safety
@@ -111,9 +129,10 @@ impl Plugin {
     /// QEMU ends: writes what is still to be written.
     pub(crate) fn finish(&self) {
         let vcpus = || self.slots.iter().filter_map(|slot| slot.shared.get());
-        vcpus()
-            .filter_map(|vcpu| vcpu.log.as_ref())
-            .for_each(Log::flush);
+        for vcpu in vcpus() {
+            vcpu.log.iter().for_each(Log::flush);
+            vcpu.watch.iter().for_each(Watch::flush);
+        }
         stats::write(&self.options, vcpus());
     }
 }

@@ -7,6 +7,7 @@ use crate::block::Block;
 use crate::insn::Site;
 use crate::scoreboard::Word;
 use crate::trail::{Branch, Step, Wanted};
+use crate::watch::WatchedBlock;
 
 impl Vcpu {
     /// A block starts.
@@ -44,6 +45,14 @@ impl Vcpu {
             self.check_freeze();
         }
         self.trail.push_with(block, address);
+    }
+
+    /// A block of watched code starts.
+    pub(crate) fn watched_block(&self, block: WatchedBlock) {
+        if let Some(watch) = &self.shared.watch {
+            let r = &self.registers;
+            watch.block(block, r.read(r.pc), r.read(r.pmovsset));
+        }
     }
 
     /// The current block's branch was reached: translated code says it once.

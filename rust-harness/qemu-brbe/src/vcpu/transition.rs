@@ -80,6 +80,11 @@ impl Vcpu {
     /// An exception or interrupt was taken from `from` to the vector `tgt`.
     pub(crate) fn exception(&mut self, from: u64, tgt: u64) {
         self.aarch32 = false;
+        if let Some(watch) = &self.shared.watch
+            && watch.covers(from)
+        {
+            watch.interrupt(from, self.registers.read(self.registers.pmovsset));
+        }
         if self.idle_at.is_some() {
             self.wake(from);
             self.publish();

@@ -82,6 +82,40 @@ fn the_log_tells_what_happened() {
     assert!(text.lines().all(|line| line.starts_with("0 ")));
 }
 
+/// The function that the guest calls is watched, and then all of the guest.
+#[test]
+fn watched_code_is_told_block_by_block() {
+    let log = Path::new(env!("CARGO_TARGET_TMPDIR")).join("watched.log");
+    let watch = |range: String| {
+        let options = format!(",watch={range},watch-log={}", log.display());
+        let labels = Run::new("branches.S", "", &options).labels;
+        (labels, std::fs::read_to_string(&log).unwrap())
+    };
+    let (labels, all) = watch("0x40000000-0x50000000".to_owned());
+    assert!(all.contains("\n0 overflow 0x1\n0 block 0x"), "{all}");
+    let function = labels["FUNCTION"];
+    let one = format!("0 block {function:#x} 1\n");
+    assert!(all.contains(&one), "{all}");
+    let (_, text) = watch(format!("{function:#x}-{:#x}", function + 4));
+    assert_eq!(text, one.repeat(all.matches(&one).count()));
+}
+
+/// An interrupt names the instruction that it came before.
+#[test]
+fn an_interrupt_of_watched_code_is_told() {
+    let log = Path::new(env!("CARGO_TARGET_TMPDIR")).join("interrupted.log");
+    let options = format!(",watch=0x40000000-0x50000000,watch-log={}", log.display());
+    let run = Run::with(
+        "interrupts.S",
+        ",gic-version=3",
+        &options,
+        &["-icount", "shift=0"],
+    );
+    let text = std::fs::read_to_string(log).unwrap();
+    let interrupted = format!("0 interrupt {:#x} 0x0\n", run.labels["SELF"]);
+    assert!(text.contains(&interrupted), "{text}");
+}
+
 /// `qemu_info_t`, by its first fields.
 #[repr(C)]
 struct Info {
