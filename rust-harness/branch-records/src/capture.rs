@@ -331,7 +331,7 @@ mod hex {
 }
 
 /// A record is a list of three hexadecimal numbers: from, to, flags.
-mod raw_records {
+pub(crate) mod raw_records {
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
     use super::{RawRecord, hex};
@@ -339,7 +339,7 @@ mod raw_records {
     #[derive(Serialize, Deserialize)]
     struct Word(#[serde(with = "hex")] u64);
 
-    pub(super) fn serialize<S: Serializer>(
+    pub(crate) fn serialize<S: Serializer>(
         records: &[RawRecord],
         to: S,
     ) -> Result<S::Ok, S::Error> {
@@ -350,7 +350,7 @@ mod raw_records {
         )
     }
 
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
         from: D,
     ) -> Result<Vec<RawRecord>, D::Error> {
         let records = Vec::<[Word; 3]>::deserialize(from)?;

@@ -46,6 +46,7 @@ pub mod capture;
 pub mod machinery;
 pub mod record;
 pub mod report;
+pub mod sweep;
 pub mod symbol;
 pub mod text;
 #[cfg(feature = "symbolize")]

@@ -1,6 +1,7 @@
 //! Names, inlined frames and source lines of the kernel image, from the vmlinux
 //! file that it was built as.
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use blazesym::inspect::{self, Inspector};
@@ -75,8 +76,25 @@ impl Vmlinux {
         Ok(vmlinux)
     }
 
+    /// The addresses of the function `name` in the image as linked.
+    ///
+    /// # Errors
+    ///
+    /// When there is no such function, or nothing says how long it is.
+    pub fn function(&self, name: &str) -> Result<Range<u64>, VmlinuxError> {
+        let (start, size) = self.look_up(name)?;
+        let size = size.filter(|size| *size > 0);
+        let size = size.ok_or_else(|| self.no_symbol(name))?;
+        Ok(start..start + size as u64)
+    }
+
     /// Where the kernel image was linked to have `name`.
     fn address_of(&self, name: &str) -> Result<u64, VmlinuxError> {
+        Ok(self.look_up(name)?.0)
+    }
+
+    /// Address and size of the symbol `name`.
+    fn look_up(&self, name: &str) -> Result<(u64, Option<usize>), VmlinuxError> {
         let mut source = inspect::source::Elf::new(&self.path);
         source.debug_syms = false;
         let found = self
@@ -86,11 +104,15 @@ impl Vmlinux {
         found
             .first()
             .and_then(|symbols| symbols.first())
-            .map(|symbol| symbol.addr)
-            .ok_or_else(|| VmlinuxError::NoSymbol {
-                path: self.path.clone(),
-                name: name.to_owned(),
-            })
+            .map(|symbol| (symbol.addr, symbol.size))
+            .ok_or_else(|| self.no_symbol(name))
+    }
+
+    fn no_symbol(&self, name: &str) -> VmlinuxError {
+        VmlinuxError::NoSymbol {
+            path: self.path.clone(),
+            name: name.to_owned(),
+        }
     }
 
     /// Every kernel has `start_kernel()` in `init/main.c`: what is before that

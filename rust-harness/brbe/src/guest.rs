@@ -32,6 +32,8 @@ pub struct Setup {
     pub plugin: Option<Vec<String>>,
     /// More arguments for QEMU.
     pub qemu: Vec<String>,
+    /// More arguments for the kernel.
+    pub kernel_args: Vec<String>,
 }
 
 impl Default for Setup {
@@ -42,6 +44,7 @@ impl Default for Setup {
             virtualization: false,
             plugin: Some(Vec::new()),
             qemu: Vec::new(),
+            kernel_args: Vec::new(),
         }
     }
 }
@@ -120,7 +123,11 @@ impl Guest {
             root: self.root.clone(),
             cpus: setup.cpus,
             memory_mib: 1024,
-            kernel_args: vec!["panic=-1".into(), "oops=panic".into()],
+            kernel_args: ["panic=-1", "oops=panic"]
+                .map(str::to_owned)
+                .into_iter()
+                .chain(setup.kernel_args.iter().cloned())
+                .collect(),
             virtualization: setup.virtualization,
             plugin: setup.plugin.as_ref().map(|options| Plugin {
                 path: self.plugin.clone(),

@@ -4,7 +4,8 @@
 //! patches into commits on top of it, [`kernel`] and [`selftests`] build a
 //! commit, [`cargo`] builds the plugin and the guest's programs, [`image`] makes
 //! the guest's root, [`machine`] boots a kernel with it and [`guest`] runs a test
-//! there, [`perf`] those that perf is part of. [`commands`] puts them together;
+//! there, [`perf`] those that perf is part of,
+//! [`overflow`] those in which a counter overflows at a chosen instruction. [`commands`] puts them together;
 //! [`cache`] keeps what they make, [`progress`] and [`verdict`] say what became
 //! of it.
 
@@ -20,6 +21,7 @@ pub mod guest;
 pub mod image;
 pub mod kernel;
 pub mod machine;
+pub mod overflow;
 pub mod perf;
 pub mod places;
 pub mod progress;

@@ -26,8 +26,8 @@ pub(crate) fn run(time: Duration) -> Result<Verdict> {
         .collect::<Result<Vec<_>>>()?;
     switch_contexts(&events, time)?;
     drop(events);
-    for (cpu, ring) in &rings {
-        let samples = ring.samples()?;
+    for (cpu, mut ring) in rings {
+        let samples = ring.take_samples()?;
         let branches: usize = samples.iter().map(Vec::len).sum();
         check!(!samples.is_empty(), "no sample on CPU {cpu} in {time:?}");
         check!(

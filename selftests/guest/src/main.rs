@@ -10,6 +10,7 @@ mod cpus;
 mod kallsyms;
 mod loops;
 mod no_event;
+mod overflow;
 mod perf;
 mod record;
 mod ring;
@@ -71,6 +72,19 @@ enum Test {
         #[arg(long)]
         record: bool,
     },
+    /// Let a counter overflow at every instruction of a snapshot: for a machine
+    /// with one CPU whose time is its instructions
+    Overflow {
+        /// Cycles that an instruction takes: periods are multiples of it
+        #[arg(long, value_name = "CYCLES", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=64))]
+        step: u64,
+        /// Take the snapshots with interrupts disabled
+        #[arg(long)]
+        interrupts_off: bool,
+        /// Where to write what was seen, as JSON
+        #[arg(long, value_name = "FILE")]
+        output: PathBuf,
+    },
     /// Check that there is no snapshot without a branch event on the CPU
     NoEvent,
 }
@@ -83,6 +97,7 @@ impl Test {
             Self::StaleBits => "stale-bits",
             Self::Record { .. } => "record",
             Self::Loops { .. } => "loops",
+            Self::Overflow { .. } => "overflow",
             Self::NoEvent => "no-event",
         }
     }
@@ -101,6 +116,11 @@ fn main() -> ExitCode {
         Test::StaleBits => stale_bits::run(),
         Test::Record { period, command } => record::run(&command, perf::all_branches(period)),
         Test::Loops { record } => loops::run(record),
+        Test::Overflow {
+            step,
+            interrupts_off,
+            output,
+        } => overflow::run(step, interrupts_off, &output),
         Test::NoEvent => no_event::run(),
     };
     verdict::report(name, &outcome, arguments.json, verdict_on_stderr)

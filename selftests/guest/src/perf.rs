@@ -1,10 +1,10 @@
 //! Events that record branches on one CPU, whatever runs there.
 
 use std::io;
-use std::os::fd::{FromRawFd as _, OwnedFd};
+use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 
 use anyhow::{Result, anyhow};
-use perf_event_open_sys::{bindings as sys, perf_event_open};
+use perf_event_open_sys::{bindings as sys, ioctls, perf_event_open};
 use rustix::io::Errno;
 
 use crate::verdict::Verdict;
@@ -14,7 +14,12 @@ use crate::verdict::Verdict;
 pub(crate) struct Recording {
     filter: sys::perf_branch_sample_type,
     period: u64,
+    /// Counts in the kernel alone, and from [`enable`] on.
+    started_later: bool,
 }
+
+/// A period that no counter gets to.
+pub(crate) const NEVER: u64 = 1 << 60;
 
 /// Branches of the kernel, for a BPF program to take.
 ///
@@ -27,7 +32,14 @@ pub(crate) const FOR_SNAPSHOTS: Recording = Recording {
         | sys::PERF_SAMPLE_BRANCH_ANY
         | sys::PERF_SAMPLE_BRANCH_TYPE_SAVE
         | sys::PERF_SAMPLE_BRANCH_PRIV_SAVE,
-    period: 1 << 60,
+    period: NEVER,
+    started_later: false,
+};
+
+/// As for a snapshot, and samples as often as [`set_period`] says.
+pub(crate) const FOR_OVERFLOWS: Recording = Recording {
+    started_later: true,
+    ..FOR_SNAPSHOTS
 };
 
 /// All branches, sampled so often that a short run has many samples.
@@ -39,8 +51,9 @@ pub(crate) const fn all_branches(period: Option<u64>) -> Recording {
         filter: FOR_SNAPSHOTS.filter | sys::PERF_SAMPLE_BRANCH_USER,
         period: match period {
             Some(period) => period,
-            None => FOR_SNAPSHOTS.period,
+            None => NEVER,
         },
+        started_later: false,
     }
 }
 
@@ -56,6 +69,8 @@ pub(crate) fn open(cpu: u32, recording: Recording) -> io::Result<OwnedFd> {
         ..Default::default()
     };
     attr.__bindgen_anon_1.sample_period = recording.period;
+    attr.set_disabled(recording.started_later.into());
+    attr.set_exclude_user(recording.started_later.into());
     let cpu = cpu.try_into().map_err(|_| Errno::INVAL)?;
     // SAFETY: `attr` is initialised and says its size; counting cycles on a CPU
     // touches no memory of this process.
@@ -66,6 +81,44 @@ pub(crate) fn open(cpu: u32, recording: Recording) -> io::Result<OwnedFd> {
     }
     // SAFETY: the system call returned a new descriptor that nobody else owns.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Has the event overflow after `period` cycles, from when it is next enabled.
+pub(crate) fn set_period(event: &OwnedFd, period: u64) -> io::Result<()> {
+    // The kernel takes its address, whatever the type of the argument.
+    let address = (&raw const period).expose_provenance() as u64;
+    // SAFETY: the descriptor is open, and the kernel reads the period, which
+    // outlives the call.
+    let done = unsafe { ioctls::PERIOD(event.as_raw_fd(), address) };
+    succeeded(done)
+}
+
+/// Has the event count from 0.
+pub(crate) fn reset(event: &OwnedFd) -> io::Result<()> {
+    // SAFETY: the descriptor is open.
+    let done = unsafe { ioctls::RESET(event.as_raw_fd(), 0) };
+    succeeded(done)
+}
+
+/// Starts the event's counter.
+pub(crate) fn enable(event: &OwnedFd) -> io::Result<()> {
+    // SAFETY: the descriptor is open.
+    let done = unsafe { ioctls::ENABLE(event.as_raw_fd(), 0) };
+    succeeded(done)
+}
+
+/// Stops it.
+pub(crate) fn disable(event: &OwnedFd) -> io::Result<()> {
+    // SAFETY: the descriptor is open.
+    let done = unsafe { ioctls::DISABLE(event.as_raw_fd(), 0) };
+    succeeded(done)
+}
+
+fn succeeded(done: i32) -> io::Result<()> {
+    match done {
+        -1 => Err(io::Error::last_os_error()),
+        _ => Ok(()),
+    }
 }
 
 /// Why branches cannot be recorded here, as the end of a test: not supported, or

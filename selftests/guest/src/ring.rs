@@ -14,8 +14,7 @@ const DATA_PAGES: usize = 64;
 /// `struct perf_event_header`: type (4), misc (2), size (2).
 const HEADER: usize = 8;
 
-/// An event's buffer. The kernel stops writing when it is full, and what is
-/// there then is enough.
+/// An event's buffer. The kernel stops writing when it is full.
 #[derive(Debug)]
 pub(crate) struct Ring {
     base: NonNull<u8>,
@@ -43,24 +42,36 @@ impl Ring {
         Ok(Self { base, page })
     }
 
-    /// The branches of each sample so far.
-    pub(crate) fn samples(&self) -> Result<Vec<Vec<RawRecord>>> {
-        let head = std::mem::offset_of!(sys::perf_event_mmap_page, data_head);
-        // SAFETY: the first page is a `perf_event_mmap_page`, and it is mapped
-        // while `self` lives.
-        let head = unsafe { self.base.add(head) }.cast::<AtomicU64>();
-        // SAFETY: as above; the field is 8 bytes, aligned, and the kernel
-        // changes it under us, as an atomic allows. Acquire pairs with the
-        // kernel's barrier between the data and this field.
-        let filled = unsafe { head.as_ref() }.load(Ordering::Acquire);
-        let filled = usize::try_from(filled)?.min(self.page * DATA_PAGES);
+    /// The branches of each sample since the last call. Its room is given back.
+    pub(crate) fn take_samples(&mut self) -> Result<Vec<Vec<RawRecord>>> {
+        // Acquire and Release pair with the kernel's barriers between the data
+        // and these fields.
+        let head = self.position(std::mem::offset_of!(sys::perf_event_mmap_page, data_head));
+        let tail = self.position(std::mem::offset_of!(sys::perf_event_mmap_page, data_tail));
+        let (filled, read) = (head.load(Ordering::Acquire), tail.load(Ordering::Relaxed));
+        let size = self.page * DATA_PAGES;
+        let len = usize::try_from(filled.wrapping_sub(read))?;
+        ensure!(len <= size, "a perf buffer of {size} bytes holds {len}");
         // SAFETY: the data pages follow the first one.
         let data = unsafe { self.base.add(self.page) };
-        // SAFETY: they hold `filled` bytes that the kernel will not change
-        // again: it overwrites nothing that was not given back to it, and
-        // nothing is.
-        let data = unsafe { std::slice::from_raw_parts(data.as_ptr(), filled) };
-        parse(data)
+        // SAFETY: they are mapped while `self` lives. The kernel changes none of
+        // the `len` bytes read below before it is given them back.
+        let data = unsafe { std::slice::from_raw_parts(data.as_ptr(), size) };
+        let start = usize::try_from(read % size as u64)?;
+        let (end, wrapped) = ((start + len).min(size), (start + len).saturating_sub(size));
+        let samples = parse(&[&data[start..end], &data[..wrapped]].concat())?;
+        tail.store(filled, Ordering::Release);
+        Ok(samples)
+    }
+
+    /// A field of the first page that counts bytes.
+    fn position(&self, offset: usize) -> &AtomicU64 {
+        // SAFETY: the first page is a `perf_event_mmap_page`, and it is mapped
+        // while `self` lives.
+        let field = unsafe { self.base.add(offset) }.cast::<AtomicU64>();
+        // SAFETY: as above; the field is 8 bytes, aligned, and changes under us
+        // as an atomic may.
+        unsafe { field.as_ref() }
     }
 }
 

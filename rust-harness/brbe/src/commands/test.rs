@@ -14,6 +14,7 @@ use crate::checks;
 use crate::guest::{self, Guest, Setup, Share};
 use crate::kernel::Kernel;
 use crate::machine::{End, Run};
+use crate::overflow;
 use crate::perf;
 use crate::places::Places;
 use crate::selftests::{self, Outcome};
@@ -256,6 +257,7 @@ fn patched(places: &Places, guest: &Guest, subject: &Subject, report: &mut Repor
         })?;
     }
     if subject.is_default {
+        overflow::run(places, guest, &kernel, &title, report)?;
         perf::recordings(places, guest, &kernel, &title, report)?;
         perf::suite(places, guest, &kernel, subject, report)?;
     }

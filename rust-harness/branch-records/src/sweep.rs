@@ -1,0 +1,184 @@
+//! The document that a guest writes of a sweep: a snapshot and the samples next
+//! to it, for each moment at which a counter overflowed.
+//!
+//! It is JSON, and a reader may not trust it: [`Sweep::from_reader`] bounds what
+//! it takes in.
+
+use std::io::{Read, Write};
+
+use serde::{Deserialize, Serialize};
+
+use crate::capture::{CaptureError, MAX_RECORDS, raw_records};
+use crate::record::RawRecord;
+
+/// What `format` says in every such document.
+pub const FORMAT: &str = "branch-sweep";
+/// The version written here, and the only one read.
+pub const VERSION: u32 = 1;
+/// A longer document is not read.
+pub const MAX_BYTES: u64 = 256 << 20;
+/// More rounds are not read.
+pub const MAX_ROUNDS: usize = 100_000;
+/// More samples of a round are not read.
+pub const MAX_SAMPLES: usize = 16;
+
+/// Rounds, in the order in which they were made.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Sweep {
+    /// Always [`FORMAT`].
+    pub format: String,
+    /// Always [`VERSION`].
+    pub version: u32,
+    /// Snapshots that were taken before the first round.
+    pub measured: u32,
+    /// What was done.
+    pub rounds: Vec<Round>,
+}
+
+/// A counter is started, overflows after `period` events and again after each
+/// `period` more; a snapshot is taken meanwhile.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Round {
+    /// Events from the start of the counter to its overflow.
+    pub period: u64,
+    /// The timer ticked meanwhile: the overflow that was meant may not be the
+    /// first, and not hit what it hits otherwise.
+    pub ticked: bool,
+    /// The records of the snapshot, newest first; none is `-ENOENT`.
+    #[serde(with = "raw_records")]
+    pub snapshot: Vec<RawRecord>,
+    /// Those of the first samples that were made, oldest sample first.
+    pub samples: Vec<Sample>,
+}
+
+/// The records of one sample, newest first.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Sample(#[serde(with = "raw_records")] pub Vec<RawRecord>);
+
+impl Sweep {
+    /// A document of these rounds.
+    pub fn new(measured: u32, rounds: Vec<Round>) -> Self {
+        Self {
+            format: FORMAT.to_owned(),
+            version: VERSION,
+            measured,
+            rounds,
+        }
+    }
+
+    /// Reads a document and checks it.
+    ///
+    /// # Errors
+    ///
+    /// As [`crate::capture::Capture::from_reader`].
+    pub fn from_reader(reader: impl Read) -> Result<Self, CaptureError> {
+        let mut text = Vec::new();
+        reader
+            .take(MAX_BYTES + 1)
+            .read_to_end(&mut text)
+            .map_err(CaptureError::Read)?;
+        if text.len() as u64 > MAX_BYTES {
+            return Err(CaptureError::TooLong);
+        }
+        let sweep: Self = serde_json::from_slice(&text)?;
+        sweep.validate()?;
+        Ok(sweep)
+    }
+
+    /// Writes the document as one line of JSON.
+    ///
+    /// # Errors
+    ///
+    /// When no reader would take it, and when `writer` fails.
+    pub fn to_writer(&self, mut writer: impl Write) -> Result<(), CaptureError> {
+        self.validate()?;
+        let mut text = serde_json::to_vec(self)?;
+        text.push(b'\n');
+        writer
+            .write_all(&text)
+            .and_then(|()| writer.flush())
+            .map_err(CaptureError::Write)
+    }
+
+    fn validate(&self) -> Result<(), CaptureError> {
+        if self.format != FORMAT {
+            return Err(CaptureError::Format(self.format.clone()));
+        }
+        if self.version != VERSION {
+            return Err(CaptureError::Version(self.version));
+        }
+        let invalid = |field: String, problem: &str| {
+            Err(CaptureError::Invalid {
+                field,
+                problem: problem.to_owned(),
+            })
+        };
+        if self.rounds.len() > MAX_ROUNDS {
+            return invalid("rounds".to_owned(), "too many");
+        }
+        for (index, round) in self.rounds.iter().enumerate() {
+            if round.samples.len() > MAX_SAMPLES {
+                return invalid(format!("rounds[{index}].samples"), "too many");
+            }
+            let mut all = round.samples.iter().map(|sample| sample.0.len());
+            if round.snapshot.len() > MAX_RECORDS || all.any(|records| records > MAX_RECORDS) {
+                return invalid(format!("rounds[{index}]"), "too many records");
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sweep(samples: usize) -> Sweep {
+        let records = vec![RawRecord {
+            from: 0xffff_8000_8001_0000,
+            to: 0xffff_8000_8001_0040,
+            flags: 0x8010_0000,
+        }];
+        let round = Round {
+            period: 5000,
+            ticked: false,
+            snapshot: records.clone(),
+            samples: vec![Sample(records); samples],
+        };
+        Sweep::new(1, vec![round])
+    }
+
+    #[test]
+    fn a_document_comes_back() {
+        let mut text = Vec::new();
+        sweep(2).to_writer(&mut text).unwrap();
+        assert_eq!(Sweep::from_reader(&text[..]).unwrap(), sweep(2));
+    }
+
+    #[test]
+    fn what_breaks_a_promise_is_refused() {
+        assert!(matches!(
+            sweep(MAX_SAMPLES + 1).to_writer(Vec::new()),
+            Err(CaptureError::Invalid { .. })
+        ));
+        let other = Sweep {
+            version: 2,
+            ..sweep(1)
+        };
+        assert!(matches!(
+            other.to_writer(Vec::new()),
+            Err(CaptureError::Version(2))
+        ));
+        let other = Sweep {
+            format: "branch-capture".to_owned(),
+            ..sweep(1)
+        };
+        assert!(matches!(
+            other.to_writer(Vec::new()),
+            Err(CaptureError::Format(_))
+        ));
+    }
+}

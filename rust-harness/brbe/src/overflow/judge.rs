@@ -1,0 +1,291 @@
+//! Whether what came of each overflow is right.
+//!
+//! A counter that overflows freezes BRBE, and its handler finds the records that
+//! were there (`BRBFCR_EL1.PAUSED`, Arm ARM rule group "Freeze"). A snapshot that
+//! it hits may end up empty or not. But each that is not is the path that led to
+//! it, and the handler finds the records too unless they were discarded before.
+
+use std::collections::BTreeSet;
+use std::fmt::Display;
+
+use anyhow::{Result, ensure};
+use branch_records::record::RawRecord;
+use branch_records::sweep::{Round, Sweep};
+
+use super::window::{Hit, Position, Window};
+
+/// Problems that are told in words.
+const EXAMPLES: usize = 5;
+
+/// What all rounds of a sweep showed.
+#[derive(Clone, Debug, Default)]
+pub struct Findings {
+    /// Rounds looked at.
+    pub rounds: usize,
+    /// Instructions of a snapshot that no overflow disturbs.
+    pub instructions: u64,
+    /// Those of them that no overflow hit.
+    pub missed: Vec<u64>,
+    /// Addresses that overflows hit.
+    pub addresses: usize,
+    /// Overflows before the snapshot, handled after it.
+    pub pending: usize,
+    /// Overflows that interrupted the snapshot at once.
+    pub interrupted: usize,
+    /// Overflows while their interrupt was masked.
+    pub masked: usize,
+    /// Snapshots without a record.
+    pub empty: usize,
+    /// Samples of an overflow in the snapshot that have no record.
+    pub empty_samples: usize,
+    /// Rounds with something wrong.
+    pub wrong: usize,
+    /// What is wrong with the first few of them.
+    pub examples: Vec<String>,
+}
+
+/// Judges the rounds of `sweep` by its snapshots in the plugin's log.
+/// `possible` says what is impossible about records, if anything is.
+///
+/// # Errors
+///
+/// When there are not as many snapshots as the guest says that it took.
+pub fn judge(
+    sweep: &Sweep,
+    windows: &[Window],
+    impossible: impl Fn(&[RawRecord]) -> Option<String>,
+) -> Result<Findings> {
+    ensure!(
+        windows.len() == sweep.measured as usize + sweep.rounds.len(),
+        "the plugin saw {} snapshots, the guest took {} and {}",
+        windows.len(),
+        sweep.measured,
+        sweep.rounds.len()
+    );
+    let mut findings = Findings {
+        rounds: sweep.rounds.len(),
+        ..Findings::default()
+    };
+    let windows = &windows[sweep.measured as usize..];
+    let undisturbed = windows.iter().filter(|window| window.hit.is_none());
+    findings.instructions = undisturbed
+        .map(|window| window.instructions)
+        .max()
+        .unwrap_or(0);
+    ensure!(
+        findings.instructions > 0,
+        "not one snapshot without an overflow in it"
+    );
+    let mut hit = BTreeSet::new();
+    let mut addresses = BTreeSet::new();
+    for (round, window) in sweep.rounds.iter().zip(windows) {
+        let position = match window.hit {
+            Some(Hit::Interrupted(position)) => {
+                findings.interrupted += 1;
+                Some(position)
+            }
+            Some(Hit::Masked(position)) => {
+                findings.masked += 1;
+                Some(position)
+            }
+            Some(Hit::Pending) => {
+                findings.pending += 1;
+                // Between the last instruction before and the first of all.
+                hit.insert(0);
+                None
+            }
+            None => None,
+        };
+        if let Some(Position { index, address }) = position {
+            hit.insert(index);
+            addresses.insert(address);
+        }
+        findings.empty += usize::from(round.snapshot.is_empty());
+        let first = round.samples.first();
+        findings.empty_samples +=
+            usize::from(window.hit.is_some() && first.is_some_and(|sample| sample.0.is_empty()));
+        if let Some(problem) = problem(round, window, &impossible) {
+            findings.wrong += 1;
+            if findings.examples.len() < EXAMPLES {
+                let place = Place(window.hit);
+                let period = round.period;
+                findings
+                    .examples
+                    .push(format!("period {period}, {place}: {problem}"));
+            }
+        }
+    }
+    findings.missed = (0..findings.instructions)
+        .filter(|index| !hit.contains(index))
+        .collect();
+    findings.addresses = addresses.len();
+    Ok(findings)
+}
+
+/// What is wrong with a round.
+fn problem(
+    round: &Round,
+    window: &Window,
+    impossible: &impl Fn(&[RawRecord]) -> Option<String>,
+) -> Option<String> {
+    if let Some(why) = impossible(&round.snapshot) {
+        return Some(format!("the snapshot is not a path: {why}"));
+    }
+    for (index, sample) in round.samples.iter().enumerate() {
+        if let Some(why) = impossible(&sample.0) {
+            return Some(format!("sample {index} is not a path: {why}"));
+        }
+    }
+    if round.ticked {
+        return None;
+    }
+    let [first, next @ ..] = &round.samples[..] else {
+        return Some("no sample".to_owned());
+    };
+    // One alone may be empty: the driver discards the records at a task switch,
+    // and the overflow may come right after it.
+    if next.iter().all(|sample| sample.0.is_empty()) {
+        return Some(format!("no record in the {} next samples", next.len()));
+    }
+    match window.hit {
+        None if round.snapshot.is_empty() => Some("the snapshot has no record".to_owned()),
+        Some(Hit::Interrupted(_)) if first.0.is_empty() => {
+            Some("the sample of the overflow has no record".to_owned())
+        }
+        // Frozen by the time that the records had been read: they were left to
+        // the handler as they are.
+        Some(Hit::Masked(position)) if window.read_by.is_none_or(|by| position.index > by) => None,
+        Some(Hit::Masked(_) | Hit::Pending) => {
+            let handlers = round
+                .samples
+                .iter()
+                .any(|sample| sample.0 == round.snapshot);
+            let records = round.snapshot.len();
+            (!handlers).then(|| {
+                format!("BRBE was frozen, but no sample has the {records} records of the snapshot")
+            })
+        }
+        _ => None,
+    }
+}
+
+/// Where an overflow was, in words.
+struct Place(Option<Hit>);
+
+impl Display for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (what, position) = match self.0 {
+            None => return f.write_str("no overflow in the snapshot"),
+            Some(Hit::Pending) => return f.write_str("overflow before the snapshot"),
+            Some(Hit::Interrupted(position)) => ("interrupt", position),
+            Some(Hit::Masked(position)) => ("overflow", position),
+        };
+        let Position { index, address } = position;
+        write!(f, "{what} at instruction {index}, {address:#x}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use branch_records::sweep::Sample;
+
+    use super::*;
+
+    fn records(count: usize) -> Vec<RawRecord> {
+        let record = |n| RawRecord {
+            from: 4 * n as u64 + 4,
+            ..RawRecord::default()
+        };
+        (0..count).map(record).collect()
+    }
+
+    fn round(snapshot: usize, samples: &[usize]) -> Round {
+        Round {
+            period: 1,
+            ticked: false,
+            snapshot: records(snapshot),
+            samples: samples.iter().map(|n| Sample(records(*n))).collect(),
+        }
+    }
+
+    fn window(hit: Option<Hit>) -> Window {
+        Window {
+            instructions: 3,
+            hit,
+            read_by: Some(1),
+        }
+    }
+
+    fn masked(index: u64) -> Option<Hit> {
+        let address = 0x1000 + 4 * index;
+        Some(Hit::Masked(Position { index, address }))
+    }
+
+    fn judge(rounds: Vec<Round>, hits: &[Option<Hit>]) -> Findings {
+        let windows: Vec<_> = hits.iter().copied().map(window).collect();
+        super::judge(&Sweep::new(0, rounds), &windows, |_| None).unwrap()
+    }
+
+    #[test]
+    fn what_no_overflow_hit_is_told() {
+        let rounds = vec![round(2, &[2, 2]); 3];
+        let findings = judge(rounds, &[None, masked(0), masked(2)]);
+        assert_eq!(findings.missed, [1]);
+        assert_eq!((findings.masked, findings.addresses), (2, 2));
+        assert_eq!((findings.wrong, findings.instructions), (0, 3));
+    }
+
+    #[test]
+    fn a_frozen_buffer_is_the_handlers() {
+        for (hit, wrong) in [(Some(Hit::Pending), 1), (masked(1), 1), (masked(2), 0)] {
+            let rounds = vec![round(2, &[2, 2]), round(2, &[0, 3])];
+            let findings = judge(rounds, &[None, hit]);
+            assert_eq!(findings.wrong, wrong, "{hit:?}");
+            assert_eq!(findings.empty_samples, 1);
+            // With a tick it may be that of another overflow.
+            let rounds = vec![
+                round(2, &[2, 2]),
+                Round {
+                    ticked: true,
+                    ..round(2, &[0, 3])
+                },
+            ];
+            assert_eq!(judge(rounds, &[None, hit]).wrong, 0);
+        }
+    }
+
+    #[test]
+    fn what_is_empty_or_missing_is_wrong() {
+        let position = Position {
+            index: 0,
+            address: 0x1000,
+        };
+        let interrupted = Some(Hit::Interrupted(position));
+        for (bad, hit) in [
+            (round(0, &[2, 2]), None),
+            (round(2, &[0, 2]), interrupted),
+            (round(2, &[2, 0, 0]), None),
+            (round(2, &[2]), None),
+            (round(2, &[]), None),
+        ] {
+            let findings = judge(vec![round(2, &[2, 2]), bad], &[None, hit]);
+            assert_eq!(findings.wrong, 1);
+        }
+        assert_eq!(judge(vec![round(2, &[2, 0, 2])], &[None]).wrong, 0);
+    }
+
+    #[test]
+    fn impossible_records_are_wrong() {
+        let sweep = Sweep::new(0, vec![round(2, &[1, 1])]);
+        let impossible = |records: &[RawRecord]| (records.len() == 1).then(|| "no".to_owned());
+        let findings = super::judge(&sweep, &[window(None)], impossible).unwrap();
+        assert_eq!(findings.wrong, 1);
+        assert!(findings.examples[0].contains("sample 0 is not a path: no"));
+    }
+
+    #[test]
+    fn a_snapshot_that_is_missing_is_an_error() {
+        let sweep = Sweep::new(1, vec![round(2, &[2, 2])]);
+        assert!(super::judge(&sweep, &[window(None)], |_| None).is_err());
+    }
+}

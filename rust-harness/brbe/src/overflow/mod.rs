@@ -1,0 +1,260 @@
+//! A counter that overflows at every instruction of a snapshot.
+//!
+//! Under `-icount` time is instructions: the guest's program `overflow` makes the
+//! period of a sampling event longer by one instruction from round to round,
+//! and takes a snapshot in each. The plugin tells what each overflow hit
+//! (`watch=`), so that it is seen, and not assumed, that none was left out.
+
+pub mod judge;
+pub mod window;
+
+use std::fs::File;
+use std::io::BufReader;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use branch_records::record::{BranchType, Cycles, RawRecord};
+use branch_records::sweep::Sweep;
+use branch_records::vmlinux::Vmlinux;
+
+use crate::guest::{self, Guest, Setup, Share};
+use crate::kernel::Kernel;
+use crate::places::Places;
+use crate::verdict::{Report, Verdict};
+use judge::{Findings, judge};
+use window::{Functions, windows};
+
+/// For thousands of rounds.
+const TIMEOUT: Duration = Duration::from_secs(600);
+
+/// Cycles that an instruction takes with `shift=1`.
+///
+/// QEMU sets its timer for an event counter's overflow a nanosecond too early
+/// (`pmevcntr_op_finish()`: `-(counter + 1)`), finds no overflow then, and sets
+/// no other. Where an instruction takes two, and a period is even, the timer is
+/// late by one instead.
+const CYCLES: u32 = 2;
+
+/// How a snapshot is taken, and on which machine.
+#[derive(Clone, Copy, Debug)]
+pub struct Kind {
+    /// For people.
+    pub name: &'static str,
+    /// The overflow's interrupt is a pseudo-NMI, which `local_irq_save()` does
+    /// not mask.
+    pub pseudo_nmi: bool,
+    /// The program that takes the snapshot has interrupts disabled.
+    pub interrupts_off: bool,
+    /// Of the record buffer.
+    pub records: u32,
+}
+
+/// Each kind that is tried.
+pub const KINDS: [Kind; 5] = [
+    Kind {
+        name: "overflow at each instruction",
+        pseudo_nmi: false,
+        interrupts_off: false,
+        records: 16,
+    },
+    Kind {
+        name: "overflow at each instruction, interrupts off",
+        pseudo_nmi: false,
+        interrupts_off: true,
+        records: 16,
+    },
+    Kind {
+        name: "overflow at each instruction, pseudo-NMI",
+        pseudo_nmi: true,
+        interrupts_off: false,
+        records: 16,
+    },
+    Kind {
+        name: "overflow at each instruction, pseudo-NMI, interrupts off",
+        pseudo_nmi: true,
+        interrupts_off: true,
+        records: 16,
+    },
+    Kind {
+        name: "overflow at each instruction, pseudo-NMI, two banks",
+        pseudo_nmi: true,
+        interrupts_off: false,
+        records: 64,
+    },
+];
+
+/// A row for each kind.
+pub fn run(
+    places: &Places,
+    guest: &Guest,
+    kernel: &Kernel,
+    title: &str,
+    report: &mut Report,
+) -> Result<()> {
+    for kind in KINDS {
+        report.run(title, kind.name, || {
+            let name = format!("{} on {title}", kind.name);
+            sweep(places, guest, kernel, &name, kind)
+        })?;
+    }
+    Ok(())
+}
+
+/// Runs one kind on `kernel`.
+pub fn sweep(
+    places: &Places,
+    guest: &Guest,
+    kernel: &Kernel,
+    name: &str,
+    kind: Kind,
+) -> Result<Verdict> {
+    let functions = functions(&kernel.vmlinux)?;
+    let share = Share::new(places)?;
+    let log = share.path().join("watch.log");
+    let setup = setup(kind, &functions, &log);
+    let command = format!(
+        "./branch-guest overflow --step {CYCLES} --output sweep.json{}",
+        if kind.interrupts_off {
+            " --interrupts-off"
+        } else {
+            ""
+        }
+    );
+    let run = guest.run_as(&setup, kernel, name, &command, &share)?;
+    if guest::status(&run)? != 0 {
+        return Ok(Verdict::Fail(run.output));
+    }
+    let open = |path: &Path| {
+        let file = File::open(path).with_context(|| format!("opening {}", path.display()))?;
+        anyhow::Ok(BufReader::new(file))
+    };
+    let sweep = Sweep::from_reader(open(&share.path().join("sweep.json"))?)
+        .context("what the guest saw")?;
+    let windows = windows(open(&log)?, &functions)?;
+    let findings = judge(&sweep, &windows, impossible)?;
+    Ok(verdict(kind, &findings))
+}
+
+/// Where the functions are. The kernel is booted where it was linked.
+fn functions(vmlinux: &Path) -> Result<Functions> {
+    let vmlinux = Vmlinux::open(vmlinux)?;
+    Ok(Functions {
+        entry: vmlinux.function("arm_brbe_snapshot_branch_stack")?,
+        paused: vmlinux.function("brbe_snapshot_paused")?,
+        read: vmlinux.function("brbe_read_entries")?,
+    })
+}
+
+fn setup(kind: Kind, functions: &Functions, log: &Path) -> Setup {
+    let mut kernel_args = vec!["nokaslr".to_owned()];
+    if kind.pseudo_nmi {
+        kernel_args.push("irqchip.gicv3_pseudo_nmi=1".to_owned());
+    }
+    Setup {
+        timeout: TIMEOUT,
+        cpus: 1,
+        plugin: Some(vec![
+            format!("records={}", kind.records),
+            format!("watch={}", functions.to_option()),
+            format!("watch-log={}", log.display()),
+        ]),
+        qemu: ["-icount", "shift=1"].map(str::to_owned).to_vec(),
+        kernel_args,
+        ..Setup::default()
+    }
+}
+
+/// Why no execution leads from one of the records to the next, newest first.
+/// What is straight has as many cycles as instructions; the one that an interrupt
+/// came before is not one of them.
+fn impossible(records: &[RawRecord]) -> Option<String> {
+    records.windows(2).enumerate().find_map(|(index, pair)| {
+        let [newer, older] = pair else { return None };
+        if newer.from == 0 || older.to == 0 {
+            return None;
+        }
+        let decoded = newer.decode();
+        let executed = u64::from(decoded.kind != BranchType::Irq);
+        let bytes = newer.from.checked_sub(older.to);
+        let length = bytes.map(|bytes| bytes / 4 + executed);
+        let contiguous = match (length, decoded.cycles) {
+            (None, _) => false,
+            // BRBINF<n>_EL1.CC is rounded from 256 on.
+            (_, Cycles::Unknown | Cycles::AtLeast(_) | Cycles::Count(256..)) => true,
+            (Some(length), Cycles::Count(cycles)) => length == u64::from(cycles),
+        };
+        (!contiguous).then(|| {
+            let (cycles, end) = (newer.flags >> 4 & 0xffff, older.to);
+            format!(
+                "record {} leads to {end:#x}, and record {index} starts at {:#x}, {cycles} cycles later",
+                index + 1,
+                newer.from
+            )
+        })
+    })
+}
+
+fn verdict(kind: Kind, findings: &Findings) -> Verdict {
+    let Findings {
+        rounds,
+        instructions,
+        ..
+    } = findings;
+    if findings.wrong > 0 {
+        return Verdict::Fail(format!(
+            "{} of {rounds} rounds are wrong:\n    {}",
+            findings.wrong,
+            findings.examples.join("\n    ")
+        ));
+    }
+    // Where its interrupt is masked, an overflow may also come before the snapshot.
+    if kind.interrupts_off && !kind.pseudo_nmi && findings.pending == 0 {
+        return Verdict::Fail("no overflow was pending when the snapshot began".to_owned());
+    }
+    if let Some(first) = findings.missed.first() {
+        return Verdict::Fail(format!(
+            "{} of the snapshot's {instructions} instructions were not hit, instruction {first} \
+             is the first",
+            findings.missed.len()
+        ));
+    }
+    Verdict::Pass(format!(
+        "all {instructions} instructions hit in {rounds} rounds, {} empty snapshots",
+        findings.empty
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(from: u64, to: u64, cycles: u64) -> RawRecord {
+        RawRecord {
+            from,
+            to,
+            flags: cycles << 4,
+        }
+    }
+
+    #[test]
+    fn a_branch_that_is_left_out_is_seen() {
+        let path = [
+            record(0x300c, 0x4000, 4),
+            record(0x2004, 0x3000, 2),
+            record(0x1000, 0x2000, 0),
+        ];
+        assert_eq!(impossible(&path), None);
+        let [newest, _, oldest] = path;
+        assert!(impossible(&[newest, oldest]).is_some());
+        // An interrupt's source was not executed.
+        let irq = RawRecord {
+            from: 0x3010,
+            to: 0x5000,
+            flags: 12 << 20 | 4 << 4,
+        };
+        assert_eq!(impossible(&[irq, path[1]]), None);
+        // The cycles of a branch that starts further on tell too.
+        assert!(impossible(&[record(0x2010, 0x4000, 4), oldest]).is_some());
+    }
+}

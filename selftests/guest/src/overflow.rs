@@ -1,0 +1,210 @@
+//! A counter that overflows at every instruction of a snapshot, one after the
+//! other.
+//!
+//! On a machine whose time is its instructions (QEMU's `-icount`) a sampling
+//! period that is longer by an instruction's cycles lets the counter overflow one
+//! instruction later.
+//! Each round starts the counter, takes a snapshot, and goes on until there are
+//! samples. What came of it is for the host to judge, which knows what each
+//! overflow hit.
+
+use std::fs::File;
+use std::mem::MaybeUninit;
+use std::ops::Range;
+use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
+use std::path::Path;
+
+use anyhow::{Context as _, Result, ensure};
+use branch_records::record::RawRecord;
+use branch_records::sweep::{MAX_SAMPLES, Round, Sample, Sweep};
+use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
+use libbpf_rs::{MapCore as _, MapFlags, OpenObject, ProgramInput, ProgramMut};
+use rustix::io::Errno;
+use rustix::time::{ClockId, Timespec, clock_gettime};
+
+use crate::kallsyms::Kallsyms;
+use crate::ring::Ring;
+use crate::skeleton::overflow::{OverflowSkel, OverflowSkelBuilder};
+use crate::verdict::{Verdict, check};
+use crate::{cpus, perf, snapshot};
+
+/// Cycles before and after the measured snapshot that are swept too: without what
+/// measures it, it comes earlier; and it may be longer.
+const BEFORE: u64 = 1200;
+const AFTER: u64 = 200;
+/// Snapshots that tell when in a round they are taken.
+const MEASUREMENTS: u32 = 8;
+/// System calls of a round before its snapshot. With them the period is longer
+/// than the snapshot, which is hit once; and longer than the return from the
+/// overflow's handler, or nothing else would ever execute.
+const CALLS_BEFORE: usize = 20;
+/// Those after it: enough for the next samples.
+const CALLS_AFTER: usize = 60;
+
+/// Rounds with one period, if ticks come.
+const ATTEMPTS: u32 = 4;
+
+/// The one CPU that all of it is on.
+const CPU: u32 = 0;
+
+/// Sweeps, and writes what was seen.
+pub(crate) fn run(step: u64, interrupts_off: bool, output: &Path) -> Result<Verdict> {
+    if !Kallsyms::read()?.has_snapshot_function() {
+        return Ok(snapshot::unsupported());
+    }
+    cpus::pin_to(CPU)?;
+    unlimited_sampling()?;
+    let event = match perf::open(CPU, perf::FOR_OVERFLOWS) {
+        Ok(event) => event,
+        Err(error) => return perf::explain(&error),
+    };
+    let mut object = MaybeUninit::uninit();
+    let mut program = Program::load(&mut object, &event)?;
+    let mut ring = Ring::map(&event)?;
+
+    // The first times nothing is as it will be: pages and caches are empty.
+    let mut snapshot = 0..0;
+    for _ in 0..MEASUREMENTS {
+        snapshot = program.measure(&event)?;
+    }
+    check!(
+        !snapshot.is_empty(),
+        "the counter of the event does not count"
+    );
+    let mut rounds = Vec::new();
+    let first = snapshot.start.saturating_sub(BEFORE).next_multiple_of(step);
+    for period in (first..snapshot.end + AFTER).step_by(step.try_into()?) {
+        // A tick in a round has the snapshot later: once more. That round is as
+        // good a test as any, but hits another instruction.
+        for _ in 0..ATTEMPTS {
+            let tick = last_tick();
+            let mut round = program.round(&event, &mut ring, period, interrupts_off)?;
+            round.ticked = last_tick() != tick;
+            let done = !round.ticked;
+            rounds.push(round);
+            if done {
+                break;
+            }
+        }
+    }
+    let file =
+        File::create(output).with_context(|| format!("cannot create {}", output.display()))?;
+    Sweep::new(MEASUREMENTS, rounds).to_writer(file)?;
+    Ok(Verdict::Pass)
+}
+
+/// When the last tick was: the coarse clock goes on with it.
+fn last_tick() -> Timespec {
+    clock_gettime(ClockId::MonotonicCoarse)
+}
+
+/// perf slows an event down that interrupts often: not here.
+fn unlimited_sampling() -> Result<()> {
+    for (name, value) in [
+        // In this order: the rate cannot be set where there is no limit of time.
+        ("perf_event_max_sample_rate", "1000000000"),
+        ("perf_cpu_time_max_percent", "0"),
+    ] {
+        let path = format!("/proc/sys/kernel/{name}");
+        std::fs::write(&path, value).with_context(|| format!("cannot write {path}"))?;
+    }
+    Ok(())
+}
+
+struct Program<'object> {
+    skeleton: OverflowSkel<'object>,
+}
+
+impl<'object> Program<'object> {
+    fn load(object: &'object mut MaybeUninit<OpenObject>, event: &OwnedFd) -> Result<Self> {
+        let skeleton = OverflowSkelBuilder::default()
+            .open(object)
+            .and_then(|skeleton| skeleton.load())
+            .context("cannot load a BPF program: run as root, or with CAP_PERFMON and CAP_BPF")?;
+        let event = event.as_fd().as_raw_fd().to_ne_bytes();
+        skeleton
+            .maps
+            .events
+            .update(&CPU.to_ne_bytes(), &event, MapFlags::ANY)
+            .context("cannot show the event to the BPF program")?;
+        Ok(Self { skeleton })
+    }
+
+    /// Cycles from the start of the counter until just before a snapshot, and
+    /// until just after it.
+    fn measure(&mut self, event: &OwnedFd) -> Result<Range<u64>> {
+        perf::set_period(event, perf::NEVER)?;
+        perf::reset(event)?;
+        perf::enable(event)?;
+        call(CALLS_BEFORE);
+        run_program(&self.skeleton.progs.measure)?;
+        perf::disable(event)?;
+        let data = self.skeleton.maps.bss_data.as_deref();
+        let data = data.context("the BPF program has no memory")?;
+        Ok(data.before..data.after)
+    }
+
+    fn round(
+        &mut self,
+        event: &OwnedFd,
+        ring: &mut Ring,
+        period: u64,
+        interrupts_off: bool,
+    ) -> Result<Round> {
+        perf::set_period(event, period)?;
+        let programs = &self.skeleton.progs;
+        let program = match interrupts_off {
+            false => &programs.take,
+            true => &programs.take_without_interrupts,
+        };
+        perf::enable(event)?;
+        call(CALLS_BEFORE);
+        run_program(program)?;
+        call(CALLS_AFTER);
+        perf::disable(event)?;
+        let samples = ring.take_samples()?;
+        Ok(Round {
+            period,
+            ticked: false,
+            snapshot: self.taken()?,
+            samples: samples.into_iter().take(MAX_SAMPLES).map(Sample).collect(),
+        })
+    }
+
+    /// The records of the last snapshot.
+    fn taken(&self) -> Result<Vec<RawRecord>> {
+        let data = self.skeleton.maps.bss_data.as_deref();
+        let data = data.context("the BPF program has no memory")?;
+        if data.taken == -i64::from(Errno::NOENT.raw_os_error()) {
+            return Ok(Vec::new());
+        }
+        let bytes = usize::try_from(data.taken)
+            .with_context(|| format!("bpf_get_branch_snapshot() returned {}", data.taken))?;
+        ensure!(
+            bytes.is_multiple_of(RawRecord::SIZE) && bytes <= size_of_val(&data.records),
+            "bpf_get_branch_snapshot() returned {bytes}: not whole records"
+        );
+        let records = data.records.iter().take(bytes / RawRecord::SIZE);
+        Ok(records
+            .map(|record| RawRecord {
+                from: record.from,
+                to: record.to,
+                flags: record.flags,
+            })
+            .collect())
+    }
+}
+
+/// Short system calls, not such that the C library answers by itself.
+fn call(times: usize) {
+    for _ in 0..times {
+        let _ = rustix::process::getppid();
+    }
+}
+
+fn run_program(program: &ProgramMut<'_>) -> Result<()> {
+    program
+        .test_run(ProgramInput::default())
+        .context("cannot run a BPF program")?;
+    Ok(())
+}
