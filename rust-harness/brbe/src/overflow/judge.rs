@@ -5,10 +5,10 @@
 //! it hits may end up empty or not. But each that is not is the path that led to
 //! it, and the handler finds the records too unless they were discarded before.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use branch_records::record::RawRecord;
 use branch_records::sweep::{Round, Sweep};
 
@@ -24,10 +24,8 @@ pub struct Findings {
     pub rounds: usize,
     /// Instructions of a snapshot that no overflow disturbs.
     pub instructions: u64,
-    /// Those of them that no overflow hit.
-    pub missed: Vec<u64>,
-    /// Addresses that overflows hit.
-    pub addresses: usize,
+    /// The indices of those that overflows hit.
+    pub hit: BTreeSet<u64>,
     /// Overflows before the snapshot, handled after it.
     pub pending: usize,
     /// Overflows that interrupted the snapshot at once.
@@ -42,6 +40,28 @@ pub struct Findings {
     pub wrong: usize,
     /// What is wrong with the first few of them.
     pub examples: Vec<String>,
+}
+
+impl Findings {
+    /// The indices of the instructions that no overflow hit.
+    pub fn missed(&self) -> Vec<u64> {
+        (0..self.instructions)
+            .filter(|index| !self.hit.contains(index))
+            .collect()
+    }
+
+    /// Adds what another sweep of the same kind showed.
+    pub fn add(&mut self, other: Self) {
+        self.rounds += other.rounds;
+        self.hit.extend(other.hit);
+        self.pending += other.pending;
+        self.interrupted += other.interrupted;
+        self.masked += other.masked;
+        self.empty += other.empty;
+        self.empty_samples += other.empty_samples;
+        self.wrong += other.wrong;
+        self.examples.extend(other.examples);
+    }
 }
 
 /// Judges the rounds of `sweep` by its snapshots in the plugin's log.
@@ -67,17 +87,8 @@ pub fn judge(
         ..Findings::default()
     };
     let windows = &windows[sweep.measured as usize..];
-    let undisturbed = windows.iter().filter(|window| window.hit.is_none());
-    findings.instructions = undisturbed
-        .map(|window| window.instructions)
-        .max()
-        .unwrap_or(0);
-    ensure!(
-        findings.instructions > 0,
-        "not one snapshot without an overflow in it"
-    );
-    let mut hit = BTreeSet::new();
-    let mut addresses = BTreeSet::new();
+    findings.instructions =
+        usual_length(windows).context("not one snapshot without an overflow in it")?;
     for (round, window) in sweep.rounds.iter().zip(windows) {
         let position = match window.hit {
             Some(Hit::Interrupted(position)) => {
@@ -91,15 +102,12 @@ pub fn judge(
             Some(Hit::Pending) => {
                 findings.pending += 1;
                 // Between the last instruction before and the first of all.
-                hit.insert(0);
+                findings.hit.insert(0);
                 None
             }
             None => None,
         };
-        if let Some(Position { index, address }) = position {
-            hit.insert(index);
-            addresses.insert(address);
-        }
+        findings.hit.extend(position.map(|position| position.index));
         findings.empty += usize::from(round.snapshot.is_empty());
         let first = round.samples.first();
         findings.empty_samples +=
@@ -115,11 +123,18 @@ pub fn judge(
             }
         }
     }
-    findings.missed = (0..findings.instructions)
-        .filter(|index| !hit.contains(index))
-        .collect();
-    findings.addresses = addresses.len();
     Ok(findings)
+}
+
+/// How many instructions the snapshots have that no overflow disturbs. A few are
+/// longer or shorter than the rest: it depends on what the records hold.
+fn usual_length(windows: &[Window]) -> Option<u64> {
+    let mut lengths = BTreeMap::<_, usize>::new();
+    for window in windows.iter().filter(|window| window.hit.is_none()) {
+        *lengths.entry(window.instructions).or_default() += 1;
+    }
+    let (length, _) = lengths.into_iter().max_by_key(|(_, count)| *count)?;
+    Some(length)
 }
 
 /// What is wrong with a round.
@@ -230,9 +245,13 @@ mod tests {
     fn what_no_overflow_hit_is_told() {
         let rounds = vec![round(2, &[2, 2]); 3];
         let findings = judge(rounds, &[None, masked(0), masked(2)]);
-        assert_eq!(findings.missed, [1]);
-        assert_eq!((findings.masked, findings.addresses), (2, 2));
+        assert_eq!(findings.missed(), [1]);
         assert_eq!((findings.wrong, findings.instructions), (0, 3));
+        let other = judge(vec![round(2, &[2, 2]); 2], &[None, masked(1)]);
+        let mut both = findings.clone();
+        both.add(other);
+        assert!(both.missed().is_empty());
+        assert_eq!((findings.masked, both.masked, both.rounds), (2, 3, 5));
     }
 
     #[test]
