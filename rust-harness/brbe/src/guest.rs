@@ -160,21 +160,30 @@ impl Guest {
     }
 }
 
+/// The guest did not come to its end: its kernel died, or went on for too long.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct Dead(String);
+
 /// What a run's exit status is, where the command came to its end.
+///
+/// # Errors
+///
+/// [`Dead`], or what else is wrong with the machine.
 pub fn status(run: &Run) -> Result<i32> {
     let console = run.console.display();
     match &run.end {
         End::Exited(status) => Ok(*status),
-        End::Panicked(message) => {
-            bail!(
-                "the guest's kernel died:\n    {}\nthe whole console: {console}",
-                message.join("\n    ")
-            )
-        }
-        End::TimedOut(last) => bail!(
+        End::Panicked(message) => Err(Dead(format!(
+            "the guest's kernel died:\n    {}\nthe whole console: {console}",
+            message.join("\n    ")
+        ))
+        .into()),
+        End::TimedOut(last) => Err(Dead(format!(
             "the guest did not end in time and was stopped. Its console ends with:\n    {}\nthe whole console: {console}",
             last.join("\n    ")
-        ),
+        ))
+        .into()),
         End::Failed(why) => bail!("the machine failed: {why}\nits console: {console}"),
     }
 }

@@ -4,7 +4,8 @@
 //! patches into commits on top of it, [`kernel`] and [`selftests`] build a
 //! commit, [`cargo`] builds the plugin and the guest's programs, [`image`] makes
 //! the guest's root, [`machine`] boots a kernel with it and [`guest`] runs a test
-//! there, [`perf`] those that perf is part of,
+//! there, [`guest_tests`]
+//! those that `branch-guest` decides, [`perf`] those that perf is part of,
 //! [`overflow`] those in which a counter overflows at a chosen instruction. [`commands`] puts them together;
 //! [`cache`] keeps what they make, [`progress`] and [`verdict`] say what became
 //! of it.
@@ -18,6 +19,7 @@ pub mod exec;
 pub mod flow;
 pub mod git;
 pub mod guest;
+pub mod guest_tests;
 pub mod image;
 pub mod kernel;
 pub mod machine;

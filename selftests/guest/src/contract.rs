@@ -5,7 +5,7 @@ use std::mem::MaybeUninit;
 use anyhow::{Context as _, Result, ensure};
 use branch_records::record::RawRecord;
 use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
-use libbpf_rs::{OpenObject, ProgramInput};
+use libbpf_rs::{OpenObject, ProgramInput, ProgramMut};
 
 use crate::skeleton::contract::{ContractSkel, ContractSkelBuilder, types};
 
@@ -30,47 +30,81 @@ pub(crate) struct Answer {
 
 impl<'object> Helper<'object> {
     pub(crate) fn load(object: &'object mut MaybeUninit<OpenObject>) -> Result<Self> {
-        let skeleton = ContractSkelBuilder::default()
+        let mut open = ContractSkelBuilder::default()
             .open(object)
-            .and_then(|skeleton| skeleton.load())
+            .context("cannot open a BPF program")?;
+        open.maps
+            .rodata_data
+            .as_deref_mut()
+            .context("the BPF program has no constants")?
+            .target_pid = std::process::id();
+        let skeleton = open
+            .load()
             .context("cannot load a BPF program: run as root, or with CAP_PERFMON and CAP_BPF")?;
         Ok(Self { skeleton })
     }
 
     /// Fills the memory with ones and calls the helper on this CPU.
     pub(crate) fn call(&mut self, size: usize, flags: u64) -> Result<Answer> {
+        self.fill(i64::MIN)?;
+        run(&self.skeleton.progs.take, [size as u64, flags])?;
+        self.first()
+    }
+
+    /// Calls it twice, without anything between the two.
+    pub(crate) fn call_twice(&mut self, sizes: [usize; 2]) -> Result<[Answer; 2]> {
+        self.fill(i64::MIN)?;
+        run(
+            &self.skeleton.progs.take_twice,
+            sizes.map(|size| size as u64),
+        )?;
         let data = self.data()?;
-        for record in &mut data.buffer {
+        let second = Answer::new(data.taken2, &data.buffer2)?;
+        Ok([self.first()?, second])
+    }
+
+    /// Calls it, and goes on in the program until a timer tick has come, or for
+    /// `turns` of a loop. Says how many those were.
+    pub(crate) fn call_and_wait(&mut self, size: usize, turns: u32) -> Result<(Answer, i64)> {
+        self.fill(i64::MIN)?;
+        run(
+            &self.skeleton.progs.take_and_wait,
+            [size as u64, turns.into()],
+        )?;
+        let waited = self.data()?.waited;
+        Ok((self.first()?, waited))
+    }
+
+    /// Calls it as the kernel enters the next system call of this process.
+    pub(crate) fn call_at_system_call(&mut self) -> Result<Answer> {
+        self.fill(0)?;
+        let link = self
+            .skeleton
+            .progs
+            .take_at_call
+            .attach()
+            .context("cannot attach to sys_enter: the kernel needs CONFIG_FTRACE_SYSCALLS")?;
+        let _ = rustix::process::getppid();
+        drop(link);
+        ensure!(self.data()?.taken != 0, "the program did not run");
+        self.first()
+    }
+
+    /// Makes all the memory stale, and sets what says that nothing was taken.
+    fn fill(&mut self, taken: i64) -> Result<()> {
+        let data = self.data()?;
+        for record in data.buffer.iter_mut().chain(&mut data.buffer2) {
             record.from = STALE;
             record.to = STALE;
             record.flags = STALE;
         }
-        data.taken = i64::MIN;
-        let mut context = [(size as u64).to_ne_bytes(), flags.to_ne_bytes()].concat();
-        let output = self
-            .skeleton
-            .progs
-            .take
-            .test_run(ProgramInput {
-                context_in: Some(&mut context),
-                ..Default::default()
-            })
-            .context("cannot run a BPF program")?;
-        ensure!(output.return_value == 0, "the program refused size {size}");
+        (data.taken, data.taken2) = (taken, taken);
+        Ok(())
+    }
+
+    fn first(&mut self) -> Result<Answer> {
         let data = self.data()?;
-        ensure!(data.taken != i64::MIN, "the program did not run");
-        Ok(Answer {
-            returned: data.taken,
-            memory: data
-                .buffer
-                .iter()
-                .map(|record| RawRecord {
-                    from: record.from,
-                    to: record.to,
-                    flags: record.flags,
-                })
-                .collect(),
-        })
+        Answer::new(data.taken, &data.buffer)
     }
 
     fn data(&mut self) -> Result<&mut types::bss> {
@@ -82,7 +116,36 @@ impl<'object> Helper<'object> {
     }
 }
 
+fn run(program: &ProgramMut<'_>, arguments: [u64; 2]) -> Result<()> {
+    let mut context = arguments.map(u64::to_ne_bytes).concat();
+    let input = ProgramInput {
+        context_in: Some(&mut context),
+        ..Default::default()
+    };
+    let output = program
+        .test_run(input)
+        .context("cannot run a BPF program")?;
+    ensure!(
+        output.return_value == 0,
+        "the program refused its arguments {arguments:?}"
+    );
+    Ok(())
+}
+
 impl Answer {
+    fn new(returned: i64, memory: &[types::record]) -> Result<Self> {
+        ensure!(returned != i64::MIN, "the program did not run");
+        let memory = memory.iter().map(|record| RawRecord {
+            from: record.from,
+            to: record.to,
+            flags: record.flags,
+        });
+        Ok(Self {
+            returned,
+            memory: memory.collect(),
+        })
+    }
+
     /// The records returned.
     pub(crate) fn records(&self) -> &[RawRecord] {
         let bytes = usize::try_from(self.returned).unwrap_or(0);

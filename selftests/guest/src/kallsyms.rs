@@ -20,6 +20,9 @@ struct Symbol {
 }
 
 impl Kallsyms {
+    /// The function that takes snapshots of BRBE.
+    pub(crate) const SNAPSHOT_FUNCTION: &str = "arm_brbe_snapshot_branch_stack";
+
     /// Reads them as they are now: programs and trampolines come and go.
     pub(crate) fn read() -> Result<Self> {
         let text = std::fs::read(PATH).with_context(|| format!("cannot read {PATH}"))?;

@@ -7,6 +7,8 @@
 mod contract;
 mod cpu_wide;
 mod cpus;
+mod half_records;
+mod interrupts;
 mod kallsyms;
 mod loops;
 mod no_event;
@@ -17,6 +19,7 @@ mod ring;
 mod skeleton;
 mod snapshot;
 mod stale_bits;
+mod twice;
 mod verdict;
 
 use std::ffi::OsString;
@@ -85,6 +88,12 @@ enum Test {
         #[arg(long, value_name = "FILE")]
         output: PathBuf,
     },
+    /// Take one snapshot right after another
+    Twice,
+    /// Check that timer ticks still come after a snapshot, on one CPU
+    Interrupts,
+    /// Check the bits of records that have no target
+    HalfRecords,
     /// Check that there is no snapshot without a branch event on the CPU
     NoEvent,
 }
@@ -98,6 +107,9 @@ impl Test {
             Self::Record { .. } => "record",
             Self::Loops { .. } => "loops",
             Self::Overflow { .. } => "overflow",
+            Self::Twice => "twice",
+            Self::Interrupts => "interrupts",
+            Self::HalfRecords => "half-records",
             Self::NoEvent => "no-event",
         }
     }
@@ -121,6 +133,9 @@ fn main() -> ExitCode {
             interrupts_off,
             output,
         } => overflow::run(step, interrupts_off, &output),
+        Test::Twice => twice::run(),
+        Test::Interrupts => interrupts::run(),
+        Test::HalfRecords => half_records::run(),
         Test::NoEvent => no_event::run(),
     };
     verdict::report(name, &outcome, arguments.json, verdict_on_stderr)

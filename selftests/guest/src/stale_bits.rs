@@ -93,7 +93,7 @@ fn check_on_this_cpu(helper: &mut Helper<'_>) -> Result<Verdict> {
 }
 
 /// What is wrong with the memory after a call.
-fn problem(answer: &Answer) -> Option<String> {
+pub(crate) fn problem(answer: &Answer) -> Option<String> {
     if let Some(index) = answer.overwritten() {
         return Some(format!(
             "the helper returned {} and wrote record {index}",

@@ -12,6 +12,7 @@ use super::{KernelArgs, Subject, emulation, snapshot};
 use crate::bases;
 use crate::checks;
 use crate::guest::{self, Guest, Setup, Share};
+use crate::guest_tests;
 use crate::kernel::Kernel;
 use crate::machine::{End, Run};
 use crate::overflow;
@@ -52,9 +53,6 @@ const SELFTEST: &str = "./test_progs -v -t get_branch_snapshot";
 const SELFTEST_RETRIED: &str = "for attempt in 1 2 3; do \
     echo attempt $attempt; ./test_progs -v -t get_branch_snapshot; status=$?; \
     [ $status = 0 ] && break; done; exit $status";
-
-/// A test in the guest that `branch-guest` decides itself.
-const GUEST_TESTS: [&str; 3] = ["cpu-wide-event", "stale-bits", "no-event"];
 
 impl Test {
     /// Runs the command. Returns whether all is well.
@@ -230,30 +228,9 @@ fn patched(places: &Places, guest: &Guest, subject: &Subject, report: &mut Repor
         machine(places, guest, &kernel, report)?;
         emulation::run(places, guest, &kernel, report)?;
     }
-    for test in GUEST_TESTS {
-        report.run(&title, test, || {
-            let share = Share::new(places)?;
-            let run = guest.run(
-                &kernel,
-                &format!("{test} on {title}"),
-                &format!("./branch-guest {test}"),
-                &share,
-            )?;
-            let said = run
-                .output
-                .lines()
-                .rev()
-                .find(|line| !line.trim().is_empty())
-                .unwrap_or_default();
-            Ok(match guest::status(&run)? {
-                0 => Verdict::Pass(
-                    said.trim_start_matches(&format!("PASS {test}"))
-                        .trim_start_matches(": ")
-                        .to_owned(),
-                ),
-                77 => Verdict::Skip(said.to_owned()),
-                _ => Verdict::Fail(run.output),
-            })
+    for test in guest_tests::ALL {
+        report.run(&title, test.name, || {
+            test.run(places, guest, &kernel, &title)
         })?;
     }
     if subject.is_default {

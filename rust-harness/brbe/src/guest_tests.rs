@@ -1,0 +1,89 @@
+//! The tests that `branch-guest` decides itself, and the machines that they need.
+
+use anyhow::Result;
+
+use crate::guest::{self, Guest, Setup, Share};
+use crate::kernel::Kernel;
+use crate::places::Places;
+use crate::verdict::Verdict;
+
+/// The exit status of a test that this machine or kernel has not got the means for.
+const SKIPPED: i32 = 77;
+
+/// One of them.
+#[derive(Clone, Copy, Debug)]
+pub struct GuestTest {
+    /// What it is called.
+    pub name: &'static str,
+    /// What follows `branch-guest`.
+    command: &'static str,
+    /// Processors.
+    cpus: u8,
+    /// The PMU's interrupt is a pseudo-NMI.
+    pseudo_nmi: bool,
+}
+
+const fn on_two_cpus(name: &'static str) -> GuestTest {
+    GuestTest {
+        name,
+        command: name,
+        cpus: 2,
+        pseudo_nmi: false,
+    }
+}
+
+/// All of them.
+pub const ALL: [GuestTest; 7] = [
+    on_two_cpus("cpu-wide-event"),
+    on_two_cpus("stale-bits"),
+    on_two_cpus("half-records"),
+    on_two_cpus("twice"),
+    on_two_cpus("no-event"),
+    GuestTest {
+        name: "interrupts",
+        command: "interrupts",
+        cpus: 1,
+        pseudo_nmi: false,
+    },
+    GuestTest {
+        name: "interrupts, pseudo-NMI",
+        command: "interrupts",
+        cpus: 1,
+        pseudo_nmi: true,
+    },
+];
+
+impl GuestTest {
+    /// Runs it on `kernel`, which is called `title`.
+    pub fn run(
+        &self,
+        places: &Places,
+        guest: &Guest,
+        kernel: &Kernel,
+        title: &str,
+    ) -> Result<Verdict> {
+        let share = Share::new(places)?;
+        let setup = Setup {
+            cpus: self.cpus,
+            kernel_args: match self.pseudo_nmi {
+                true => vec!["irqchip.gicv3_pseudo_nmi=1".to_owned()],
+                false => Vec::new(),
+            },
+            ..Setup::default()
+        };
+        let name = format!("{} on {title}", self.name);
+        let command = format!("./branch-guest {}", self.command);
+        let run = guest.run_as(&setup, kernel, &name, &command, &share)?;
+        let lines = run.output.lines().rev();
+        let said = lines.map(str::trim).find(|line| !line.is_empty());
+        let said = said.unwrap_or_default();
+        Ok(match guest::status(&run)? {
+            0 => {
+                let seen = said.trim_start_matches(&format!("PASS {}", self.command));
+                Verdict::Pass(seen.trim_start_matches(": ").to_owned())
+            }
+            SKIPPED => Verdict::Skip(said.to_owned()),
+            _ => Verdict::Fail(run.output),
+        })
+    }
+}

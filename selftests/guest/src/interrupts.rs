@@ -1,0 +1,60 @@
+//! A snapshot leaves interrupts as it found them: timer ticks still come.
+//!
+//! For a machine with one CPU: elsewhere the clock goes on by another one's ticks.
+
+use std::mem::MaybeUninit;
+
+use anyhow::Result;
+use branch_records::record::RawRecord;
+
+use crate::contract::{Helper, MAX_RECORDS};
+use crate::kallsyms::Kallsyms;
+use crate::verdict::Verdict;
+use crate::{cpus, perf, snapshot};
+
+/// Longer than from one tick to the next: 10 ms with CONFIG_HZ=100.
+const TURNS: u32 = 1 << 22;
+const WHOLE: usize = RawRecord::SIZE * MAX_RECORDS;
+
+pub(crate) fn run() -> Result<Verdict> {
+    if !Kallsyms::read()?.has_snapshot_function() {
+        return Ok(snapshot::unsupported());
+    }
+    let cpus = cpus::online()?;
+    let [cpu] = cpus[..] else {
+        return Ok(Verdict::Skip(format!(
+            "this machine has {} CPUs, and ticks of one are seen by all",
+            cpus.len()
+        )));
+    };
+    let mut object = MaybeUninit::uninit();
+    let mut helper = Helper::load(&mut object)?;
+    if let Some(verdict) = stuck(&mut helper, WHOLE, "without an event")? {
+        return Ok(verdict);
+    }
+    let event = match perf::open(cpu, perf::FOR_SNAPSHOTS) {
+        Ok(event) => event,
+        Err(error) => return perf::explain(&error),
+    };
+    for (size, what) in [
+        (WHOLE, "with an event"),
+        (0, "with an event, without room for a record"),
+    ] {
+        if let Some(verdict) = stuck(&mut helper, size, what)? {
+            return Ok(verdict);
+        }
+    }
+    drop(event);
+    Ok(Verdict::Pass)
+}
+
+/// What to say if no tick comes after a snapshot.
+fn stuck(helper: &mut Helper<'_>, size: usize, what: &str) -> Result<Option<Verdict>> {
+    let (_, waited) = helper.call_and_wait(size, TURNS)?;
+    let ticked = (0..i64::from(TURNS)).contains(&waited);
+    Ok((!ticked).then(|| {
+        Verdict::Fail(format!(
+            "no timer tick after a snapshot {what}: interrupts are masked"
+        ))
+    }))
+}

@@ -1,0 +1,105 @@
+//! One snapshot right after the other: what the first one leaves behind.
+
+use std::mem::MaybeUninit;
+
+use anyhow::Result;
+use branch_records::record::RawRecord;
+use rustix::io::Errno;
+
+use crate::contract::{Answer, Helper, MAX_RECORDS};
+use crate::kallsyms::Kallsyms;
+use crate::verdict::{Verdict, check};
+use crate::{cpus, perf, snapshot};
+
+/// Room for all there is.
+const WHOLE: usize = RawRecord::SIZE * MAX_RECORDS;
+/// Branches from the end of one snapshot to the beginning of the next, with
+/// something to spare: the driver's way out, and the program's way in.
+const BETWEEN: usize = 12;
+/// A task switch before the call leaves few records.
+const ATTEMPTS: usize = 3;
+
+pub(crate) fn run() -> Result<Verdict> {
+    let symbols = Kallsyms::read()?;
+    if !symbols.has_snapshot_function() {
+        return Ok(snapshot::unsupported());
+    }
+    let events = match perf::open_everywhere(&cpus::online()?, perf::FOR_SNAPSHOTS) {
+        Ok(events) => events,
+        Err(error) => return perf::explain(&error),
+    };
+    let mut object = MaybeUninit::uninit();
+    let mut helper = Helper::load(&mut object)?;
+    for (cpu, _) in &events {
+        cpus::pin_to(*cpu)?;
+        let mut verdict = Verdict::Pass;
+        for _ in 0..ATTEMPTS {
+            verdict = on_this_cpu(&mut helper, &symbols)?;
+            if verdict == Verdict::Pass {
+                break;
+            }
+        }
+        if verdict != Verdict::Pass {
+            return Ok(verdict);
+        }
+    }
+    Ok(Verdict::Pass)
+}
+
+fn on_this_cpu(helper: &mut Helper<'_>, symbols: &Kallsyms) -> Result<Verdict> {
+    let [first, second] = helper.call_twice([WHOLE, WHOLE])?;
+    for (answer, which) in [(&first, "first"), (&second, "second")] {
+        check!(
+            !answer.records().is_empty(),
+            "the {which} snapshot: the helper returned {}",
+            answer.returned
+        );
+        check!(
+            begins_at_entry(answer, symbols),
+            "the newest branch of the {which} snapshot is not the one into {}: branches of the \
+             snapshot's own cost records",
+            Kallsyms::SNAPSHOT_FUNCTION
+        );
+    }
+    check!(
+        second.records().len() <= BETWEEN,
+        "{} records from one snapshot to the next: some are of before the first one, and the \
+         branches in between are missing",
+        second.records().len()
+    );
+    let full = first.records().len();
+
+    // One without room is none, and takes nothing away.
+    let [nothing, all] = helper.call_twice([0, WHOLE])?;
+    check!(
+        nothing.returned == -i64::from(Errno::NOENT.raw_os_error()),
+        "without room for a record the helper returned {}",
+        nothing.returned
+    );
+    check!(
+        all.records().len() >= full,
+        "{} records after a snapshot without room, {full} without it",
+        all.records().len()
+    );
+
+    // One for one record takes all that there is.
+    let [one, rest] = helper.call_twice([RawRecord::SIZE, WHOLE])?;
+    check!(
+        one.records().len() == 1,
+        "with room for one record the helper returned {}",
+        one.returned
+    );
+    check!(
+        rest.records().len() <= BETWEEN,
+        "{} records after a snapshot of one: not what came after it",
+        rest.records().len()
+    );
+    Ok(Verdict::Pass)
+}
+
+/// Elsewhere than on arm64 the recorder is stopped by a function that is called.
+fn begins_at_entry(answer: &Answer, symbols: &Kallsyms) -> bool {
+    let newest = answer.records().first();
+    !cfg!(target_arch = "aarch64")
+        || newest.is_some_and(|newest| symbols.is_within(Kallsyms::SNAPSHOT_FUNCTION, newest.to))
+}
