@@ -1,5 +1,7 @@
 //! The tests that `branch-guest` decides itself, and the machines that they need.
 
+use std::time::Duration;
+
 use anyhow::Result;
 
 use crate::guest::{self, Guest, Setup, Share};
@@ -23,6 +25,9 @@ pub struct GuestTest {
     pseudo_nmi: bool,
 }
 
+/// From power-on to power-off: some ten times as long as they take here.
+const TIMEOUT: Duration = Duration::from_secs(60);
+
 const fn on_two_cpus(name: &'static str) -> GuestTest {
     GuestTest {
         name,
@@ -33,11 +38,12 @@ const fn on_two_cpus(name: &'static str) -> GuestTest {
 }
 
 /// All of them.
-pub const ALL: [GuestTest; 7] = [
+pub const ALL: [GuestTest; 8] = [
     on_two_cpus("cpu-wide-event"),
     on_two_cpus("stale-bits"),
     on_two_cpus("half-records"),
     on_two_cpus("twice"),
+    on_two_cpus("nested"),
     on_two_cpus("no-event"),
     GuestTest {
         name: "interrupts",
@@ -64,6 +70,7 @@ impl GuestTest {
     ) -> Result<Verdict> {
         let share = Share::new(places)?;
         let setup = Setup {
+            timeout: TIMEOUT,
             cpus: self.cpus,
             kernel_args: match self.pseudo_nmi {
                 true => vec!["irqchip.gicv3_pseudo_nmi=1".to_owned()],

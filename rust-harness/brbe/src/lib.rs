@@ -1,7 +1,8 @@
 //! The command behind `./brbe`: from a clean checkout to a verdict.
 //!
 //! Each step is one module. [`source`] fetches a kernel, [`series`] turns the
-//! patches into commits on top of it, [`kernel`] and [`selftests`] build a
+//! patches into commits on top of it,
+//! [`mutants`] knows those that take something away again, [`kernel`] and [`selftests`] build a
 //! commit, [`cargo`] builds the plugin and the guest's programs, [`image`] makes
 //! the guest's root, [`machine`] boots a kernel with it and [`guest`] runs a test
 //! there, [`guest_tests`]
@@ -23,6 +24,7 @@ pub mod guest_tests;
 pub mod image;
 pub mod kernel;
 pub mod machine;
+pub mod mutants;
 pub mod overflow;
 pub mod perf;
 pub mod places;

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use brbe::commands::{bench::Bench, clean::Clean, snapshot::Snapshot, test::Test};
+use brbe::commands::{bench::Bench, clean::Clean, prove::Prove, snapshot::Snapshot, test::Test};
 use brbe::exec::{self, Interrupted};
 use brbe::machine;
 use brbe::places::Places;
@@ -35,6 +35,7 @@ Exit status:
 enum Command {
     Snapshot(Snapshot),
     Test(Test),
+    Prove(Prove),
     Bench(Bench),
     Clean(Clean),
     /// One virtual machine: what this program runs as a process of its own.
@@ -72,6 +73,7 @@ fn run(command: Command) -> Result<bool> {
     match command {
         Command::Snapshot(snapshot) => snapshot.run(&prepare()?).map(|()| true),
         Command::Test(test) => test.run(&prepare()?),
+        Command::Prove(prove) => prove.run(&prepare()?),
         Command::Bench(bench) => bench.run(&prepare()?).map(|()| true),
         Command::Clean(clean) => clean.run(&prepare()?).map(|()| true),
         Command::Vm => machine::child::main().map(|()| true),

@@ -62,6 +62,22 @@ impl Kallsyms {
         })
     }
 
+    /// Whether the symbol of this name is at `address`.
+    pub(crate) fn is_at(&self, name: &str, address: u64) -> bool {
+        let first = self
+            .symbols
+            .partition_point(|symbol| symbol.address < address);
+        let mut there = self.symbols[first..]
+            .iter()
+            .take_while(|symbol| symbol.address == address);
+        there.any(|symbol| symbol.name == name)
+    }
+
+    /// Whether there is a symbol of this name.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.symbols.iter().any(|symbol| symbol.name == name)
+    }
+
     /// Whether the symbol that covers `address` has this name.
     pub(crate) fn is_within(&self, name: &str, address: u64) -> bool {
         let after = self
@@ -153,6 +169,9 @@ ffff80007a000100 t bpf_prog_0badc0de_on_fexit\t[bpf]
         assert!(!symbols.is_within(name, 0xffff_8000_805e_c2ac));
         assert!(!symbols.is_within("_stext", 0xffff_8000_805e_c300));
         assert!(symbols.is_within("_stext", 0xffff_8000_8001_0000));
+        assert!(symbols.is_at(name, 0xffff_8000_805e_c2b0));
+        assert!(!symbols.is_at(name, 0xffff_8000_805e_c2b4));
+        assert!(symbols.has(name) && !symbols.has("arm_brbe"));
     }
 
     #[test]

@@ -11,6 +11,7 @@ mod half_records;
 mod interrupts;
 mod kallsyms;
 mod loops;
+mod nested;
 mod no_event;
 mod overflow;
 mod perf;
@@ -90,6 +91,8 @@ enum Test {
     },
     /// Take one snapshot right after another
     Twice,
+    /// Take a snapshot while another one reads the records
+    Nested,
     /// Check that timer ticks still come after a snapshot, on one CPU
     Interrupts,
     /// Check the bits of records that have no target
@@ -108,6 +111,7 @@ impl Test {
             Self::Loops { .. } => "loops",
             Self::Overflow { .. } => "overflow",
             Self::Twice => "twice",
+            Self::Nested => "nested",
             Self::Interrupts => "interrupts",
             Self::HalfRecords => "half-records",
             Self::NoEvent => "no-event",
@@ -134,6 +138,7 @@ fn main() -> ExitCode {
             output,
         } => overflow::run(step, interrupts_off, &output),
         Test::Twice => twice::run(),
+        Test::Nested => nested::run(),
         Test::Interrupts => interrupts::run(),
         Test::HalfRecords => half_records::run(),
         Test::NoEvent => no_event::run(),

@@ -17,6 +17,10 @@ pub(crate) mod contract {
     include!(concat!(env!("OUT_DIR"), "/contract.skel.rs"));
 }
 
+pub(crate) mod nested {
+    include!(concat!(env!("OUT_DIR"), "/nested.skel.rs"));
+}
+
 pub(crate) mod overflow {
     include!(concat!(env!("OUT_DIR"), "/overflow.skel.rs"));
 }

@@ -16,6 +16,8 @@ const WHOLE: usize = RawRecord::SIZE * MAX_RECORDS;
 /// Branches from the end of one snapshot to the beginning of the next, with
 /// something to spare: the driver's way out, and the program's way in.
 const BETWEEN: usize = 12;
+/// Records that BRBE shows at a time (`BRBFCR_EL1.BANK`).
+const BANK: usize = 32;
 /// A task switch before the call leaves few records.
 const ATTEMPTS: usize = 3;
 
@@ -68,6 +70,13 @@ fn on_this_cpu(helper: &mut Helper<'_>, symbols: &Kallsyms) -> Result<Verdict> {
         second.records().len()
     );
     let full = first.records().len();
+    if let Some((bank, next)) = first.records().split_at_checked(BANK) {
+        check!(
+            next != bank,
+            "records {BANK} to {} are those before them once more",
+            2 * BANK - 1
+        );
+    }
 
     // One without room is none, and takes nothing away.
     let [nothing, all] = helper.call_twice([0, WHOLE])?;
@@ -101,5 +110,5 @@ fn on_this_cpu(helper: &mut Helper<'_>, symbols: &Kallsyms) -> Result<Verdict> {
 fn begins_at_entry(answer: &Answer, symbols: &Kallsyms) -> bool {
     let newest = answer.records().first();
     !cfg!(target_arch = "aarch64")
-        || newest.is_some_and(|newest| symbols.is_within(Kallsyms::SNAPSHOT_FUNCTION, newest.to))
+        || newest.is_some_and(|newest| symbols.is_at(Kallsyms::SNAPSHOT_FUNCTION, newest.to))
 }

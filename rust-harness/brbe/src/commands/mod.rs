@@ -3,6 +3,7 @@
 pub mod bench;
 pub mod clean;
 mod emulation;
+pub mod prove;
 pub mod snapshot;
 pub mod test;
 

@@ -8,7 +8,7 @@
 pub mod judge;
 pub mod window;
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::BufReader;
 use std::path::Path;
 use std::time::Duration;
@@ -151,14 +151,28 @@ fn sweep_once(
     if guest::status(&run)? != 0 {
         return Ok(Err(run.output));
     }
+    let [saw, log] = [share.path().join("sweep.json"), log];
+    let findings = read(&saw, &log, functions);
+    if !matches!(&findings, Ok(findings) if findings.wrong == 0) {
+        for (file, ending) in [(&saw, "json"), (&log, "watch")] {
+            let kept = places
+                .log(&name.replace([' ', ','], "-"))
+                .with_extension(ending);
+            fs::copy(file, &kept).with_context(|| format!("keeping {}", kept.display()))?;
+            eprintln!("    {} keeps what was seen", kept.display());
+        }
+    }
+    findings.map(Ok)
+}
+
+/// What the guest and the plugin saw.
+fn read(saw: &Path, log: &Path, functions: &Functions) -> Result<Findings> {
     let open = |path: &Path| {
         let file = File::open(path).with_context(|| format!("opening {}", path.display()))?;
         anyhow::Ok(BufReader::new(file))
     };
-    let sweep = Sweep::from_reader(open(&share.path().join("sweep.json"))?)
-        .context("what the guest saw")?;
-    let windows = windows(open(&log)?, functions)?;
-    judge(&sweep, &windows, impossible).map(Ok)
+    let sweep = Sweep::from_reader(open(saw)?).context("what the guest saw")?;
+    judge(&sweep, &windows(open(log)?, functions)?, impossible)
 }
 
 /// Where the functions are. The kernel is booted where it was linked.

@@ -1,0 +1,210 @@
+//! `brbe prove`: each safeguard of the patches, proven by its absence.
+
+use std::collections::BTreeMap;
+use std::io::Write as _;
+use std::num::NonZeroU32;
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+
+use super::{KernelArgs, Subject};
+use crate::bases;
+use crate::guest::{Dead, Guest};
+use crate::guest_tests::{self, GuestTest};
+use crate::kernel::Kernel;
+use crate::mutants::{self, Mutant};
+use crate::overflow;
+use crate::places::Places;
+use crate::verdict::{Report, Verdict};
+
+/// Take each safeguard out of the patches, and see a test fail
+///
+/// For each mutant of kernel-patches/<base>/mutants: the test passes on the
+/// patched kernel, and fails on the one with the mutant on top, with the words
+/// that the list expects. A mutant that no test notices has survived, and fails
+/// here.
+#[derive(Args, Debug)]
+pub struct Prove {
+    /// The base whose mutants are tried; without it, all bases
+    #[arg(long, value_name = "NAME")]
+    base: Option<String>,
+
+    /// How often each mutant is tried
+    #[arg(long, value_name = "N", default_value = "1")]
+    rounds: NonZeroU32,
+
+    /// Only mutants whose name contains this
+    #[arg(value_name = "TEXT")]
+    only: Option<String>,
+
+    /// Print the verdicts as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// A test that can tell a mutant.
+#[derive(Clone, Copy)]
+enum Test {
+    Guest(GuestTest),
+    Overflow(overflow::Kind),
+}
+
+impl Test {
+    fn named(name: &str) -> Result<Self> {
+        if let Some(test) = guest_tests::ALL.iter().find(|test| test.name == name) {
+            return Ok(Self::Guest(*test));
+        }
+        match overflow::KINDS.iter().find(|kind| kind.name == name) {
+            Some(kind) => Ok(Self::Overflow(*kind)),
+            None => bail!("there is no test {name:?}"),
+        }
+    }
+
+    fn run(self, places: &Places, guest: &Guest, kernel: &Kernel, title: &str) -> Result<Verdict> {
+        match self {
+            Self::Guest(test) => test.run(places, guest, kernel, title),
+            Self::Overflow(kind) => {
+                let name = format!("{} on {title}", kind.name);
+                overflow::sweep(places, guest, kernel, &name, kind)
+            }
+        }
+    }
+}
+
+impl Prove {
+    /// Runs the command. Returns whether every mutant was killed.
+    pub fn run(&self, places: &Places) -> Result<bool> {
+        let mut report = Report::default();
+        let guest = Guest::prepare(places)?;
+        for base in bases::load(places)? {
+            if self.base.as_ref().is_some_and(|name| *name != base.name) {
+                continue;
+            }
+            let wanted = |mutant: &Mutant| {
+                let only = self.only.as_deref();
+                only.is_none_or(|only| mutant.name().contains(only))
+            };
+            let mut mutants = mutants::load(places, &base.name)?;
+            mutants.retain(wanted);
+            if !mutants.is_empty() {
+                let args = KernelArgs {
+                    base: Some(base.name.clone()),
+                    kernel_src: None,
+                };
+                let subject = Subject::prepare(places, &args)?;
+                self.prove(places, &guest, &subject, &mutants, &mut report)?;
+            }
+        }
+        let mut out = std::io::stdout().lock();
+        if self.json {
+            serde_json::to_writer_pretty(&mut out, &report).context("writing JSON")?;
+            writeln!(out).context("writing")?;
+        } else {
+            writeln!(out, "\n{}\n{}", report.table(), report.summary()).context("writing")?;
+        }
+        Ok(report.good())
+    }
+
+    fn prove(
+        &self,
+        places: &Places,
+        guest: &Guest,
+        subject: &Subject,
+        mutants: &[Mutant],
+        report: &mut Report,
+    ) -> Result<()> {
+        let title = subject.title(true);
+        let patched = subject.builder.kernel(subject.patched(), &title)?;
+        // Once for each test, whatever the number of its mutants.
+        let mut controls = BTreeMap::new();
+        for mutant in mutants {
+            controls.entry(&mutant.test).or_insert(());
+        }
+        for name in controls.into_keys() {
+            report.run(&title, name.clone(), || {
+                Test::named(name)?.run(places, guest, &patched, &title)
+            })?;
+        }
+        for mutant in mutants {
+            let title = format!("{} {}", subject.base.version, mutant.name());
+            for _ in 0..self.rounds.get() {
+                report.run(&title, mutant.safeguard.clone(), || {
+                    let series = mutant.on_top_of(&subject.series, places, &subject.base.name);
+                    let commits = series.commits(places, &subject.tree)?;
+                    let commit = commits.last().context("a series has a commit")?;
+                    let kernel = subject.builder.kernel(commit, &title)?;
+                    let test = Test::named(&mutant.test)?;
+                    judge(mutant, test.run(places, guest, &kernel, &title))
+                })?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A mutant is killed by a test that fails, or a guest that dies, with the words
+/// that were expected.
+fn judge(mutant: &Mutant, outcome: Result<Verdict>) -> Result<Verdict> {
+    let test = &mutant.test;
+    let said = match outcome {
+        Ok(Verdict::Fail(said)) => said,
+        Ok(Verdict::Pass(_)) => {
+            return Ok(Verdict::Fail(format!("SURVIVED: {test} passes")));
+        }
+        Ok(Verdict::Skip(why)) => {
+            return Ok(Verdict::Fail(format!("SURVIVED: {test} is skipped: {why}")));
+        }
+        Err(error) if error.is::<Dead>() => format!("{error:#}"),
+        Err(error) => return Err(error),
+    };
+    Ok(match said.contains(&mutant.says) {
+        true => Verdict::Pass(format!("killed by {test}: {}", mutant.says)),
+        false => Verdict::Fail(format!(
+            "SURVIVED: {test} fails, but does not say {:?}:\n{said}",
+            mutant.says
+        )),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mutant() -> Mutant {
+        Mutant {
+            safeguard: "s".to_owned(),
+            patch: "p.patch".to_owned(),
+            test: "twice".to_owned(),
+            says: "no record".to_owned(),
+        }
+    }
+
+    #[test]
+    fn only_the_expected_failure_kills() {
+        let judge = |outcome| judge(&mutant(), outcome);
+        let fail = |text: &str| Ok(Verdict::Fail(text.to_owned()));
+        assert!(matches!(
+            judge(fail("there is no record")),
+            Ok(Verdict::Pass(_))
+        ));
+        for outcome in [
+            fail("out of memory"),
+            Ok(Verdict::pass()),
+            Ok(Verdict::Skip("no record".to_owned())),
+        ] {
+            let Ok(Verdict::Fail(said)) = judge(outcome) else {
+                panic!("killed by nothing");
+            };
+            assert!(said.starts_with("SURVIVED"), "{said}");
+        }
+        assert!(judge(Err(anyhow::anyhow!("no record of QEMU"))).is_err());
+    }
+
+    #[test]
+    fn tests_are_found_by_name() {
+        assert!(matches!(Test::named("twice"), Ok(Test::Guest(_))));
+        let kind = overflow::KINDS[0].name;
+        assert!(matches!(Test::named(kind), Ok(Test::Overflow(_))));
+        assert!(Test::named("gone").is_err());
+    }
+}

@@ -1,0 +1,92 @@
+//! `kernel-patches/<base>/mutants`: patches that take a safeguard away.
+
+use std::fs;
+
+use anyhow::{Context, Result, ensure};
+use serde::Deserialize;
+
+use crate::places::Places;
+use crate::series::{Patch, Series};
+
+/// A safeguard, and how its absence shows.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
+#[serde(deny_unknown_fields)]
+pub struct Mutant {
+    /// What is true with the series, and not with the patch on top.
+    pub safeguard: String,
+    /// The patch, a file beside the list.
+    pub patch: String,
+    /// The test that has to fail.
+    pub test: String,
+    /// What it has to say then. A test that fails for another reason proves
+    /// nothing.
+    pub says: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Document {
+    mutant: Vec<Mutant>,
+}
+
+/// The mutants of a base, in the order of its list.
+pub fn load(places: &Places, base: &str) -> Result<Vec<Mutant>> {
+    let path = places
+        .repo("kernel-patches")
+        .join(base)
+        .join("mutants/mutants.toml");
+    let text = fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
+    parse(&text).with_context(|| format!("in {}", path.display()))
+}
+
+fn parse(text: &str) -> Result<Vec<Mutant>> {
+    let mutants = toml::from_str::<Document>(text)?.mutant;
+    for mutant in &mutants {
+        ensure!(
+            !mutant.patch.contains('/'),
+            "{:?} is not a file beside the list",
+            mutant.patch
+        );
+        ensure!(
+            !mutant.says.trim().is_empty(),
+            "{}: any failure would do for a proof",
+            mutant.patch
+        );
+    }
+    Ok(mutants)
+}
+
+impl Mutant {
+    /// The series of the base, and this on top of it.
+    pub fn on_top_of(&self, series: &Series, places: &Places, base: &str) -> Series {
+        let dir = places.repo("kernel-patches").join(base).join("mutants");
+        let mut patches = series.patches.clone();
+        patches.push(Patch {
+            name: self.patch.clone(),
+            path: dir.join(&self.patch),
+        });
+        Series { patches }
+    }
+
+    /// What it is called: its file's name, without the ending.
+    pub fn name(&self) -> &str {
+        self.patch.trim_end_matches(".patch")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIST: &str = "[[mutant]]\nsafeguard = \"s\"\npatch = \"p.patch\"\ntest = \"t\"\n";
+
+    #[test]
+    fn a_mutant_says_what_fails_and_how() {
+        let mutants = parse(&format!("{LIST}says = \"no record\"\n")).unwrap();
+        assert_eq!(mutants[0].name(), "p");
+        assert!(parse(LIST).is_err());
+        assert!(parse(&format!("{LIST}says = \" \"\n")).is_err());
+        let elsewhere = LIST.replace("p.patch", "../p.patch");
+        assert!(parse(&format!("{elsewhere}says = \"x\"\n")).is_err());
+    }
+}

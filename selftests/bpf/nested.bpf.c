@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Takes a branch snapshot while another one reads the records. The outer one
+ * runs by BPF_PROG_TEST_RUN.
+ */
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+
+#include "record.h"
+
+struct record outer[MAX_RECORDS];
+struct record inner[MAX_RECORDS];
+
+/* What the helper returned. */
+__s64 taken_outer;
+__s64 taken_inner;
+
+SEC("raw_tp")
+int take_outer(void *ctx)
+{
+	taken_outer = bpf_get_branch_snapshot(outer, sizeof(outer), 0);
+	return 0;
+}
+
+SEC("fentry/brbe_read_entries")
+int take_inner(void *ctx)
+{
+	taken_inner = bpf_get_branch_snapshot(inner, sizeof(inner), 0);
+	return 0;
+}
+
+char LICENSE[] SEC("license") = "GPL";

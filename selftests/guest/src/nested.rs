@@ -1,0 +1,70 @@
+//! A snapshot in the middle of another one: it sees the same records, and leaves
+//! them where they are.
+
+use std::mem::MaybeUninit;
+
+use anyhow::{Context as _, Result};
+use libbpf_rs::ProgramInput;
+use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
+
+use crate::kallsyms::Kallsyms;
+use crate::skeleton::nested::NestedSkelBuilder;
+use crate::verdict::{Verdict, check};
+use crate::{cpus, perf, snapshot};
+
+/// Where the inner one is taken: while BRBE is paused and nothing is read yet.
+const READER: &str = "brbe_read_entries";
+
+pub(crate) fn run() -> Result<Verdict> {
+    let symbols = Kallsyms::read()?;
+    if !symbols.has_snapshot_function() {
+        return Ok(snapshot::unsupported());
+    }
+    if !symbols.has(READER) {
+        return Ok(Verdict::Skip(format!(
+            "this kernel has no {READER}() to trace: it is not BRBE that records branches here, \
+             or the compiler has inlined it"
+        )));
+    }
+    let events = match perf::open_everywhere(&cpus::online()?, perf::FOR_SNAPSHOTS) {
+        Ok(events) => events,
+        Err(error) => return perf::explain(&error),
+    };
+    let mut object = MaybeUninit::uninit();
+    let skeleton = NestedSkelBuilder::default()
+        .open(&mut object)
+        .and_then(|skeleton| skeleton.load())
+        .context("cannot load a BPF program: run as root, or with CAP_PERFMON and CAP_BPF")?;
+    let attached = skeleton
+        .progs
+        .take_inner
+        .attach()
+        .with_context(|| format!("cannot attach to {READER}()"))?;
+    for (cpu, _) in &events {
+        cpus::pin_to(*cpu)?;
+        skeleton
+            .progs
+            .take_outer
+            .test_run(ProgramInput::default())
+            .context("cannot run a BPF program")?;
+        let data = skeleton.maps.bss_data.as_deref();
+        let data = data.context("the BPF program has no memory")?;
+        check!(
+            data.taken_inner > 0,
+            "the inner snapshot: the helper returned {}",
+            data.taken_inner
+        );
+        let same = data.inner.iter().zip(&data.outer).all(|(inner, outer)| {
+            (inner.from, inner.to, inner.flags) == (outer.from, outer.to, outer.flags)
+        });
+        check!(
+            data.taken_outer == data.taken_inner && same,
+            "the inner snapshot returned {}, and then the helper {}: the records of the snapshot \
+             that was interrupted did not stay",
+            data.taken_inner,
+            data.taken_outer
+        );
+    }
+    drop(attached);
+    Ok(Verdict::Pass)
+}
