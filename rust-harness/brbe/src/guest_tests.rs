@@ -25,8 +25,8 @@ pub struct GuestTest {
     pseudo_nmi: bool,
 }
 
-/// From power-on to power-off: some ten times as long as they take here.
-const TIMEOUT: Duration = Duration::from_secs(60);
+/// From power-on to power-off: several times as long as they take here.
+const TIMEOUT: Duration = Duration::from_secs(45);
 
 const fn on_two_cpus(name: &'static str) -> GuestTest {
     GuestTest {

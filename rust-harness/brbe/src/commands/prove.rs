@@ -1,6 +1,6 @@
 //! `brbe prove`: each safeguard of the patches, proven by its absence.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::io::Write as _;
 use std::num::NonZeroU32;
 
@@ -92,7 +92,10 @@ impl Prove {
                     kernel_src: None,
                 };
                 let subject = Subject::prepare(places, &args)?;
-                self.prove(places, &guest, &subject, &mutants, &mut report)?;
+                controls(places, &guest, &subject, &mutants, &mut report)?;
+                for _ in 0..self.rounds.get() {
+                    prove(places, &guest, &subject, &mutants, &mut report)?;
+                }
             }
         }
         let mut out = std::io::stdout().lock();
@@ -104,42 +107,47 @@ impl Prove {
         }
         Ok(report.good())
     }
+}
 
-    fn prove(
-        &self,
-        places: &Places,
-        guest: &Guest,
-        subject: &Subject,
-        mutants: &[Mutant],
-        report: &mut Report,
-    ) -> Result<()> {
-        let title = subject.title(true);
-        let patched = subject.builder.kernel(subject.patched(), &title)?;
-        // Once for each test, whatever the number of its mutants.
-        let mut controls = BTreeMap::new();
-        for mutant in mutants {
-            controls.entry(&mutant.test).or_insert(());
-        }
-        for name in controls.into_keys() {
-            report.run(&title, name.clone(), || {
-                Test::named(name)?.run(places, guest, &patched, &title)
-            })?;
-        }
-        for mutant in mutants {
-            let title = format!("{} {}", subject.base.version, mutant.name());
-            for _ in 0..self.rounds.get() {
-                report.run(&title, mutant.safeguard.clone(), || {
-                    let series = mutant.on_top_of(&subject.series, places, &subject.base.name);
-                    let commits = series.commits(places, &subject.tree)?;
-                    let commit = commits.last().context("a series has a commit")?;
-                    let kernel = subject.builder.kernel(commit, &title)?;
-                    let test = Test::named(&mutant.test)?;
-                    judge(mutant, test.run(places, guest, &kernel, &title))
-                })?;
-            }
-        }
-        Ok(())
+/// Runs the tests that `mutants` are to fail, on the patched kernel.
+fn controls(
+    places: &Places,
+    guest: &Guest,
+    subject: &Subject,
+    mutants: &[Mutant],
+    report: &mut Report,
+) -> Result<()> {
+    let title = subject.title(true);
+    let patched = subject.builder.kernel(subject.patched(), &title)?;
+    let tests: BTreeSet<_> = mutants.iter().map(|mutant| &mutant.test).collect();
+    for name in tests {
+        report.run(&title, name.clone(), || {
+            Test::named(name)?.run(places, guest, &patched, &title)
+        })?;
     }
+    Ok(())
+}
+
+/// A row for each mutant.
+pub(super) fn prove(
+    places: &Places,
+    guest: &Guest,
+    subject: &Subject,
+    mutants: &[Mutant],
+    report: &mut Report,
+) -> Result<()> {
+    for mutant in mutants {
+        let title = format!("{} {}", subject.base.version, mutant.name());
+        report.run(&title, mutant.safeguard.clone(), || {
+            let series = mutant.on_top_of(&subject.series, places, &subject.base.name);
+            let commits = series.commits(places, &subject.tree)?;
+            let commit = commits.last().context("a series has a commit")?;
+            let kernel = subject.builder.kernel(commit, &title)?;
+            let test = Test::named(&mutant.test)?;
+            judge(mutant, test.run(places, guest, &kernel, &title))
+        })?;
+    }
+    Ok(())
 }
 
 /// A mutant is killed by a test that fails, or a guest that dies, with the words

@@ -8,13 +8,14 @@ use anyhow::{Context, Result};
 use branch_records::report::Report as Snapshots;
 use clap::Args;
 
-use super::{KernelArgs, Subject, emulation, snapshot};
+use super::{KernelArgs, Subject, emulation, prove, snapshot};
 use crate::bases;
 use crate::checks;
 use crate::guest::{self, Guest, Setup, Share};
 use crate::guest_tests;
 use crate::kernel::Kernel;
 use crate::machine::{End, Run};
+use crate::mutants;
 use crate::overflow;
 use crate::perf;
 use crate::places::Places;
@@ -35,6 +36,10 @@ pub struct Test {
     /// need is prepared
     #[arg(value_name = "TEXT")]
     only: Option<String>,
+
+    /// Prove each safeguard by its absence too, as `brbe prove` does
+    #[arg(long)]
+    prove: bool,
 
     /// Print the verdicts as JSON
     #[arg(long)]
@@ -97,7 +102,12 @@ impl Test {
     ) -> Result<()> {
         unpatched(places, guest, subject, report)?;
         checks::series(places, subject, report)?;
-        patched(places, guest, subject, report)
+        patched(places, guest, subject, report)?;
+        if self.prove && self.kernel.kernel_src.is_none() {
+            let mutants = mutants::load(places, &subject.base.name)?;
+            prove::prove(places, guest, subject, &mutants, report)?;
+        }
+        Ok(())
     }
 
     fn print(&self, report: &Report) -> Result<bool> {
@@ -115,22 +125,22 @@ impl Test {
 /// The harness itself: a guest that fails, dies or hangs is told as what it is,
 /// in bounded time.
 fn machine(places: &Places, guest: &Guest, kernel: &Kernel, report: &mut Report) -> Result<()> {
-    let run = |name: &str, command: &str| {
+    let run = |name: &str, command: &str, seconds: u64| {
         let setup = Setup {
-            timeout: Duration::from_secs(30),
+            timeout: Duration::from_secs(seconds),
             ..Setup::default()
         };
         guest.run_as(&setup, kernel, name, command, &Share::new(places)?)
     };
     report.run("machine", "a command's exit status comes back", || {
-        Ok(match run("exit status", "exit 7")?.end {
+        Ok(match run("exit status", "exit 7", 60)?.end {
             End::Exited(7) => Verdict::pass(),
             end => Verdict::Fail(format!("{end:?} instead of 7")),
         })
     })?;
     report.run("machine", "a panic is told in the kernel's words", || {
         Ok(
-            match run("panic", "echo c > /proc/sysrq-trigger; sleep 100")?.end {
+            match run("panic", "echo c > /proc/sysrq-trigger; sleep 100", 60)?.end {
                 End::Panicked(said) if said.join("\n").contains("sysrq triggered crash") => {
                     Verdict::pass()
                 }
@@ -140,7 +150,7 @@ fn machine(places: &Places, guest: &Guest, kernel: &Kernel, report: &mut Report)
     })?;
     report.run("machine", "a guest that hangs is ended", || {
         Ok(
-            match run("hang", "echo here > /dev/kmsg; sleep 1000")?.end {
+            match run("hang", "echo here > /dev/kmsg; sleep 1000", 20)?.end {
                 End::TimedOut(last) if last.iter().any(|line| line.contains("here")) => {
                     Verdict::pass()
                 }

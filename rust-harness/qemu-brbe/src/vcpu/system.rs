@@ -4,6 +4,8 @@ use brbe_model::{Denied, ExceptionLevel, Instruction, Register};
 
 use super::Vcpu;
 use crate::insn::{Site, System};
+use crate::log::Log;
+use crate::watch::Watch;
 
 /// What became of a system instruction.
 pub(crate) enum Outcome {
@@ -46,12 +48,11 @@ impl Vcpu {
         self.publish();
         // An overflow flag that is still set freezes again at once.
         self.check_freeze();
-        // While nothing is recorded there are few lines: whoever reads the log then
-        // finds it whole.
-        if let Some(log) = &self.shared.log
-            && !self.active
-        {
-            log.flush();
+        // While nothing is recorded there are few lines: whoever reads the logs then
+        // finds them whole, even if QEMU is killed later.
+        if !self.active {
+            self.shared.log.iter().for_each(Log::flush);
+            self.shared.watch.iter().for_each(Watch::flush);
         }
         Outcome::Resume(next)
     }
