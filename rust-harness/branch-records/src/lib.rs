@@ -21,7 +21,7 @@
 //! use branch_records::text;
 //!
 //! let document = br#"{
-//!   "format": "branch-capture", "version": 1, "scenario": "example",
+//!   "format": "branch-capture", "version": 2, "scenario": "example",
 //!   "kernel": {
 //!     "release": "7.3.4", "machine": "aarch64",
 //!     "anchor": {"symbol": "_stext", "address": "0xffff800080010000"}
@@ -44,6 +44,8 @@
 
 pub mod capture;
 pub mod machinery;
+#[cfg(feature = "path")]
+pub mod path;
 pub mod record;
 pub mod report;
 pub mod sweep;

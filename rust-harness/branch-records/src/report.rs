@@ -4,6 +4,8 @@ use std::collections::HashMap;
 
 use serde::{Serialize, Serializer};
 
+#[cfg(feature = "path")]
+use crate::capture::CodeRange;
 use crate::capture::{Capture, Snapshot};
 use crate::machinery::Machinery;
 use crate::record::{BranchType, Cycles, Privilege, RawRecord, Record, Speculation};
@@ -47,6 +49,9 @@ pub struct SnapshotReport {
     /// function: the last jump it took before it returned.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_jump: Option<usize>,
+    /// Whether the records can be one execution.
+    #[cfg(feature = "path")]
+    pub path: crate::path::Findings,
     /// The records, oldest first: in the order of the path.
     pub records: Vec<Branch>,
 }
@@ -110,6 +115,8 @@ impl Report {
             symbols,
             known: HashMap::new(),
         };
+        #[cfg(feature = "path")]
+        let code = code(capture);
         Self {
             format: FORMAT,
             version: VERSION,
@@ -118,10 +125,24 @@ impl Report {
             snapshots: capture
                 .snapshots
                 .iter()
-                .map(|snapshot| SnapshotReport::new(snapshot, &mut symbols))
+                .map(|snapshot| SnapshotReport {
+                    #[cfg(feature = "path")]
+                    path: crate::path::check(&snapshot.records, &code),
+                    ..SnapshotReport::new(snapshot, &mut symbols)
+                })
                 .collect(),
         }
     }
+}
+
+/// The code of a capture, by address.
+#[cfg(feature = "path")]
+fn code(capture: &Capture) -> std::collections::BTreeMap<u64, u32> {
+    let words = |range: &CodeRange| {
+        let addresses = (range.address..).step_by(4);
+        addresses.zip(range.words.clone())
+    };
+    capture.code.iter().flat_map(words).collect()
 }
 
 impl SnapshotReport {
@@ -142,6 +163,8 @@ impl SnapshotReport {
             asked: snapshot.asked,
             errno: snapshot.errno,
             last_jump: None,
+            #[cfg(feature = "path")]
+            path: crate::path::Findings::default(),
             records,
         };
         report.last_jump = report.find_last_jump();

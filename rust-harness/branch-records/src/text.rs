@@ -78,6 +78,8 @@ fn write_legend(snapshot: &SnapshotReport, out: &mut impl Write) -> io::Result<(
         snapshot.records.len(),
         snapshot.asked,
     )?;
+    #[cfg(feature = "path")]
+    writeln!(out, "The path: {}.", snapshot.path)?;
     if machinery > 0 {
         writeln!(
             out,

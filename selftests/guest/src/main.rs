@@ -10,6 +10,7 @@ mod cpus;
 mod half_records;
 mod interrupts;
 mod kallsyms;
+mod kcore;
 mod loops;
 mod nested;
 mod no_event;

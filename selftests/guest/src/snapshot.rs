@@ -6,12 +6,13 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
-use branch_records::capture::{Capture, Kernel, Snapshot};
+use branch_records::capture::{Capture, CodeRange, Kernel, Snapshot};
 use branch_records::record::RawRecord;
 use libbpf_rs::skel::{OpenSkel as _, Skel as _, SkelBuilder as _};
 use libbpf_rs::{ErrorKind, MapHandle, MapType, RingBufferBuilder};
 
 use crate::kallsyms::Kallsyms;
+use crate::kcore::Kcore;
 use crate::skeleton::snapshot::{SnapshotSkelBuilder, types::event};
 use crate::verdict::{Verdict, check};
 use crate::{cpus, perf};
@@ -44,7 +45,11 @@ pub(crate) fn run(output: Option<&Path>) -> Result<Verdict> {
     };
     let (cpu, _) = events.first().context("no event was opened")?;
     cpus::pin_to(*cpu)?;
-    let (snapshot, symbols) = take()?;
+    let Taken {
+        snapshot,
+        symbols,
+        code,
+    } = take()?;
     check!(
         snapshot.errno.is_none(),
         "bpf_get_branch_snapshot() failed with errno {} although a branch event is open",
@@ -67,14 +72,22 @@ pub(crate) fn run(output: Option<&Path>) -> Result<Verdict> {
             .iter()
             .flat_map(|record| [record.from, record.to]),
     );
+    capture.code = code;
     capture.snapshots.push(snapshot);
     write(&capture, output)?;
     Ok(Verdict::Pass)
 }
 
-/// Traces the function, has it fail, and returns what it was seen to do.
-/// The symbols are those of the time when the program was still attached.
-fn take() -> Result<(Snapshot, Kallsyms)> {
+/// What the function was seen to do. Symbols and code are those of the time when
+/// the program was still attached.
+struct Taken {
+    snapshot: Snapshot,
+    symbols: Kallsyms,
+    code: Vec<CodeRange>,
+}
+
+/// Traces the function and has it fail.
+fn take() -> Result<Taken> {
     let mut object = MaybeUninit::uninit();
     let mut open = SnapshotSkelBuilder::default()
         .open(&mut object)
@@ -130,16 +143,29 @@ fn take() -> Result<(Snapshot, Kallsyms)> {
             continue;
         };
         let (snapshot, symbols) = (event?, Kallsyms::read()?);
+        let code = match Kcore::open() {
+            Ok(kcore) => kcore.around(&snapshot.records),
+            Err(error) => {
+                eprintln!("the path cannot be checked: {error:#}");
+                Vec::new()
+            }
+        };
+        let records = snapshot.records.len();
         let touched = |record: &RawRecord| symbols.is_within(FUNCTION, record.from);
-        if snapshot.records.is_empty() || snapshot.records.iter().any(touched) {
-            return Ok((snapshot, symbols));
+        let explains = records == 0 || snapshot.records.iter().any(touched);
+        let taken = Taken {
+            snapshot,
+            symbols,
+            code,
+        };
+        if explains {
+            return Ok(taken);
         }
         eprintln!(
-            "attempt {attempt} of {ATTEMPTS}: all {} records are of what came after {FUNCTION}(), \
-             an interrupt most likely",
-            snapshot.records.len()
+            "attempt {attempt} of {ATTEMPTS}: all {records} records are of what came after \
+             {FUNCTION}(), an interrupt most likely"
         );
-        last = Some((snapshot, symbols));
+        last = Some(taken);
     }
     last.with_context(|| {
         format!("{FUNCTION}() failed {ATTEMPTS} times and the BPF program saw none of them")

@@ -20,6 +20,10 @@ fn capture() -> Capture {
         name: "bpf_trampoline_6442".to_owned(),
         module: "bpf".to_owned(),
     });
+    capture.code.push(CodeRange {
+        address: 0xffff_8000_8001_0000,
+        words: vec![0xd503_201f, 0x1400_0001],
+    });
     capture.snapshots.push(Snapshot {
         function: "array_map_alloc_check".to_owned(),
         return_value: -22,
@@ -51,8 +55,8 @@ fn the_document_is_this() {
 
 #[test]
 fn another_version_is_named_before_its_fields_are_looked_at() {
-    let error = Capture::from_slice(br#"{"format":"branch-capture","version":2,"new":1}"#);
-    assert!(matches!(error, Err(CaptureError::Version(2))));
+    let error = Capture::from_slice(br#"{"format":"branch-capture","version":3,"new":1}"#);
+    assert!(matches!(error, Err(CaptureError::Version(3))));
     let error = Capture::from_slice(br#"{"format":"other","version":1}"#);
     assert!(matches!(error, Err(CaptureError::Format(_))));
 }

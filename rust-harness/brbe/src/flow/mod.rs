@@ -9,7 +9,7 @@
 
 pub mod check;
 pub mod compare;
-pub mod decode;
+pub mod emulated;
 pub mod plugin_log;
 pub mod qemu_log;
 pub mod reconstruct;

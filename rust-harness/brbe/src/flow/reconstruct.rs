@@ -1,7 +1,9 @@
 //! Events, from the blocks that QEMU executed and the exceptions that it took.
 
+use branch_records::path::{Flow, Kind, flow};
+
 use super::Event;
-use super::decode::{Emulated, Flow, emulated, flow};
+use super::emulated::{Emulated, emulated};
 use super::qemu_log::{Block, Entry, Exception};
 
 /// Follows QEMU's log.
@@ -108,16 +110,20 @@ impl Follower {
         let happened = match flow(word) {
             _ if within && again => None,
             Flow::Direct {
-                conditional: true,
+                kind: Kind::Conditional,
                 offset: 4,
-                ..
             } if to == next => Some(Event::Undecidable { src }),
-            Flow::Direct { kind, offset, .. } if to == src.wrapping_add_signed(offset) => {
+            Flow::Direct { kind, offset } if to == src.wrapping_add_signed(offset) => {
+                let kind = kind.name();
                 Some(Event::Branch { kind, src, tgt: to })
             }
-            Flow::Indirect { kind } => Some(Event::Branch { kind, src, tgt: to }),
+            Flow::Indirect { kind } => {
+                let kind = kind.name();
+                Some(Event::Branch { kind, src, tgt: to })
+            }
             Flow::Direct {
-                conditional: true, ..
+                kind: Kind::Conditional,
+                ..
             }
             | Flow::On
                 if to == next =>

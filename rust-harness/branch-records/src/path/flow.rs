@@ -1,0 +1,126 @@
+//! What an A64 instruction does to the control flow.
+
+use yaxpeax_arch::{Decoder as _, U8Reader};
+use yaxpeax_arm::armv8::a64::{InstDecoder, Instruction, Opcode, Operand};
+
+/// What sort of branch, as `BRBINF<n>_EL1.TYPE` distinguishes them (Arm ARM,
+/// D24.4, "BRBINF<n>_EL1").
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// `B`.
+    Direct,
+    /// `BL`.
+    DirectLink,
+    /// `B.cond`, `CBZ`, `TBZ` and the like.
+    Conditional,
+    /// `BR` and its pointer authentication forms.
+    Indirect,
+    /// `BLR` and its pointer authentication forms.
+    IndirectLink,
+    /// `RET` and its pointer authentication forms.
+    Return,
+}
+
+impl Kind {
+    /// The name that the architecture's documents give to the value of TYPE.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Direct => "DIRECT",
+            Self::DirectLink => "DIRECT_LINK",
+            Self::Conditional => "COND_DIRECT",
+            Self::Indirect => "INDIRECT",
+            Self::IndirectLink => "INDIRECT_LINK",
+            Self::Return => "RET",
+        }
+    }
+}
+
+/// An instruction, as far as control flow goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flow {
+    /// Goes on behind it, or takes an exception.
+    On,
+    /// A branch to its own address and `offset` bytes. A conditional one may also
+    /// not be taken.
+    Direct {
+        /// Which.
+        kind: Kind,
+        /// Bytes from the instruction to its target.
+        offset: i64,
+    },
+    /// A branch to where a register says.
+    Indirect {
+        /// Which.
+        kind: Kind,
+    },
+    /// ERET and its pointer authentication forms.
+    ExceptionReturn,
+}
+
+/// What the A64 instruction `word` does.
+pub fn flow(word: u32) -> Flow {
+    let bytes = word.to_le_bytes();
+    let mut reader = U8Reader::new(&bytes);
+    let Ok(instruction) = InstDecoder::default().decode(&mut reader) else {
+        return Flow::On;
+    };
+    let direct = |kind| match offset(&instruction) {
+        Some(offset) => Flow::Direct { kind, offset },
+        None => Flow::On,
+    };
+    let indirect = |kind| Flow::Indirect { kind };
+    match instruction.opcode {
+        Opcode::B => direct(Kind::Direct),
+        Opcode::BL => direct(Kind::DirectLink),
+        Opcode::Bcc(_) | Opcode::CBZ | Opcode::CBNZ | Opcode::TBZ | Opcode::TBNZ => {
+            direct(Kind::Conditional)
+        }
+        Opcode::BR | Opcode::BRAA | Opcode::BRAAZ | Opcode::BRAB | Opcode::BRABZ => {
+            indirect(Kind::Indirect)
+        }
+        Opcode::BLR | Opcode::BLRAA | Opcode::BLRAAZ | Opcode::BLRAB | Opcode::BLRABZ => {
+            indirect(Kind::IndirectLink)
+        }
+        Opcode::RET | Opcode::RETAA | Opcode::RETAB => indirect(Kind::Return),
+        Opcode::ERET | Opcode::ERETAA | Opcode::ERETAB => Flow::ExceptionReturn,
+        _ => Flow::On,
+    }
+}
+
+fn offset(instruction: &Instruction) -> Option<i64> {
+    let mut operands = instruction.operands.iter();
+    operands.find_map(|operand| match operand {
+        Operand::PCOffset(offset) => Some(*offset),
+        _ => None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn branches() {
+        let direct = |kind, offset| Flow::Direct { kind, offset };
+        let indirect = |kind| Flow::Indirect { kind };
+        for (word, expected) in [
+            (0x1400_0001, direct(Kind::Direct, 4)),
+            (0x97ff_ffff, direct(Kind::DirectLink, -4)),
+            (0x5400_0041, direct(Kind::Conditional, 8)),
+            (0xb5ff_ffc3, direct(Kind::Conditional, -8)),
+            (0x3618_0083, direct(Kind::Conditional, 16)), // tbz w3, #3
+            (0xd61f_0120, indirect(Kind::Indirect)),
+            (0xd71f_0920, indirect(Kind::Indirect)), // braa x9, x0
+            (0xd63f_0120, indirect(Kind::IndirectLink)),
+            (0xd63f_093f, indirect(Kind::IndirectLink)), // blraaz x9
+            (0xd65f_03c0, indirect(Kind::Return)),
+            (0xd65f_0bff, indirect(Kind::Return)), // retaa
+            (0xd69f_03e0, Flow::ExceptionReturn),
+            (0xd69f_0bff, Flow::ExceptionReturn), // eretaa
+            (0xd503_201f, Flow::On),
+            (0xd400_0001, Flow::On), // svc #0
+        ] {
+            assert_eq!(flow(word), expected, "{word:#010x}");
+        }
+    }
+}
