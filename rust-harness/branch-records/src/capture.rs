@@ -4,6 +4,7 @@
 //! It is JSON. A reader may not trust it: [`Capture::from_reader`] bounds what
 //! it takes in and checks every promise made by the fields below.
 
+use std::collections::BTreeMap;
 use std::io::{Read, Write};
 
 use serde::{Deserialize, Serialize};
@@ -96,6 +97,15 @@ pub struct CodeRange {
     /// The instructions, each as 8 hexadecimal digits.
     #[serde(with = "words")]
     pub words: Vec<u32>,
+}
+
+/// Every instruction of these ranges.
+pub fn by_address(code: &[CodeRange]) -> BTreeMap<u64, u32> {
+    let instructions = |range: &CodeRange| {
+        let addresses = (range.address..).step_by(4);
+        addresses.zip(range.words.clone())
+    };
+    code.iter().flat_map(instructions).collect()
 }
 
 /// The kernel that snapshots were taken in.
@@ -261,19 +271,7 @@ impl Capture {
                 "is empty or at address 0",
             )?;
         }
-        check(
-            "code",
-            self.code.len() <= MAX_CODE,
-            &format!("more than {MAX_CODE}"),
-        )?;
-        for (index, range) in self.code.iter().enumerate() {
-            let bytes = 4 * range.words.len() as u64;
-            check(
-                &format!("code[{index}]"),
-                bytes <= MAX_CODE_BYTES + 4 && range.address.checked_add(bytes).is_some(),
-                &format!("longer than {MAX_CODE_BYTES} bytes, or past the last address"),
-            )?;
-        }
+        check_code(&self.code)?;
         check(
             "snapshots",
             self.snapshots.len() <= MAX_SNAPSHOTS,
@@ -306,6 +304,20 @@ impl Snapshot {
             "not an error number, or records beside it",
         )
     }
+}
+
+pub(crate) fn check_code(code: &[CodeRange]) -> Result<(), CaptureError> {
+    let problem = format!("more than {MAX_CODE}");
+    check("code", code.len() <= MAX_CODE, &problem)?;
+    for (index, range) in code.iter().enumerate() {
+        let bytes = 4 * range.words.len() as u64;
+        check(
+            &format!("code[{index}]"),
+            bytes <= MAX_CODE_BYTES + 4 && range.address.checked_add(bytes).is_some(),
+            &format!("longer than {MAX_CODE_BYTES} bytes, or past the last address"),
+        )?;
+    }
+    Ok(())
 }
 
 fn check(field: &str, holds: bool, problem: &str) -> Result<(), CaptureError> {

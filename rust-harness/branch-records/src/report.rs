@@ -4,8 +4,6 @@ use std::collections::HashMap;
 
 use serde::{Serialize, Serializer};
 
-#[cfg(feature = "path")]
-use crate::capture::CodeRange;
 use crate::capture::{Capture, Snapshot};
 use crate::machinery::Machinery;
 use crate::record::{BranchType, Cycles, Privilege, RawRecord, Record, Speculation};
@@ -116,7 +114,7 @@ impl Report {
             known: HashMap::new(),
         };
         #[cfg(feature = "path")]
-        let code = code(capture);
+        let code = crate::capture::by_address(&capture.code);
         Self {
             format: FORMAT,
             version: VERSION,
@@ -133,16 +131,6 @@ impl Report {
                 .collect(),
         }
     }
-}
-
-/// The code of a capture, by address.
-#[cfg(feature = "path")]
-fn code(capture: &Capture) -> std::collections::BTreeMap<u64, u32> {
-    let words = |range: &CodeRange| {
-        let addresses = (range.address..).step_by(4);
-        addresses.zip(range.words.clone())
-    };
-    capture.code.iter().flat_map(words).collect()
 }
 
 impl SnapshotReport {

@@ -8,7 +8,7 @@ use std::io::{Read, Write};
 
 use serde::{Deserialize, Serialize};
 
-use crate::capture::{CaptureError, MAX_RECORDS, raw_records};
+use crate::capture::{CaptureError, CodeRange, MAX_RECORDS, check_code, raw_records};
 use crate::record::RawRecord;
 
 /// What `format` says in every such document.
@@ -32,6 +32,8 @@ pub struct Sweep {
     pub version: u32,
     /// Snapshots that were taken before the first round.
     pub measured: u32,
+    /// The code around the records, as in a capture.
+    pub code: Vec<CodeRange>,
     /// What was done.
     pub rounds: Vec<Round>,
 }
@@ -58,13 +60,22 @@ pub struct Round {
 #[serde(transparent)]
 pub struct Sample(#[serde(with = "raw_records")] pub Vec<RawRecord>);
 
+impl Round {
+    /// All that was recorded, a list for each snapshot or sample.
+    pub fn recorded(&self) -> impl Iterator<Item = &[RawRecord]> {
+        let samples = self.samples.iter().map(|sample| &sample.0[..]);
+        std::iter::once(&self.snapshot[..]).chain(samples)
+    }
+}
+
 impl Sweep {
     /// A document of these rounds.
-    pub fn new(measured: u32, rounds: Vec<Round>) -> Self {
+    pub fn new(measured: u32, code: Vec<CodeRange>, rounds: Vec<Round>) -> Self {
         Self {
             format: FORMAT.to_owned(),
             version: VERSION,
             measured,
+            code,
             rounds,
         }
     }
@@ -110,6 +121,7 @@ impl Sweep {
         if self.version != VERSION {
             return Err(CaptureError::Version(self.version));
         }
+        check_code(&self.code)?;
         let invalid = |field: String, problem: &str| {
             Err(CaptureError::Invalid {
                 field,
@@ -148,7 +160,7 @@ mod tests {
             snapshot: records.clone(),
             samples: vec![Sample(records); samples],
         };
-        Sweep::new(1, vec![round])
+        Sweep::new(1, Vec::new(), vec![round])
     }
 
     #[test]

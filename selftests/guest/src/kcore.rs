@@ -6,7 +6,6 @@
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::Read as _;
-use std::ops::RangeInclusive;
 use std::os::unix::fs::FileExt as _;
 
 use anyhow::{Context as _, Result, ensure};
@@ -49,15 +48,17 @@ impl Kcore {
         Ok(Self { file, segments })
     }
 
-    /// The code between the records, newest first, and where they start. What
-    /// cannot be read is left out.
-    pub(crate) fn around(&self, records: &[RawRecord]) -> Vec<CodeRange> {
-        let read = |range| self.read(range).ok();
-        ranges(records).into_iter().filter_map(read).collect()
+    /// The code between the records of each list, newest first, and where they
+    /// start. What cannot be read is left out.
+    pub(crate) fn around<'a>(
+        &self,
+        lists: impl IntoIterator<Item = &'a [RawRecord]>,
+    ) -> Vec<CodeRange> {
+        let read = |(first, last)| self.read(first, last).ok();
+        ranges(lists).into_iter().filter_map(read).collect()
     }
 
-    fn read(&self, range: RangeInclusive<u64>) -> Result<CodeRange> {
-        let (first, last) = range.into_inner();
+    fn read(&self, first: u64, last: u64) -> Result<CodeRange> {
         let inside = |segment: &&Segment| {
             let offset = first.checked_sub(segment.address);
             offset
@@ -78,21 +79,20 @@ impl Kcore {
 }
 
 /// The first and the last instruction of what is to be read, each once.
-fn ranges(records: &[RawRecord]) -> Vec<RangeInclusive<u64>> {
+fn ranges<'a>(lists: impl IntoIterator<Item = &'a [RawRecord]>) -> BTreeSet<(u64, u64)> {
     let mut ranges = BTreeSet::new();
-    for (index, newer) in records.iter().enumerate() {
-        let start = records.get(index + 1).map_or(newer.from, |older| older.to);
-        let way = newer.from.checked_sub(start).unwrap_or(u64::MAX);
-        if start != 0 && way <= MAX_CODE_BYTES && way % 4 == 0 {
-            ranges.insert((start, newer.from));
-        } else if newer.from != 0 {
-            ranges.insert((newer.from, newer.from));
+    for records in lists {
+        for (index, newer) in records.iter().enumerate() {
+            let start = records.get(index + 1).map_or(newer.from, |older| older.to);
+            let way = newer.from.checked_sub(start).unwrap_or(u64::MAX);
+            if start != 0 && way <= MAX_CODE_BYTES && way.is_multiple_of(4) {
+                ranges.insert((start, newer.from));
+            } else if newer.from != 0 {
+                ranges.insert((newer.from, newer.from));
+            }
         }
     }
     ranges
-        .into_iter()
-        .map(|(first, last)| first..=last)
-        .collect()
 }
 
 /// Where the segments are described, and how many there are.
@@ -146,12 +146,13 @@ mod tests {
             record(0x5000, 0),
         ];
         let expected = [
-            0x1000..=0x1008,
-            0x2000..=0x2010,
-            0x5000..=0x5000,
-            0x9000_0000..=0x9000_0000,
+            (0x1000, 0x1008),
+            (0x2000, 0x2010),
+            (0x5000, 0x5000),
+            (0x9000_0000, 0x9000_0000),
         ];
-        assert_eq!(ranges(&records), expected);
+        let twice = [&records[..], &records[..]];
+        assert_eq!(ranges(twice), BTreeSet::from(expected));
     }
 
     #[test]

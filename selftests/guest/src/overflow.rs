@@ -23,6 +23,7 @@ use rustix::io::Errno;
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
 use crate::kallsyms::Kallsyms;
+use crate::kcore::Kcore;
 use crate::ring::Ring;
 use crate::skeleton::overflow::{OverflowSkel, OverflowSkelBuilder};
 use crate::verdict::{Verdict, check};
@@ -89,7 +90,8 @@ pub(crate) fn run(step: u64, interrupts_off: bool, output: &Path) -> Result<Verd
     }
     let file =
         File::create(output).with_context(|| format!("cannot create {}", output.display()))?;
-    Sweep::new(MEASUREMENTS, rounds).to_writer(file)?;
+    let code = Kcore::open()?.around(rounds.iter().flat_map(Round::recorded));
+    Sweep::new(MEASUREMENTS, code, rounds).to_writer(file)?;
     Ok(Verdict::Pass)
 }
 

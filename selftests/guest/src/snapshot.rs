@@ -144,7 +144,7 @@ fn take() -> Result<Taken> {
         };
         let (snapshot, symbols) = (event?, Kallsyms::read()?);
         let code = match Kcore::open() {
-            Ok(kcore) => kcore.around(&snapshot.records),
+            Ok(kcore) => kcore.around([&snapshot.records[..]]),
             Err(error) => {
                 eprintln!("the path cannot be checked: {error:#}");
                 Vec::new()

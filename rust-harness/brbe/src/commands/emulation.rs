@@ -4,7 +4,8 @@
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
-use branch_records::capture::Capture;
+use branch_records::capture::{Capture, by_address};
+use branch_records::path::{self, Findings};
 
 use crate::flow::check::{self, Workload};
 use crate::flow::compare::Comparison;
@@ -80,24 +81,35 @@ fn machines(places: &Places, guest: &Guest, kernel: &Kernel, report: &mut Report
                 return Ok(Verdict::Fail(run.output));
             }
             let found = (1..=SNAPSHOTS)
-                .map(|n| records_in(&share.path().join(format!("snapshot-{n}.json"))))
+                .map(|n| look_at(&share.path().join(format!("snapshot-{n}.json"))))
                 .collect::<Result<Vec<_>>>()?;
-            Ok(if found.iter().max() == Some(&records) {
-                Verdict::Pass(format!("{records} records"))
-            } else {
-                Verdict::Fail(format!("records: {found:?}, of which none are {records}"))
+            for (_, path) in &found {
+                if !path.broken.is_empty() || path.possible == 0 {
+                    return Ok(Verdict::Fail(format!("the path: {path}")));
+                }
+            }
+            let lengths: Vec<_> = found.iter().map(|(records, _)| *records).collect();
+            Ok(match found.iter().max_by_key(|(records, _)| *records) {
+                Some((most, path)) if *most == records => {
+                    Verdict::Pass(format!("{records} records, path: {path}"))
+                }
+                _ => Verdict::Fail(format!("records: {lengths:?}, of which none are {records}")),
             })
         })?;
     }
     Ok(())
 }
 
-/// The records of the one snapshot in a capture of the guest's.
-fn records_in(path: &Path) -> Result<usize> {
+/// How many records the one snapshot in a capture of the guest's has, and whether
+/// they are a path.
+fn look_at(path: &Path) -> Result<(usize, Findings)> {
     let file = std::fs::File::open(path).context("opening the capture")?;
     let capture = Capture::from_reader(file).context("the guest's capture")?;
     match &capture.snapshots[..] {
-        [snapshot] => Ok(snapshot.records.len()),
+        [snapshot] => Ok((
+            snapshot.records.len(),
+            path::check(&snapshot.records, &by_address(&capture.code)),
+        )),
         snapshots => bail!("a capture of {} snapshots instead of one", snapshots.len()),
     }
 }

@@ -287,11 +287,15 @@ fn explains(snapshots: &Snapshots) -> Verdict {
             snapshots.snapshots.len()
         ));
     };
+    if !snapshot.path.broken.is_empty() || snapshot.path.possible == 0 {
+        return Verdict::Fail(format!("the path: {}", snapshot.path));
+    }
     match snapshot.last_jump {
         Some(jump) => Verdict::Pass(format!(
-            "{} records, the last jump of {} is #{jump:02}",
+            "{} records, the last jump of {} is #{jump:02}, path: {}",
             snapshot.records.len(),
-            snapshot.function
+            snapshot.function,
+            snapshot.path
         )),
         None => Verdict::Fail(format!(
             "none of the {} records is a jump within {}",

@@ -36,6 +36,10 @@ pub struct Findings {
     pub empty: usize,
     /// Samples of an overflow in the snapshot that have no record.
     pub empty_samples: usize,
+    /// Steps from record to record that are possible.
+    pub possible: usize,
+    /// Those of which nothing can be said.
+    pub undecided: usize,
     /// Rounds with something wrong.
     pub wrong: usize,
     /// What is wrong with the first few of them.
@@ -59,6 +63,8 @@ impl Findings {
         self.masked += other.masked;
         self.empty += other.empty;
         self.empty_samples += other.empty_samples;
+        self.possible += other.possible;
+        self.undecided += other.undecided;
         self.wrong += other.wrong;
         self.examples.extend(other.examples);
     }
@@ -73,7 +79,7 @@ impl Findings {
 pub fn judge(
     sweep: &Sweep,
     windows: &[Window],
-    impossible: impl Fn(&[RawRecord]) -> Option<String>,
+    mut impossible: impl FnMut(&[RawRecord]) -> Option<String>,
 ) -> Result<Findings> {
     ensure!(
         windows.len() == sweep.measured as usize + sweep.rounds.len(),
@@ -112,7 +118,7 @@ pub fn judge(
         let first = round.samples.first();
         findings.empty_samples +=
             usize::from(window.hit.is_some() && first.is_some_and(|sample| sample.0.is_empty()));
-        if let Some(problem) = problem(round, window, &impossible) {
+        if let Some(problem) = problem(round, window, &mut impossible) {
             findings.wrong += 1;
             if findings.examples.len() < EXAMPLES {
                 let place = Place(window.hit);
@@ -141,7 +147,7 @@ fn usual_length(windows: &[Window]) -> Option<u64> {
 fn problem(
     round: &Round,
     window: &Window,
-    impossible: &impl Fn(&[RawRecord]) -> Option<String>,
+    impossible: &mut impl FnMut(&[RawRecord]) -> Option<String>,
 ) -> Option<String> {
     if let Some(why) = impossible(&round.snapshot) {
         return Some(format!("the snapshot is not a path: {why}"));
@@ -238,7 +244,7 @@ mod tests {
 
     fn judge(rounds: Vec<Round>, hits: &[Option<Hit>]) -> Findings {
         let windows: Vec<_> = hits.iter().copied().map(window).collect();
-        super::judge(&Sweep::new(0, rounds), &windows, |_| None).unwrap()
+        super::judge(&Sweep::new(0, Vec::new(), rounds), &windows, |_| None).unwrap()
     }
 
     #[test]
@@ -295,7 +301,7 @@ mod tests {
 
     #[test]
     fn impossible_records_are_wrong() {
-        let sweep = Sweep::new(0, vec![round(2, &[1, 1])]);
+        let sweep = Sweep::new(0, Vec::new(), vec![round(2, &[1, 1])]);
         let impossible = |records: &[RawRecord]| (records.len() == 1).then(|| "no".to_owned());
         let findings = super::judge(&sweep, &[window(None)], impossible).unwrap();
         assert_eq!(findings.wrong, 1);
@@ -304,7 +310,7 @@ mod tests {
 
     #[test]
     fn a_snapshot_that_is_missing_is_an_error() {
-        let sweep = Sweep::new(1, vec![round(2, &[2, 2])]);
+        let sweep = Sweep::new(1, Vec::new(), vec![round(2, &[2, 2])]);
         assert!(super::judge(&sweep, &[window(None)], |_| None).is_err());
     }
 }
