@@ -23,6 +23,8 @@ pub struct GuestTest {
     cpus: u8,
     /// The PMU's interrupt is a pseudo-NMI.
     pseudo_nmi: bool,
+    /// The kernel runs at EL2 (VHE).
+    vhe: bool,
 }
 
 /// From power-on to power-off: several times as long as they take here.
@@ -34,28 +36,37 @@ const fn on_two_cpus(name: &'static str) -> GuestTest {
         command: name,
         cpus: 2,
         pseudo_nmi: false,
+        vhe: false,
     }
 }
 
 /// All of them.
-pub const ALL: [GuestTest; 8] = [
+pub const ALL: [GuestTest; 10] = [
     on_two_cpus("cpu-wide-event"),
     on_two_cpus("stale-bits"),
     on_two_cpus("half-records"),
     on_two_cpus("twice"),
     on_two_cpus("nested"),
     on_two_cpus("no-event"),
+    on_two_cpus("privileges"),
+    GuestTest {
+        name: "privileges, kernel at EL2 (VHE)",
+        vhe: true,
+        ..on_two_cpus("privileges")
+    },
     GuestTest {
         name: "interrupts",
         command: "interrupts",
         cpus: 1,
         pseudo_nmi: false,
+        vhe: false,
     },
     GuestTest {
         name: "interrupts, pseudo-NMI",
         command: "interrupts",
         cpus: 1,
         pseudo_nmi: true,
+        vhe: false,
     },
 ];
 
@@ -72,6 +83,7 @@ impl GuestTest {
         let setup = Setup {
             timeout: TIMEOUT,
             cpus: self.cpus,
+            virtualization: self.vhe,
             kernel_args: match self.pseudo_nmi {
                 true => vec!["irqchip.gicv3_pseudo_nmi=1".to_owned()],
                 false => Vec::new(),

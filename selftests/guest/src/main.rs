@@ -16,6 +16,7 @@ mod nested;
 mod no_event;
 mod overflow;
 mod perf;
+mod privileges;
 mod record;
 mod ring;
 mod skeleton;
@@ -94,6 +95,11 @@ enum Test {
     Twice,
     /// Take a snapshot while another one reads the records
     Nested,
+    /// Check who may record branches, by kernel.perf_event_paranoid
+    Privileges,
+    /// What the test of privileges has another user try
+    #[command(hide = true)]
+    Attempt { what: privileges::Attempt },
     /// Check that timer ticks still come after a snapshot, on one CPU
     Interrupts,
     /// Check the bits of records that have no target
@@ -113,6 +119,8 @@ impl Test {
             Self::Overflow { .. } => "overflow",
             Self::Twice => "twice",
             Self::Nested => "nested",
+            Self::Privileges => "privileges",
+            Self::Attempt { .. } => "attempt",
             Self::Interrupts => "interrupts",
             Self::HalfRecords => "half-records",
             Self::NoEvent => "no-event",
@@ -140,6 +148,12 @@ fn main() -> ExitCode {
         } => overflow::run(step, interrupts_off, &output),
         Test::Twice => twice::run(),
         Test::Nested => nested::run(),
+        Test::Privileges => privileges::run(),
+        Test::Attempt { what } => {
+            let errno = privileges::attempt(what).err();
+            let status = errno.map_or(0, |errno| errno.raw_os_error());
+            return ExitCode::from(u8::try_from(status).unwrap_or(u8::MAX));
+        }
         Test::Interrupts => interrupts::run(),
         Test::HalfRecords => half_records::run(),
         Test::NoEvent => no_event::run(),

@@ -14,12 +14,27 @@ use crate::verdict::Verdict;
 pub(crate) struct Recording {
     filter: sys::perf_branch_sample_type,
     period: u64,
-    /// Counts in the kernel alone, and from [`enable`] on.
-    started_later: bool,
+    counted: Counted,
+}
+
+/// Where and when the event counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Counted {
+    Everywhere,
+    User,
+    /// In the kernel, from [`enable`] on.
+    KernelLater,
 }
 
 /// A period that no counter gets to.
 pub(crate) const NEVER: u64 = 1 << 60;
+
+/// Branches of user space, counted there.
+pub(crate) const OF_USER: Recording = Recording {
+    filter: sys::PERF_SAMPLE_BRANCH_USER | sys::PERF_SAMPLE_BRANCH_ANY,
+    period: NEVER,
+    counted: Counted::User,
+};
 
 /// Branches of the kernel, for a BPF program to take.
 ///
@@ -33,12 +48,12 @@ pub(crate) const FOR_SNAPSHOTS: Recording = Recording {
         | sys::PERF_SAMPLE_BRANCH_TYPE_SAVE
         | sys::PERF_SAMPLE_BRANCH_PRIV_SAVE,
     period: NEVER,
-    started_later: false,
+    counted: Counted::Everywhere,
 };
 
 /// As for a snapshot, and samples as often as [`set_period`] says.
 pub(crate) const FOR_OVERFLOWS: Recording = Recording {
-    started_later: true,
+    counted: Counted::KernelLater,
     ..FOR_SNAPSHOTS
 };
 
@@ -53,13 +68,23 @@ pub(crate) const fn all_branches(period: Option<u64>) -> Recording {
             Some(period) => period,
             None => NEVER,
         },
-        started_later: false,
+        counted: Counted::Everywhere,
     }
 }
 
 /// Opens an event on `cpu`, bound to the CPU and to no task. It counts from now
 /// until it is dropped.
 pub(crate) fn open(cpu: u32, recording: Recording) -> io::Result<OwnedFd> {
+    let cpu = cpu.try_into().map_err(|_| Errno::INVAL)?;
+    open_for(-1, cpu, recording)
+}
+
+/// Opens an event of this process, on whatever CPU it runs.
+pub(crate) fn open_for_this_process(recording: Recording) -> io::Result<OwnedFd> {
+    open_for(0, -1, recording)
+}
+
+fn open_for(pid: i32, cpu: i32, recording: Recording) -> io::Result<OwnedFd> {
     let mut attr = sys::perf_event_attr {
         type_: sys::PERF_TYPE_HARDWARE,
         size: size_of::<sys::perf_event_attr>() as u32,
@@ -69,13 +94,21 @@ pub(crate) fn open(cpu: u32, recording: Recording) -> io::Result<OwnedFd> {
         ..Default::default()
     };
     attr.__bindgen_anon_1.sample_period = recording.period;
-    attr.set_disabled(recording.started_later.into());
-    attr.set_exclude_user(recording.started_later.into());
-    let cpu = cpu.try_into().map_err(|_| Errno::INVAL)?;
-    // SAFETY: `attr` is initialised and says its size; counting cycles on a CPU
-    // touches no memory of this process.
-    let fd =
-        unsafe { perf_event_open(&raw mut attr, -1, cpu, -1, sys::PERF_FLAG_FD_CLOEXEC.into()) };
+    let later = recording.counted == Counted::KernelLater;
+    attr.set_disabled(later.into());
+    attr.set_exclude_user(later.into());
+    attr.set_exclude_kernel((recording.counted == Counted::User).into());
+    // SAFETY: `attr` is initialised and says its size; counting cycles touches no
+    // memory of this process.
+    let fd = unsafe {
+        perf_event_open(
+            &raw mut attr,
+            pid,
+            cpu,
+            -1,
+            sys::PERF_FLAG_FD_CLOEXEC.into(),
+        )
+    };
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
