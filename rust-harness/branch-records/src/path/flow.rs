@@ -4,7 +4,7 @@ use yaxpeax_arch::{Decoder as _, U8Reader};
 use yaxpeax_arm::armv8::a64::{InstDecoder, Instruction, Opcode, Operand};
 
 /// What sort of branch, as `BRBINF<n>_EL1.TYPE` distinguishes them (Arm ARM,
-/// D24.4, "BRBINF<n>_EL1").
+/// "`BRBINF<n>_EL1`").
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// `B`.

@@ -3,9 +3,10 @@
 //!
 //! `-d exec,nochain,int,in_asm` says which blocks QEMU translated and executed,
 //! and which exceptions it took: all that a branch recorder has to know, found
-//! without a plugin. [`qemu_log`] reads it, [`decode`] knows branch instructions
-//! (by a decoder that the model does not use), [`reconstruct`] makes events of
-//! both. [`compare`] holds those against the [`plugin_log`], one by one.
+//! without a plugin. [`qemu_log`] reads it, [`emulated`] knows what the plugin
+//! executes, [`reconstruct`] makes events of both, with the decoder of
+//! `branch_records::path`, which the model does not use. [`compare`] holds those
+//! against the [`plugin_log`], one by one.
 
 pub mod check;
 pub mod compare;
