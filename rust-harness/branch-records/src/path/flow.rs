@@ -38,7 +38,7 @@ impl Kind {
 /// An instruction, as far as control flow goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flow {
-    /// Goes on behind it, or takes an exception.
+    /// Goes on behind it, or takes an exception that returns to it.
     On,
     /// A branch to its own address and `offset` bytes. A conditional one may also
     /// not be taken.
@@ -55,6 +55,8 @@ pub enum Flow {
     },
     /// ERET and its pointer authentication forms.
     ExceptionReturn,
+    /// `SVC`, `HVC` or `SMC`: an exception that returns to the next instruction.
+    Call,
 }
 
 /// What the A64 instruction `word` does.
@@ -83,6 +85,7 @@ pub fn flow(word: u32) -> Flow {
         }
         Opcode::RET | Opcode::RETAA | Opcode::RETAB => indirect(Kind::Return),
         Opcode::ERET | Opcode::ERETAA | Opcode::ERETAB => Flow::ExceptionReturn,
+        Opcode::SVC | Opcode::HVC | Opcode::SMC => Flow::Call,
         _ => Flow::On,
     }
 }
@@ -118,7 +121,9 @@ mod tests {
             (0xd69f_03e0, Flow::ExceptionReturn),
             (0xd69f_0bff, Flow::ExceptionReturn), // eretaa
             (0xd503_201f, Flow::On),
-            (0xd400_0001, Flow::On), // svc #0
+            (0xd400_0001, Flow::Call), // svc #0
+            (0xd400_0002, Flow::Call), // hvc #0
+            (0xd400_0003, Flow::Call), // smc #0
         ] {
             assert_eq!(flow(word), expected, "{word:#010x}");
         }

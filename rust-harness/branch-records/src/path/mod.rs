@@ -5,12 +5,11 @@
 //! branch of the recorded type, whose target, where the instruction encodes it, is
 //! the recorded one. Records from both sides of a gap fail this sooner or later.
 
+mod findings;
 mod flow;
 
-use std::fmt;
-
+pub use findings::{Broken, Findings};
 pub use flow::{Flow, Kind, flow};
-use serde::Serialize;
 
 use crate::record::{BranchType, RawRecord};
 
@@ -31,110 +30,12 @@ impl Code for std::collections::BTreeMap<u64, u32> {
 /// loops of cryptography are a few thousand instructions long.
 pub const STRAIGHT: u64 = crate::capture::MAX_CODE_BYTES;
 
-/// What a check found.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Findings {
-    /// Steps from one record to the next, and sources of records, that are
-    /// possible.
-    pub possible: usize,
-    /// Those of which nothing can be said: the code is not known, or a record has
-    /// one address only.
-    pub undecided: usize,
-    /// Those that no execution can have.
-    pub broken: Vec<Broken>,
-}
-
-/// What no execution does, and between which records: 0 is the newest.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Broken {
-    /// The source is before the target of the record before it, or further
-    /// behind than anyone goes without a branch.
-    Apart {
-        /// The newer record.
-        number: usize,
-        /// Where the older one leads.
-        start: u64,
-        /// Where the newer one starts.
-        end: u64,
-    },
-    /// On the way there is a branch that is always taken.
-    Leaves {
-        /// The newer record.
-        number: usize,
-        /// That branch.
-        at: u64,
-    },
-    /// The source is no branch of the recorded type.
-    Source {
-        /// The record.
-        number: usize,
-        /// Its source.
-        at: u64,
-    },
-    /// The instruction branches to another address.
-    Target {
-        /// The record.
-        number: usize,
-        /// Its source.
-        at: u64,
-        /// Where the instruction leads.
-        leads: u64,
-    },
-}
-
-impl fmt::Display for Broken {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Apart { number, start, end } => write!(
-                f,
-                "record {} leads to {start:#x}, but record {number} starts at {end:#x}",
-                number + 1
-            ),
-            Self::Leaves { number, at } => write!(
-                f,
-                "on the way from record {} to {number} there is a branch at {at:#x}",
-                number + 1
-            ),
-            Self::Source { number, at } => write!(
-                f,
-                "record {number} starts at {at:#x}, which is no branch of its type"
-            ),
-            Self::Target { number, at, leads } => write!(
-                f,
-                "record {number} starts at {at:#x}, which branches to {leads:#x}"
-            ),
-        }
-    }
-}
-
-impl fmt::Display for Findings {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (possible, undecided) = (self.possible, self.undecided);
-        match self.broken.first() {
-            None => write!(f, "{possible} steps possible, {undecided} undecided"),
-            Some(first) => write!(
-                f,
-                "{} steps impossible, {possible} possible, {undecided} undecided: {first}",
-                self.broken.len()
-            ),
-        }
-    }
-}
-
-impl Findings {
-    fn add(&mut self, outcome: Result<(), Doubt>) {
-        match outcome {
-            Ok(()) => self.possible += 1,
-            Err(Doubt::Undecided) => self.undecided += 1,
-            Err(Doubt::Broken(broken)) => self.broken.push(broken),
-        }
-    }
-}
-
 /// Why a step is not known to be possible.
 enum Doubt {
-    Undecided,
+    /// A record has one address only.
+    Half,
+    /// The code is not known.
+    Unknown,
     Broken(Broken),
 }
 
@@ -159,61 +60,105 @@ fn step(
 ) -> Result<(), Doubt> {
     let (start, end) = (older.to, newer.from);
     if start == 0 || end == 0 {
-        return Err(Doubt::Undecided);
+        return Err(Doubt::Half);
     }
-    if end < start || end - start > STRAIGHT || (end - start) % 4 != 0 {
+    // A call of the system is executed, and lies before its record's source.
+    let way = match newer.decode().kind {
+        BranchType::Syscall => end.checked_sub(start).filter(|way| *way >= 4),
+        _ => end.checked_sub(start),
+    };
+    if way.is_none_or(|way| way > STRAIGHT || way % 4 != 0) {
         return Err(Doubt::Broken(Broken::Apart { number, start, end }));
     }
+    let mut known = Ok(());
     for at in (start..end).step_by(4) {
-        match flow(code.fetch(at).ok_or(Doubt::Undecided)?) {
-            Flow::On
-            | Flow::Direct {
-                kind: Kind::Conditional,
-                ..
-            } => {}
-            _ => return Err(Doubt::Broken(Broken::Leaves { number, at })),
+        match code.fetch(at).map(flow) {
+            // What comes behind it may still be known to be a branch.
+            None => known = Err(Doubt::Unknown),
+            Some(
+                Flow::On
+                | Flow::Call
+                | Flow::Direct {
+                    kind: Kind::Conditional,
+                    ..
+                },
+            ) => {}
+            Some(_) => return Err(Doubt::Broken(Broken::Leaves { number, at })),
         }
     }
-    Ok(())
+    known
 }
 
-/// Whether there is a branch of the record's type where it starts.
-fn source(number: usize, record: &RawRecord, code: &impl Code) -> Result<(), Doubt> {
-    let (at, to) = (record.from, record.to);
-    let kind = match record.decode().kind {
-        // The types that drivers/perf/arm_brbe.c gives to them.
-        BranchType::Unconditional => Some(Kind::Direct),
-        BranchType::Call => Some(Kind::DirectLink),
-        BranchType::Conditional => Some(Kind::Conditional),
-        BranchType::Indirect => Some(Kind::Indirect),
-        BranchType::IndirectCall => Some(Kind::IndirectLink),
-        BranchType::Return => Some(Kind::Return),
-        BranchType::ExceptionReturn => None,
-        // An exception may come anywhere.
-        _ => return Ok(()),
-    };
-    if at == 0 {
-        return Err(Doubt::Undecided);
+/// What a record's source is.
+enum Source {
+    /// A branch of this kind.
+    Branch(Kind),
+    ExceptionReturn,
+    /// The instruction behind `SVC`, `HVC` or `SMC`.
+    BehindCall,
+    /// Any instruction: an exception's source is its preferred return address
+    /// (Arm ARM, D19.1, "preferred exception return address").
+    Any,
+    /// Not an instruction that is known.
+    Unknown,
+    /// No record of A64 has this type.
+    None,
+}
+
+/// What drivers/perf/arm_brbe.c gives each type to.
+fn source_of(kind: BranchType) -> Source {
+    match kind {
+        BranchType::Unconditional => Source::Branch(Kind::Direct),
+        BranchType::Call => Source::Branch(Kind::DirectLink),
+        BranchType::Conditional => Source::Branch(Kind::Conditional),
+        BranchType::Indirect => Source::Branch(Kind::Indirect),
+        BranchType::IndirectCall => Source::Branch(Kind::IndirectLink),
+        BranchType::Return => Source::Branch(Kind::Return),
+        BranchType::ExceptionReturn => Source::ExceptionReturn,
+        BranchType::Syscall => Source::BehindCall,
+        BranchType::Irq | BranchType::SystemError | BranchType::Extended(_) => Source::Any,
+        // Debug exceptions; and all, where perf was not asked for types.
+        BranchType::Unknown => Source::Unknown,
+        BranchType::SyscallReturn
+        | BranchType::ConditionalCall
+        | BranchType::ConditionalReturn
+        | BranchType::NotInTransaction => Source::None,
     }
-    let found = flow(code.fetch(at).ok_or(Doubt::Undecided)?);
-    match (kind, found) {
-        (None, Flow::ExceptionReturn) => Ok(()),
-        (Some(kind), Flow::Indirect { kind: found }) if kind == found => Ok(()),
-        (
-            Some(kind),
+}
+
+/// Whether there is what the record's type says where it starts.
+fn source(number: usize, record: &RawRecord, code: &impl Code) -> Result<(), Doubt> {
+    let at = record.from;
+    if at == 0 {
+        return Err(Doubt::Half);
+    }
+    let broken = Err(Doubt::Broken(Broken::Source { number, at }));
+    let fetch = |at| code.fetch(at).map(flow).ok_or(Doubt::Unknown);
+    let holds = match source_of(record.decode().kind) {
+        Source::Branch(kind) => match fetch(at)? {
+            Flow::Indirect { kind: found } => kind == found,
             Flow::Direct {
                 kind: found,
                 offset,
-            },
-        ) if kind == found => {
-            let leads = at.wrapping_add_signed(offset);
-            match to == 0 || to == leads {
-                true => Ok(()),
-                false => Err(Doubt::Broken(Broken::Target { number, at, leads })),
-            }
-        }
-        _ => Err(Doubt::Broken(Broken::Source { number, at })),
+            } if kind == found => return target(number, record, offset),
+            _ => false,
+        },
+        Source::ExceptionReturn => fetch(at)? == Flow::ExceptionReturn,
+        Source::BehindCall => fetch(at.wrapping_sub(4))? == Flow::Call,
+        Source::Any => fetch(at).map(|_| true)?,
+        Source::Unknown => return Err(Doubt::Unknown),
+        Source::None => false,
+    };
+    if holds { Ok(()) } else { broken }
+}
+
+/// Whether a branch by `offset` leads where the record says.
+fn target(number: usize, record: &RawRecord, offset: i64) -> Result<(), Doubt> {
+    let (at, leads) = (record.from, record.from.wrapping_add_signed(offset));
+    if record.to == 0 || record.to == leads {
+        return Ok(());
     }
+    Err(Doubt::Broken(Broken::Target { number, at, leads }))
 }
 
 #[cfg(test)]

@@ -84,7 +84,7 @@ fn machines(places: &Places, guest: &Guest, kernel: &Kernel, report: &mut Report
                 .map(|n| look_at(&share.path().join(format!("snapshot-{n}.json"))))
                 .collect::<Result<Vec<_>>>()?;
             for (_, path) in &found {
-                if !path.broken.is_empty() || path.possible == 0 {
+                if !path.is_path() {
                     return Ok(Verdict::Fail(format!("the path: {path}")));
                 }
             }

@@ -287,7 +287,7 @@ fn explains(snapshots: &Snapshots) -> Verdict {
             snapshots.snapshots.len()
         ));
     };
-    if !snapshot.path.broken.is_empty() || snapshot.path.possible == 0 {
+    if !snapshot.path.is_path() {
         return Verdict::Fail(format!("the path: {}", snapshot.path));
     }
     match snapshot.last_jump {
