@@ -4,17 +4,21 @@
 //! It is JSON. A reader may not trust it: [`Capture::from_reader`] bounds what
 //! it takes in and checks every promise made by the fields below.
 
-use std::collections::BTreeMap;
 use std::io::{Read, Write};
 
 use serde::{Deserialize, Serialize};
 
 use crate::record::RawRecord;
 
+mod code;
+
+pub(crate) use code::check_code;
+pub use code::{CodeRange, MAX_CODE, MAX_CODE_BYTES};
+
 /// What `format` says in every capture.
 pub const FORMAT: &str = "branch-capture";
 /// The version written here, and the only one read.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// A longer document is not read.
 pub const MAX_BYTES: u64 = 64 << 20;
 /// More records than any hardware keeps.
@@ -23,10 +27,6 @@ pub const MAX_RECORDS: usize = 1024;
 pub const MAX_SNAPSHOTS: usize = 100_000;
 /// More symbols are not read.
 pub const MAX_SYMBOLS: usize = 100_000;
-/// More ranges of code are not read.
-pub const MAX_CODE: usize = 100_000;
-/// The longest range of code.
-pub const MAX_CODE_BYTES: u64 = 1 << 16;
 /// The longest name: `KSYM_NAME_LEN`.
 pub const MAX_NAME: usize = 512;
 
@@ -80,32 +80,13 @@ pub struct Capture {
     /// programs and trampolines, as far as the records below touch them.
     pub symbols: Vec<GuestSymbol>,
     /// The code around the records as it was executed: the kernel changes its own
-    /// when it boots and when it runs. None where it could not be read.
-    #[serde(default)]
+    /// when it boots and when it runs. By address, and none twice.
     pub code: Vec<CodeRange>,
+    /// Why some of the code could not be read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub code_missing: Option<String>,
     /// The snapshots, oldest first.
     pub snapshots: Vec<Snapshot>,
-}
-
-/// Instructions of the running kernel.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct CodeRange {
-    /// The address of the first.
-    #[serde(with = "hex")]
-    pub address: u64,
-    /// The instructions, each as 8 hexadecimal digits.
-    #[serde(with = "words")]
-    pub words: Vec<u32>,
-}
-
-/// Every instruction of these ranges.
-pub fn by_address(code: &[CodeRange]) -> BTreeMap<u64, u32> {
-    let instructions = |range: &CodeRange| {
-        let addresses = (range.address..).step_by(4);
-        addresses.zip(range.words.clone())
-    };
-    code.iter().flat_map(instructions).collect()
 }
 
 /// The kernel that snapshots were taken in.
@@ -181,6 +162,7 @@ impl Capture {
             kernel,
             symbols: Vec::new(),
             code: Vec::new(),
+            code_missing: None,
             snapshots: Vec::new(),
         }
     }
@@ -272,6 +254,9 @@ impl Capture {
             )?;
         }
         check_code(&self.code)?;
+        if let Some(reason) = &self.code_missing {
+            check_text("code_missing", reason)?;
+        }
         check(
             "snapshots",
             self.snapshots.len() <= MAX_SNAPSHOTS,
@@ -304,20 +289,6 @@ impl Snapshot {
             "not an error number, or records beside it",
         )
     }
-}
-
-pub(crate) fn check_code(code: &[CodeRange]) -> Result<(), CaptureError> {
-    let problem = format!("more than {MAX_CODE}");
-    check("code", code.len() <= MAX_CODE, &problem)?;
-    for (index, range) in code.iter().enumerate() {
-        let bytes = 4 * range.words.len() as u64;
-        check(
-            &format!("code[{index}]"),
-            bytes <= MAX_CODE_BYTES + 4 && range.address.checked_add(bytes).is_some(),
-            &format!("longer than {MAX_CODE_BYTES} bytes, or past the last address"),
-        )?;
-    }
-    Ok(())
 }
 
 fn check(field: &str, holds: bool, problem: &str) -> Result<(), CaptureError> {
@@ -373,36 +344,6 @@ mod hex {
 
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
         parse(&Text::deserialize(from)?.0).map_err(D::Error::custom)
-    }
-}
-
-/// Instructions are one text, 8 hexadecimal digits each.
-mod words {
-    use std::fmt::Write as _;
-
-    use serde::{Deserialize, Deserializer, Serializer, de::Error};
-
-    pub(super) fn serialize<S: Serializer>(words: &[u32], to: S) -> Result<S::Ok, S::Error> {
-        let mut text = String::with_capacity(8 * words.len());
-        for word in words {
-            // Writing to a string does not fail.
-            let _ = write!(text, "{word:08x}");
-        }
-        to.serialize_str(&text)
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<u32>, D::Error> {
-        let text = String::deserialize(from)?;
-        let (words, rest) = text.as_bytes().as_chunks::<8>();
-        let word = |digits: &[u8; 8]| {
-            let digits = std::str::from_utf8(digits).ok()?;
-            let plain = digits.bytes().all(|digit| digit.is_ascii_hexdigit());
-            plain.then(|| u32::from_str_radix(digits, 16).ok())?
-        };
-        let words: Option<Vec<_>> = words.iter().map(word).collect();
-        words
-            .filter(|_| rest.is_empty())
-            .ok_or_else(|| D::Error::custom("not instructions of 8 hexadecimal digits each"))
     }
 }
 

@@ -21,7 +21,7 @@
 //! use branch_records::text;
 //!
 //! let document = br#"{
-//!   "format": "branch-capture", "version": 2, "scenario": "example",
+//!   "format": "branch-capture", "version": 3, "scenario": "example",
 //!   "kernel": {
 //!     "release": "7.3.4", "machine": "aarch64",
 //!     "anchor": {"symbol": "_stext", "address": "0xffff800080010000"}
@@ -29,6 +29,7 @@
 //!   "symbols": [
 //!     {"address": "0x1000", "end": "0x2000", "name": "demo", "module": "m"}
 //!   ],
+//!   "code": [{"address": "0x1008", "words": "1400001e"}],
 //!   "snapshots": [{
 //!     "function": "demo", "return_value": -22, "cpu": 0, "pid": 1, "asked": 64,
 //!     "records": [["0x1008", "0x1080", "0x100000"]]

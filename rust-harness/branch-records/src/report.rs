@@ -23,6 +23,9 @@ pub struct Report {
     pub scenario: String,
     /// `uname -r` of the kernel they were taken in.
     pub kernel: String,
+    /// Why some of the code that a path needs could not be read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub code_missing: Option<String>,
     /// The snapshots, oldest first.
     pub snapshots: Vec<SnapshotReport>,
 }
@@ -113,19 +116,18 @@ impl Report {
             symbols,
             known: HashMap::new(),
         };
-        #[cfg(feature = "path")]
-        let code = crate::capture::by_address(&capture.code);
         Self {
             format: FORMAT,
             version: VERSION,
             scenario: capture.scenario.clone(),
             kernel: capture.kernel.release.clone(),
+            code_missing: capture.code_missing.clone(),
             snapshots: capture
                 .snapshots
                 .iter()
                 .map(|snapshot| SnapshotReport {
                     #[cfg(feature = "path")]
-                    path: crate::path::check(&snapshot.records, &code),
+                    path: crate::path::check(&snapshot.records, &capture.code),
                     ..SnapshotReport::new(snapshot, &mut symbols)
                 })
                 .collect(),

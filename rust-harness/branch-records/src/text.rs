@@ -50,7 +50,7 @@ fn write_snapshot(
             error_name(-i64::from(errno))
         );
     }
-    write_legend(snapshot, out)?;
+    write_legend(report, snapshot, out)?;
     let rows: Vec<_> = snapshot.records.iter().map(Row::new).collect();
     let mut widths = Widths::default();
     rows.iter().for_each(|row| widths.fit(row));
@@ -69,7 +69,11 @@ fn write_snapshot(
     Ok(())
 }
 
-fn write_legend(snapshot: &SnapshotReport, out: &mut impl Write) -> io::Result<()> {
+fn write_legend(
+    report: &Report,
+    snapshot: &SnapshotReport,
+    out: &mut impl Write,
+) -> io::Result<()> {
     let machinery = snapshot.records.iter().filter(|b| b.machinery).count();
     let function = &snapshot.function;
     writeln!(
@@ -80,6 +84,9 @@ fn write_legend(snapshot: &SnapshotReport, out: &mut impl Write) -> io::Result<(
     )?;
     #[cfg(feature = "path")]
     writeln!(out, "The path: {}.", snapshot.path)?;
+    if let Some(reason) = &report.code_missing {
+        writeln!(out, "Some of the code is not known: {reason}.")?;
+    }
     if machinery > 0 {
         writeln!(
             out,

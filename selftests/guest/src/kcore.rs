@@ -8,9 +8,9 @@ use std::fs::File;
 use std::io::Read as _;
 use std::os::unix::fs::FileExt as _;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Error, Result, ensure};
 use branch_records::capture::{CodeRange, MAX_CODE_BYTES};
-use branch_records::record::RawRecord;
+use branch_records::record::{BranchType, RawRecord};
 
 const PATH: &str = "/proc/kcore";
 /// `sizeof(Elf64_Ehdr)` and `sizeof(Elf64_Phdr)`.
@@ -24,6 +24,24 @@ struct Segment {
     address: u64,
     size: u64,
     offset: u64,
+}
+
+/// The code around records.
+#[derive(Debug, Default)]
+pub(crate) struct Around {
+    pub(crate) code: Vec<CodeRange>,
+    /// Why some of it is not there.
+    pub(crate) missing: Option<Error>,
+}
+
+impl Around {
+    /// None at all.
+    pub(crate) fn without(why: Error) -> Self {
+        Self {
+            code: Vec::new(),
+            missing: Some(why),
+        }
+    }
 }
 
 /// An open `/proc/kcore`.
@@ -49,13 +67,16 @@ impl Kcore {
     }
 
     /// The code between the records of each list, newest first, and where they
-    /// start. What cannot be read is left out.
-    pub(crate) fn around<'a>(
-        &self,
-        lists: impl IntoIterator<Item = &'a [RawRecord]>,
-    ) -> Vec<CodeRange> {
-        let read = |(first, last)| self.read(first, last).ok();
-        ranges(lists).into_iter().filter_map(read).collect()
+    /// start: by address, and none twice.
+    pub(crate) fn around<'a>(&self, lists: impl IntoIterator<Item = &'a [RawRecord]>) -> Around {
+        let mut around = Around::default();
+        for (first, last) in merged(ranges(lists)) {
+            match self.read(first, last) {
+                Ok(range) => around.code.push(range),
+                Err(error) => around.missing = around.missing.or(Some(error)),
+            }
+        }
+        around
     }
 
     fn read(&self, first: u64, last: u64) -> Result<CodeRange> {
@@ -78,21 +99,47 @@ impl Kcore {
     }
 }
 
-/// The first and the last instruction of what is to be read, each once.
+/// The first and the last instruction of what is to be read.
 fn ranges<'a>(lists: impl IntoIterator<Item = &'a [RawRecord]>) -> BTreeSet<(u64, u64)> {
     let mut ranges = BTreeSet::new();
     for records in lists {
         for (index, newer) in records.iter().enumerate() {
-            let start = records.get(index + 1).map_or(newer.from, |older| older.to);
-            let way = newer.from.checked_sub(start).unwrap_or(u64::MAX);
-            if start != 0 && way <= MAX_CODE_BYTES && way.is_multiple_of(4) {
-                ranges.insert((start, newer.from));
-            } else if newer.from != 0 {
-                ranges.insert((newer.from, newer.from));
+            let end = newer.from;
+            // With the SVC, HVC or SMC, which is before the source of its record.
+            let call = matches!(newer.decode().kind, BranchType::Syscall);
+            let alone = end.saturating_sub(if call { 4 } else { 0 });
+            let start = records.get(index + 1).map_or(alone, |older| older.to);
+            let way = end.checked_sub(start).unwrap_or(u64::MAX);
+            // A64 instructions are at multiples of 4.
+            let straight = start != 0 && way <= MAX_CODE_BYTES && way.is_multiple_of(4);
+            let start = if straight { start.min(alone) } else { alone };
+            if start != 0 && start.is_multiple_of(4) {
+                ranges.insert((start, end));
             }
         }
     }
     ranges
+}
+
+/// The same without overlaps, and none longer than a capture may have it.
+fn merged(ranges: BTreeSet<(u64, u64)>) -> Vec<(u64, u64)> {
+    let mut merged: Vec<(u64, u64)> = Vec::new();
+    for (mut first, last) in ranges {
+        if let Some(before) = merged.last_mut()
+            && first <= before.1
+        {
+            if last <= before.1 {
+                continue;
+            }
+            if last - before.0 <= MAX_CODE_BYTES {
+                before.1 = last;
+                continue;
+            }
+            first = before.1 + 4;
+        }
+        merged.push((first, last));
+    }
+    merged
 }
 
 /// Where the segments are described, and how many there are.
@@ -144,6 +191,8 @@ mod tests {
             // From far behind, and half a record.
             record(0x9000_0000, 0x1000),
             record(0x5000, 0),
+            // Between two instructions.
+            record(0x6002, 0x6100),
         ];
         let expected = [
             (0x1000, 0x1008),
@@ -153,6 +202,44 @@ mod tests {
         ];
         let twice = [&records[..], &records[..]];
         assert_eq!(ranges(twice), BTreeSet::from(expected));
+    }
+
+    #[test]
+    fn nothing_is_read_twice() {
+        let around = |ranges: &[(u64, u64)]| merged(ranges.iter().copied().collect());
+        assert_eq!(
+            around(&[
+                (0x1000, 0x1008),
+                (0x1000, 0x1010),
+                (0x1004, 0x100c),
+                (0x1010, 0x1020)
+            ]),
+            [(0x1000, 0x1020)]
+        );
+        assert_eq!(
+            around(&[(0x1000, 0x1008), (0x100c, 0x100c)]),
+            [(0x1000, 0x1008), (0x100c, 0x100c)]
+        );
+        // Each is as long as it may be, both together are longer.
+        let end = 0x1000 + MAX_CODE_BYTES;
+        assert_eq!(
+            around(&[(0x1000, end), (0x2000, end + 0x1000)]),
+            [(0x1000, end), (end + 4, end + 0x1000)]
+        );
+    }
+
+    #[test]
+    fn a_system_call_is_read_with_its_instruction() {
+        let record = |from, to| RawRecord {
+            from,
+            to,
+            flags: 7 << 20,
+        };
+        let records = [record(0x2000, 0x8400), record(0x1008, 0x2000)];
+        assert_eq!(
+            ranges([&records[..]]),
+            BTreeSet::from([(0x1ffc, 0x2000), (0x1004, 0x1008)])
+        );
     }
 
     #[test]

@@ -90,8 +90,8 @@ pub(crate) fn run(step: u64, interrupts_off: bool, output: &Path) -> Result<Verd
     }
     let file =
         File::create(output).with_context(|| format!("cannot create {}", output.display()))?;
-    let code = Kcore::open()?.around(rounds.iter().flat_map(Round::recorded));
-    Sweep::new(MEASUREMENTS, code, rounds).to_writer(file)?;
+    let around = Kcore::open()?.around(rounds.iter().flat_map(Round::recorded));
+    Sweep::new(MEASUREMENTS, around.code, rounds).to_writer(file)?;
     Ok(Verdict::Pass)
 }
 

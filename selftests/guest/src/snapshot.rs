@@ -6,13 +6,13 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
-use branch_records::capture::{Capture, CodeRange, Kernel, Snapshot};
+use branch_records::capture::{Capture, Kernel, Snapshot};
 use branch_records::record::RawRecord;
 use libbpf_rs::skel::{OpenSkel as _, Skel as _, SkelBuilder as _};
 use libbpf_rs::{ErrorKind, MapHandle, MapType, RingBufferBuilder};
 
 use crate::kallsyms::Kallsyms;
-use crate::kcore::Kcore;
+use crate::kcore::{Around, Kcore};
 use crate::skeleton::snapshot::{SnapshotSkelBuilder, types::event};
 use crate::verdict::{Verdict, check};
 use crate::{cpus, perf};
@@ -72,7 +72,8 @@ pub(crate) fn run(output: Option<&Path>) -> Result<Verdict> {
             .iter()
             .flat_map(|record| [record.from, record.to]),
     );
-    capture.code = code;
+    capture.code = code.code;
+    capture.code_missing = code.missing.map(|error| format!("{error:#}"));
     capture.snapshots.push(snapshot);
     write(&capture, output)?;
     Ok(Verdict::Pass)
@@ -83,7 +84,7 @@ pub(crate) fn run(output: Option<&Path>) -> Result<Verdict> {
 struct Taken {
     snapshot: Snapshot,
     symbols: Kallsyms,
-    code: Vec<CodeRange>,
+    code: Around,
 }
 
 /// Traces the function and has it fail.
@@ -145,10 +146,7 @@ fn take() -> Result<Taken> {
         let (snapshot, symbols) = (event?, Kallsyms::read()?);
         let code = match Kcore::open() {
             Ok(kcore) => kcore.around([&snapshot.records[..]]),
-            Err(error) => {
-                eprintln!("the path cannot be checked: {error:#}");
-                Vec::new()
-            }
+            Err(error) => Around::without(error),
         };
         let records = snapshot.records.len();
         let touched = |record: &RawRecord| symbols.is_within(FUNCTION, record.from);

@@ -24,6 +24,7 @@ fn capture() -> Capture {
         address: 0xffff_8000_8001_0000,
         words: vec![0xd503_201f, 0x1400_0001],
     });
+    capture.code_missing = Some("cannot open /proc/kcore".to_owned());
     capture.snapshots.push(Snapshot {
         function: "array_map_alloc_check".to_owned(),
         return_value: -22,
@@ -55,8 +56,8 @@ fn the_document_is_this() {
 
 #[test]
 fn another_version_is_named_before_its_fields_are_looked_at() {
-    let error = Capture::from_slice(br#"{"format":"branch-capture","version":3,"new":1}"#);
-    assert!(matches!(error, Err(CaptureError::Version(3))));
+    let error = Capture::from_slice(br#"{"format":"branch-capture","version":4,"new":1}"#);
+    assert!(matches!(error, Err(CaptureError::Version(4))));
     let error = Capture::from_slice(br#"{"format":"other","version":1}"#);
     assert!(matches!(error, Err(CaptureError::Format(_))));
 }
@@ -89,14 +90,74 @@ fn broken_promises_are_named() {
         ("/snapshots/0/asked", "4000000000", "asked: more than"),
         ("/snapshots/0/records/0", "[\"0x1\",\"0x2\"]", "length 2"),
         ("/snapshots/0/function", "\"\"", "function"),
+        ("/code/0/words", "\"\"", "code[0]: empty"),
+        ("/code/0/words", "\"d503201\"", "8 hexadecimal digits"),
+        ("/code/0/words", "\"d503201g\"", "8 hexadecimal digits"),
+        ("/code/0/words", "\"+503201f\"", "8 hexadecimal digits"),
+        ("/code/0/address", "\"0x1002\"", "multiple of 4"),
+        (
+            "/code/0/address",
+            "\"0xfffffffffffffffc\"",
+            "past the last address",
+        ),
+        ("/code_missing", "\"\\u001b[2J\"", "code_missing"),
     ] {
         let error = damaged(|document| {
-            *document.pointer_mut(path).unwrap() = serde_json::from_str(value).unwrap();
+            *document.pointer_mut(path).expect(path) = serde_json::from_str(value).unwrap();
         });
         assert!(
             error.to_string().contains(message),
             "{path} = {value}: {error}"
         );
+    }
+}
+
+#[test]
+fn code_is_there_once_and_in_order() {
+    let range = |address| CodeRange {
+        address,
+        words: vec![0xd503_201f, 0x1400_0001],
+    };
+    let written = |addresses: &[u64]| {
+        let mut capture = capture();
+        capture.code = addresses.iter().copied().map(range).collect();
+        capture.to_writer(Vec::new())
+    };
+    assert!(written(&[0x1000, 0x1008, 0xffff_ffff_ffff_fff4]).is_ok());
+    for addresses in [[0x1000, 0x1004], [0x1000, 0x1000], [0x1000, 0xff8]] {
+        let error = written(&addresses).unwrap_err();
+        assert!(error.to_string().contains("code[1]"), "{error}");
+    }
+    let mut long = range(0x1000);
+    long.words = vec![0; (MAX_CODE_BYTES / 4 + 2) as usize];
+    let mut capture = capture();
+    capture.code = vec![long];
+    let error = capture.to_writer(Vec::new()).unwrap_err();
+    assert!(error.to_string().contains("longer than"), "{error}");
+}
+
+#[cfg(feature = "path")]
+#[test]
+fn code_is_found_by_its_address() {
+    use crate::path::Code as _;
+
+    let range = |address, words| CodeRange { address, words };
+    let code = vec![
+        range(0x1000, vec![1, 2]),
+        range(0x1008, vec![3]),
+        range(0xffff_ffff_ffff_fff8, vec![4]),
+    ];
+    for (address, expected) in [
+        (0xffc, None),
+        (0x1000, Some(1)),
+        (0x1002, None),
+        (0x1004, Some(2)),
+        (0x1008, Some(3)),
+        (0x100c, None),
+        (0xffff_ffff_ffff_fff8, Some(4)),
+        (0xffff_ffff_ffff_fffc, None),
+    ] {
+        assert_eq!(code.fetch(address), expected, "{address:#x}");
     }
 }
 

@@ -1,4 +1,4 @@
-//! Whether records can be one execution.
+//! Whether records can be one execution, of A64 code.
 //!
 //! Between the target of a record and the source of the next newer one the CPU
 //! went straight on: there is no branch that is always taken. And a source is a
@@ -17,13 +17,6 @@ use crate::record::{BranchType, RawRecord};
 pub trait Code {
     /// The instruction at `address`, if it is known.
     fn fetch(&self, address: u64) -> Option<u32>;
-}
-
-/// Words of a capture, by address.
-impl Code for std::collections::BTreeMap<u64, u32> {
-    fn fetch(&self, address: u64) -> Option<u32> {
-        self.get(&address).copied()
-    }
 }
 
 /// The longest way without a taken branch that is believed, in bytes. Unrolled
@@ -96,16 +89,16 @@ enum Source {
     ExceptionReturn,
     /// The instruction behind `SVC`, `HVC` or `SMC`.
     BehindCall,
-    /// Any instruction: an exception's source is its preferred return address
-    /// (Arm ARM, D19.1, "preferred exception return address").
+    /// Any instruction: it is the preferred return address of an exception.
     Any,
-    /// Not an instruction that is known.
+    /// Not known.
     Unknown,
     /// No record of A64 has this type.
     None,
 }
 
-/// What drivers/perf/arm_brbe.c gives each type to.
+/// What drivers/perf/arm_brbe.c gives each type to, and what BRBE has in the
+/// source address of that (Tables D19-4 to D19-10, R_YSKQK to R_FYLTC).
 fn source_of(kind: BranchType) -> Source {
     match kind {
         BranchType::Unconditional => Source::Branch(Kind::Direct),
@@ -133,8 +126,10 @@ fn source(number: usize, record: &RawRecord, code: &impl Code) -> Result<(), Dou
         return Err(Doubt::Half);
     }
     let broken = Err(Doubt::Broken(Broken::Source { number, at }));
-    let fetch = |at| code.fetch(at).map(flow).ok_or(Doubt::Unknown);
+    let fetch = |at: u64| code.fetch(at).map(flow).ok_or(Doubt::Unknown);
     let holds = match source_of(record.decode().kind) {
+        // Every A64 instruction is at a multiple of 4.
+        Source::Branch(_) | Source::ExceptionReturn if !at.is_multiple_of(4) => false,
         Source::Branch(kind) => match fetch(at)? {
             Flow::Indirect { kind: found } => kind == found,
             Flow::Direct {

@@ -6,6 +6,12 @@ use super::*;
 
 type Program = BTreeMap<u64, u32>;
 
+impl Code for Program {
+    fn fetch(&self, address: u64) -> Option<u32> {
+        self.get(&address).copied()
+    }
+}
+
 const NOP: u32 = 0xd503_201f;
 const RET: u32 = 0xd65f_03c0;
 const ERET: u32 = 0xd69f_03e0;
@@ -131,6 +137,11 @@ fn source_and_target_are_what_the_instruction_says() {
         ),
         // Half a record.
         (record(0x1010, 0, UNCOND), None),
+        // Between two instructions.
+        (
+            record(0x1006, 0x1000, UNCOND),
+            Some(Broken::Source { number, at: 0x1006 }),
+        ),
     ] {
         assert_eq!(broken(&[record]), Vec::from_iter(expected), "{record:x?}");
     }

@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
-use branch_records::capture::{Capture, by_address};
+use branch_records::capture::Capture;
 use branch_records::path::{self, Findings};
 
 use crate::flow::check::{self, Workload};
@@ -108,7 +108,7 @@ fn look_at(path: &Path) -> Result<(usize, Findings)> {
     match &capture.snapshots[..] {
         [snapshot] => Ok((
             snapshot.records.len(),
-            path::check(&snapshot.records, &by_address(&capture.code)),
+            path::check(&snapshot.records, &capture.code),
         )),
         snapshots => bail!("a capture of {} snapshots instead of one", snapshots.len()),
     }

@@ -14,7 +14,6 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use branch_records::capture::by_address;
 use branch_records::path;
 use branch_records::record::{BranchType, Cycles, RawRecord};
 use branch_records::sweep::Sweep;
@@ -174,10 +173,9 @@ fn read(saw: &Path, log: &Path, functions: &Functions) -> Result<Findings> {
         anyhow::Ok(BufReader::new(file))
     };
     let sweep = Sweep::from_reader(open(saw)?).context("what the guest saw")?;
-    let code = by_address(&sweep.code);
     let (mut possible, mut undecided) = (0, 0);
     let impossible = |records: &[RawRecord]| {
-        let path = path::check(records, &code);
+        let path = path::check(records, &sweep.code);
         possible += path.possible;
         undecided += path.undecided;
         let broken = path.broken.first().map(ToString::to_string);

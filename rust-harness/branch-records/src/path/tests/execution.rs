@@ -203,7 +203,7 @@ fn execution() -> impl Strategy<Value = (Vec<Made>, Vec<RawRecord>)> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(1000))]
+    #![proptest_config(ProptestConfig::with_cases(500))]
 
     #[test]
     fn every_execution_is_possible((made, records) in execution()) {

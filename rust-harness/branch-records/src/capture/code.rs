@@ -1,0 +1,90 @@
+//! The part of a capture that is code.
+
+use serde::{Deserialize, Serialize};
+
+use super::{CaptureError, check, hex};
+
+/// More ranges of code are not read.
+pub const MAX_CODE: usize = 100_000;
+/// The longest range of code.
+pub const MAX_CODE_BYTES: u64 = 1 << 16;
+
+/// Instructions of the running kernel.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CodeRange {
+    /// The address of the first, as of every A64 instruction a multiple of 4.
+    #[serde(with = "hex")]
+    pub address: u64,
+    /// The instructions, each as 8 hexadecimal digits.
+    #[serde(with = "words")]
+    pub words: Vec<u32>,
+}
+
+/// Ranges as a capture promises them: each behind the one before.
+#[cfg(feature = "path")]
+impl crate::path::Code for Vec<CodeRange> {
+    fn fetch(&self, address: u64) -> Option<u32> {
+        let after = self.partition_point(|range| range.address <= address);
+        let range = self[..after].last()?;
+        let bytes = address - range.address;
+        let index = usize::try_from(bytes / 4).ok()?;
+        let word = range.words.get(index).copied();
+        word.filter(|_| bytes.is_multiple_of(4))
+    }
+}
+
+pub(crate) fn check_code(code: &[CodeRange]) -> Result<(), CaptureError> {
+    let problem = format!("more than {MAX_CODE}");
+    check("code", code.len() <= MAX_CODE, &problem)?;
+    let mut behind = 0;
+    for (index, range) in code.iter().enumerate() {
+        let field = format!("code[{index}]");
+        let bytes = 4 * range.words.len() as u64;
+        let end = range.address.checked_add(bytes);
+        check(
+            &field,
+            (4..=MAX_CODE_BYTES + 4).contains(&bytes) && end.is_some(),
+            &format!("empty, longer than {MAX_CODE_BYTES} bytes, or past the last address"),
+        )?;
+        check(
+            &field,
+            range.address.is_multiple_of(4),
+            "not at a multiple of 4",
+        )?;
+        // What is there twice could be there in two ways.
+        check(&field, range.address >= behind, "not behind the one before")?;
+        behind = end.unwrap_or(u64::MAX);
+    }
+    Ok(())
+}
+
+/// Instructions are one text, 8 hexadecimal digits each.
+mod words {
+    use std::fmt::Write as _;
+
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    pub(super) fn serialize<S: Serializer>(words: &[u32], to: S) -> Result<S::Ok, S::Error> {
+        let mut text = String::with_capacity(8 * words.len());
+        for word in words {
+            // Writing to a string does not fail.
+            let _ = write!(text, "{word:08x}");
+        }
+        to.serialize_str(&text)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<u32>, D::Error> {
+        let text = String::deserialize(from)?;
+        let (words, rest) = text.as_bytes().as_chunks::<8>();
+        let word = |digits: &[u8; 8]| {
+            let digits = std::str::from_utf8(digits).ok()?;
+            let plain = digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+            plain.then(|| u32::from_str_radix(digits, 16).ok())?
+        };
+        let words: Option<Vec<_>> = words.iter().map(word).collect();
+        words
+            .filter(|_| rest.is_empty())
+            .ok_or_else(|| D::Error::custom("not instructions of 8 hexadecimal digits each"))
+    }
+}
