@@ -61,6 +61,34 @@ pub enum Flow {
 
 /// What the A64 instruction `word` does.
 pub fn flow(word: u32) -> Flow {
+    newer(word).unwrap_or_else(|| decoded(word))
+}
+
+/// The branches that `yaxpeax-arm` does not know (Arm ARM, C4.1, "Branches,
+/// Exception Generating and System instructions").
+fn newer(word: u32) -> Option<Flow> {
+    // A signed number of words in the `bits` above bit 4.
+    let conditional = |bits: u32| Flow::Direct {
+        kind: Kind::Conditional,
+        offset: i64::from(((word << (27 - bits)) as i32) >> (32 - bits)) * 4,
+    };
+    let is = |mask, value| word & mask == value;
+    if is(0xff00_0010, 0x5400_0010) {
+        // BC.cond, FEAT_HBC.
+        Some(conditional(19))
+    } else if is(0x7e00_0000, 0x7400_0000) {
+        // CB<cc>, FEAT_CMPBR.
+        Some(conditional(9))
+    } else if is(0xffc0_001f, 0x5500_001f) || is(0xffff_fbe0, 0xd65f_0be0) {
+        // RETAASPPC and RETABSPPC, FEAT_PAuth_LR, and with a register; with
+        // register 31 that is RETAA and RETAB.
+        Some(Flow::Indirect { kind: Kind::Return })
+    } else {
+        None
+    }
+}
+
+fn decoded(word: u32) -> Flow {
     let bytes = word.to_le_bytes();
     let mut reader = U8Reader::new(&bytes);
     let Ok(instruction) = InstDecoder::default().decode(&mut reader) else {
@@ -106,24 +134,51 @@ mod tests {
     fn branches() {
         let direct = |kind, offset| Flow::Direct { kind, offset };
         let indirect = |kind| Flow::Indirect { kind };
+        // Words from `llvm-mc -mattr=+all`.
         for (word, expected) in [
             (0x1400_0001, direct(Kind::Direct, 4)),
+            (0x17ff_ffff, direct(Kind::Direct, -4)),
             (0x97ff_ffff, direct(Kind::DirectLink, -4)),
             (0x5400_0041, direct(Kind::Conditional, 8)),
+            (0x54ff_ffe0, direct(Kind::Conditional, -4)),
+            (0x5400_004e, direct(Kind::Conditional, 8)), // b.al
+            (0x5400_0051, direct(Kind::Conditional, 8)), // bc.ne
+            (0x3400_0040, direct(Kind::Conditional, 8)), // cbz w0
             (0xb5ff_ffc3, direct(Kind::Conditional, -8)),
             (0x3618_0083, direct(Kind::Conditional, 16)), // tbz w3, #3
+            (0xb740_0041, direct(Kind::Conditional, 8)),  // tbnz x1, #40
+            (0x7401_0040, direct(Kind::Conditional, 8)),  // cbgt w0, w1
+            (0xf403_3fe0, direct(Kind::Conditional, -4)), // cbgt x0, x3
+            (0x75c0_0040, direct(Kind::Conditional, 8)),  // cbeq w0, #0
             (0xd61f_0120, indirect(Kind::Indirect)),
             (0xd71f_0920, indirect(Kind::Indirect)), // braa x9, x0
+            (0xd61f_081f, indirect(Kind::Indirect)), // braaz x0
+            (0xd71f_0c1f, indirect(Kind::Indirect)), // brab x0, sp
+            (0xd61f_0c1f, indirect(Kind::Indirect)), // brabz x0
             (0xd63f_0120, indirect(Kind::IndirectLink)),
+            (0xd73f_0801, indirect(Kind::IndirectLink)), // blraa x0, x1
             (0xd63f_093f, indirect(Kind::IndirectLink)), // blraaz x9
+            (0xd73f_0c01, indirect(Kind::IndirectLink)), // blrab x0, x1
+            (0xd63f_0c1f, indirect(Kind::IndirectLink)), // blrabz x0
             (0xd65f_03c0, indirect(Kind::Return)),
+            (0xd65f_0000, indirect(Kind::Return)), // ret x0
             (0xd65f_0bff, indirect(Kind::Return)), // retaa
+            (0xd65f_0fff, indirect(Kind::Return)), // retab
+            (0x5500_005f, indirect(Kind::Return)), // retaasppc .-8
+            (0x5520_005f, indirect(Kind::Return)), // retabsppc .-8
+            (0xd65f_0be3, indirect(Kind::Return)), // retaasppcr x3
+            (0xd65f_0fe3, indirect(Kind::Return)), // retabsppcr x3
             (0xd69f_03e0, Flow::ExceptionReturn),
             (0xd69f_0bff, Flow::ExceptionReturn), // eretaa
+            (0xd69f_0fff, Flow::ExceptionReturn), // eretab
+            (0xd400_0001, Flow::Call),            // svc #0
+            (0xd400_0002, Flow::Call),            // hvc #0
+            (0xd400_0003, Flow::Call),            // smc #0
             (0xd503_201f, Flow::On),
-            (0xd400_0001, Flow::Call), // svc #0
-            (0xd400_0002, Flow::Call), // hvc #0
-            (0xd400_0003, Flow::Call), // smc #0
+            (0xd503_3fdf, Flow::On), // isb
+            (0xd6bf_03e0, Flow::On), // drps
+            (0xd420_0000, Flow::On), // brk #0
+            (0x0000_0000, Flow::On), // udf #0
         ] {
             assert_eq!(flow(word), expected, "{word:#010x}");
         }
