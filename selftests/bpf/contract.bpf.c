@@ -15,6 +15,9 @@ struct record buffer[MAX_RECORDS + 1];
 /* What the helper returned. */
 __s64 taken;
 
+/* The CPU that take ran on. */
+__u32 cpu;
+
 /* A second call right after the first, and what it returned. */
 struct record buffer2[MAX_RECORDS];
 __s64 taken2;
@@ -35,6 +38,7 @@ int take(struct bpf_raw_tracepoint_args *ctx)
 	if (size > MAX_RECORDS * sizeof(struct record))
 		return 1;
 	taken = bpf_get_branch_snapshot(buffer, size, flags);
+	cpu = bpf_get_smp_processor_id();
 	return 0;
 }
 

@@ -28,6 +28,9 @@ pub struct Setup {
     pub cpus: u8,
     /// The kernel starts at EL2, and runs there (VHE).
     pub virtualization: bool,
+    /// So many processors have BRBE, and the others are another sort; `None` is
+    /// one sort.
+    pub brbe_cpus: Option<u8>,
     /// Options of the plugin, each `key=value`; `None` is QEMU without it.
     pub plugin: Option<Vec<String>>,
     /// More arguments for QEMU.
@@ -42,6 +45,7 @@ impl Default for Setup {
             timeout: TIMEOUT,
             cpus: 2,
             virtualization: false,
+            brbe_cpus: None,
             plugin: Some(Vec::new()),
             qemu: Vec::new(),
             kernel_args: Vec::new(),
@@ -129,6 +133,7 @@ impl Guest {
                 .chain(setup.kernel_args.iter().cloned())
                 .collect(),
             virtualization: setup.virtualization,
+            brbe_cpus: setup.brbe_cpus,
             plugin: setup.plugin.as_ref().map(|options| Plugin {
                 path: self.plugin.clone(),
                 options: options.clone(),

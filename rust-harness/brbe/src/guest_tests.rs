@@ -25,6 +25,8 @@ pub struct GuestTest {
     pseudo_nmi: bool,
     /// The kernel runs at EL2 (VHE).
     vhe: bool,
+    /// So many CPUs have BRBE, and the others are another sort.
+    brbe_cpus: Option<u8>,
 }
 
 /// From power-on to power-off: several times as long as they take here.
@@ -37,11 +39,12 @@ const fn on_two_cpus(name: &'static str) -> GuestTest {
         cpus: 2,
         pseudo_nmi: false,
         vhe: false,
+        brbe_cpus: None,
     }
 }
 
 /// All of them.
-pub const ALL: [GuestTest; 10] = [
+pub const ALL: [GuestTest; 11] = [
     on_two_cpus("cpu-wide-event"),
     on_two_cpus("stale-bits"),
     on_two_cpus("half-records"),
@@ -55,18 +58,19 @@ pub const ALL: [GuestTest; 10] = [
         ..on_two_cpus("privileges")
     },
     GuestTest {
-        name: "interrupts",
-        command: "interrupts",
+        cpus: 4,
+        brbe_cpus: Some(2),
+        ..on_two_cpus("heterogeneous")
+    },
+    GuestTest {
         cpus: 1,
-        pseudo_nmi: false,
-        vhe: false,
+        ..on_two_cpus("interrupts")
     },
     GuestTest {
         name: "interrupts, pseudo-NMI",
-        command: "interrupts",
         cpus: 1,
         pseudo_nmi: true,
-        vhe: false,
+        ..on_two_cpus("interrupts")
     },
 ];
 
@@ -84,6 +88,7 @@ impl GuestTest {
             timeout: TIMEOUT,
             cpus: self.cpus,
             virtualization: self.vhe,
+            brbe_cpus: self.brbe_cpus,
             kernel_args: match self.pseudo_nmi {
                 true => vec!["irqchip.gicv3_pseudo_nmi=1".to_owned()],
                 false => Vec::new(),

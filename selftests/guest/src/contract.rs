@@ -51,6 +51,11 @@ impl<'object> Helper<'object> {
         self.first()
     }
 
+    /// The CPU that the last [`Self::call`] ran on.
+    pub(crate) fn cpu(&mut self) -> Result<u32> {
+        Ok(self.data()?.cpu)
+    }
+
     /// Calls it twice, without anything between the two.
     pub(crate) fn call_twice(&mut self, sizes: [usize; 2]) -> Result<[Answer; 2]> {
         self.fill(i64::MIN)?;

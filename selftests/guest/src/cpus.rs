@@ -1,7 +1,7 @@
 //! The CPUs of this machine.
 
 use anyhow::{Context as _, Result, ensure};
-use rustix::thread::{CpuSet, sched_setaffinity};
+use rustix::thread::{CpuSet, Pid, sched_setaffinity};
 
 const ONLINE: &str = "/sys/devices/system/cpu/online";
 
@@ -15,7 +15,7 @@ pub(crate) fn online() -> Result<Vec<u32>> {
 }
 
 /// Parses the kernel's format of a list: `0-3,6`.
-fn parse_list(list: &str) -> Result<Vec<u32>> {
+pub(crate) fn parse_list(list: &str) -> Result<Vec<u32>> {
     let mut cpus = Vec::new();
     for range in list.split(',').filter(|range| !range.is_empty()) {
         let (first, last) = range.split_once('-').unwrap_or((range, range));
@@ -32,9 +32,14 @@ fn parse_list(list: &str) -> Result<Vec<u32>> {
 
 /// Keeps the calling thread on `cpu`.
 pub(crate) fn pin_to(cpu: u32) -> Result<()> {
+    move_to(None, cpu)
+}
+
+/// Moves a thread, or the calling one, to `cpu`.
+pub(crate) fn move_to(thread: Option<Pid>, cpu: u32) -> Result<()> {
     let mut set = CpuSet::new();
     set.set(cpu as usize);
-    sched_setaffinity(None, &set).with_context(|| format!("cannot stay on CPU {cpu}"))
+    sched_setaffinity(thread, &set).with_context(|| format!("cannot stay on CPU {cpu}"))
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ mod contract;
 mod cpu_wide;
 mod cpus;
 mod half_records;
+mod heterogeneous;
 mod interrupts;
 mod kallsyms;
 mod kcore;
@@ -16,6 +17,7 @@ mod nested;
 mod no_event;
 mod overflow;
 mod perf;
+mod pmus;
 mod privileges;
 mod record;
 mod ring;
@@ -106,6 +108,8 @@ enum Test {
     HalfRecords,
     /// Check that there is no snapshot without a branch event on the CPU
     NoEvent,
+    /// Check that a machine with two sorts of CPUs has snapshots on one of them
+    Heterogeneous,
 }
 
 impl Test {
@@ -124,6 +128,7 @@ impl Test {
             Self::Interrupts => "interrupts",
             Self::HalfRecords => "half-records",
             Self::NoEvent => "no-event",
+            Self::Heterogeneous => "heterogeneous",
         }
     }
 }
@@ -157,6 +162,7 @@ fn main() -> ExitCode {
         Test::Interrupts => interrupts::run(),
         Test::HalfRecords => half_records::run(),
         Test::NoEvent => no_event::run(),
+        Test::Heterogeneous => heterogeneous::run(),
     };
     verdict::report(name, &outcome, arguments.json, verdict_on_stderr)
 }

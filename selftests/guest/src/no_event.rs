@@ -7,7 +7,7 @@ use anyhow::Result;
 use branch_records::record::RawRecord;
 use rustix::io::Errno;
 
-use crate::contract::{Helper, MAX_RECORDS};
+use crate::contract::{Answer, Helper, MAX_RECORDS};
 use crate::kallsyms::Kallsyms;
 use crate::verdict::{Verdict, check};
 use crate::{cpus, perf, snapshot};
@@ -68,10 +68,15 @@ pub(crate) fn run() -> Result<Verdict> {
 }
 
 /// Calls the helper on this CPU, and says how it is not the empty answer.
-fn takes_nothing(helper: &mut Helper<'_>) -> Result<Option<String>> {
+pub(crate) fn takes_nothing(helper: &mut Helper<'_>) -> Result<Option<String>> {
     let answer = helper.call(RawRecord::SIZE * MAX_RECORDS, 0)?;
+    Ok(something_in(&answer))
+}
+
+/// How this is not the empty answer.
+pub(crate) fn something_in(answer: &Answer) -> Option<String> {
     let expected = -i64::from(Errno::NOENT.raw_os_error());
-    Ok(if answer.returned != expected {
+    if answer.returned != expected {
         Some(format!(
             "the helper returned {}, not {expected}",
             answer.returned
@@ -80,5 +85,5 @@ fn takes_nothing(helper: &mut Helper<'_>) -> Result<Option<String>> {
         answer
             .overwritten()
             .map(|index| format!("the helper returned no record and wrote record {index}"))
-    })
+    }
 }

@@ -57,6 +57,12 @@ pub(crate) const FOR_OVERFLOWS: Recording = Recording {
     ..FOR_SNAPSHOTS
 };
 
+/// Nothing is recorded, the event only counts.
+pub(crate) const COUNTING: Recording = Recording {
+    filter: 0,
+    ..FOR_SNAPSHOTS
+};
+
 /// All branches, sampled so often that a short run has many samples.
 pub(crate) const FOR_SAMPLES: Recording = all_branches(Some(1_000_000));
 
@@ -76,20 +82,47 @@ pub(crate) const fn all_branches(period: Option<u64>) -> Recording {
 /// until it is dropped.
 pub(crate) fn open(cpu: u32, recording: Recording) -> io::Result<OwnedFd> {
     let cpu = cpu.try_into().map_err(|_| Errno::INVAL)?;
-    open_for(-1, cpu, recording)
+    open_for(-1, cpu, HARDWARE, recording)
+}
+
+/// As [`open`], with the PMU of this type, or for this process wherever it runs.
+pub(crate) fn open_with(pmu: u32, cpu: Option<u32>, recording: Recording) -> io::Result<OwnedFd> {
+    let (pid, cpu) = match cpu {
+        Some(cpu) => (-1, cpu.try_into().map_err(|_| Errno::INVAL)?),
+        None => (0, -1),
+    };
+    open_for(pid, cpu, (pmu, CPU_CYCLES), recording)
 }
 
 /// Opens an event of this process, on whatever CPU it runs.
 pub(crate) fn open_for_this_process(recording: Recording) -> io::Result<OwnedFd> {
-    open_for(0, -1, recording)
+    open_for(0, -1, HARDWARE, recording)
 }
 
-fn open_for(pid: i32, cpu: i32, recording: Recording) -> io::Result<OwnedFd> {
+/// Cycles, of whatever PMU counts them.
+const HARDWARE: (u32, u64) = (
+    sys::PERF_TYPE_HARDWARE,
+    sys::PERF_COUNT_HW_CPU_CYCLES as u64,
+);
+
+/// Cycles to an arm64 PMU (Arm ARM, event CPU_CYCLES).
+const CPU_CYCLES: u64 = 0x11;
+
+fn open_for(
+    pid: i32,
+    cpu: i32,
+    (type_, config): (u32, u64),
+    recording: Recording,
+) -> io::Result<OwnedFd> {
+    let sample_type = match recording.filter {
+        0 => 0,
+        _ => sys::PERF_SAMPLE_BRANCH_STACK,
+    };
     let mut attr = sys::perf_event_attr {
-        type_: sys::PERF_TYPE_HARDWARE,
+        type_,
         size: size_of::<sys::perf_event_attr>() as u32,
-        config: sys::PERF_COUNT_HW_CPU_CYCLES.into(),
-        sample_type: sys::PERF_SAMPLE_BRANCH_STACK.into(),
+        config,
+        sample_type: sample_type.into(),
         branch_sample_type: recording.filter.into(),
         ..Default::default()
     };

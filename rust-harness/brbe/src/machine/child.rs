@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use vmtest::output::Output;
 use vmtest::{Config, Target, VMConfig, Vmtest};
 
-use super::{Boot, SHARE};
+use super::{Boot, SHARE, heterogeneous};
 
 /// What the process says on its standard output, one JSON document a line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,8 +32,17 @@ pub enum Event {
 
 /// Reads a [`Boot`] from standard input and runs it.
 pub fn main() -> Result<()> {
-    let boot: Boot = serde_json::from_reader(io::stdin().lock()).context("reading what to boot")?;
+    let mut boot: Boot =
+        serde_json::from_reader(io::stdin().lock()).context("reading what to boot")?;
     private_tmp(&boot).context("a /tmp of the machine's own")?;
+    // QEMU reads it when it starts, and the file is there until then.
+    let tree = boot.brbe_cpus.map(|cpus| {
+        let tree = heterogeneous::device_tree(&boot, &machine_args(&boot), cpus)?;
+        let path = tree.path().display().to_string();
+        boot.qemu_args.extend(["-dtb".to_owned(), path]);
+        anyhow::Ok(tree)
+    });
+    let _tree = tree.transpose()?;
     let config = Config {
         target: vec![target(&boot)],
     };
@@ -118,17 +127,25 @@ fn target(boot: &Boot) -> Target {
 
 /// What vmtest does not say itself. QEMU merges machine options.
 fn extra_args(boot: &Boot) -> Vec<String> {
-    let mut args = Vec::new();
-    if boot.virtualization {
-        args.extend(["-machine".to_owned(), "virtualization=on".to_owned()]);
-    }
+    let mut args = machine_args(boot);
     if let Some(plugin) = &boot.plugin {
         let mut plugin_arg = vec![plugin.path.display().to_string()];
         plugin_arg.extend(plugin.options.iter().cloned());
+        if let Some(cpus) = boot.brbe_cpus {
+            plugin_arg.push(format!("cpus=0-{}", cpus.saturating_sub(1)));
+        }
         args.extend(["-plugin".to_owned(), plugin_arg.join(",")]);
     }
     args.extend_from_slice(&boot.qemu_args);
     args
+}
+
+/// Of that, what is in the device tree.
+fn machine_args(boot: &Boot) -> Vec<String> {
+    match boot.virtualization {
+        true => ["-machine", "virtualization=on"].map(str::to_owned).into(),
+        false => Vec::new(),
+    }
 }
 
 #[cfg(test)]
@@ -145,6 +162,7 @@ mod tests {
             memory_mib: 512,
             kernel_args: vec!["oops=panic".into()],
             virtualization: true,
+            brbe_cpus: Some(2),
             plugin: Some(Plugin {
                 path: "/p.so".into(),
                 options: vec!["records=8".into()],
@@ -166,7 +184,7 @@ mod tests {
                 "-machine",
                 "virtualization=on",
                 "-plugin",
-                "/p.so,records=8",
+                "/p.so,records=8,cpus=0-1",
                 "-icount",
                 "shift=0"
             ]

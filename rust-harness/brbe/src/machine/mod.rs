@@ -2,6 +2,7 @@
 
 pub mod child;
 pub mod console;
+mod heterogeneous;
 mod vmtest;
 
 use std::path::PathBuf;
@@ -39,6 +40,9 @@ pub struct Boot {
     pub kernel_args: Vec<String>,
     /// The kernel starts at EL2, and runs there (VHE).
     pub virtualization: bool,
+    /// So many processors, the first, have BRBE, and the others are another sort
+    /// with another PMU; `None` is one sort.
+    pub brbe_cpus: Option<u8>,
     /// What QEMU is extended with.
     pub plugin: Option<Plugin>,
     /// More arguments for QEMU.

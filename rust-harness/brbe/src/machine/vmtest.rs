@@ -35,7 +35,7 @@ impl Backend for QemuVmtest {
             records: 64,
             vhe: true,
             pseudo_nmi: true,
-            heterogeneous: false,
+            heterogeneous: true,
         }
     }
 

@@ -1,0 +1,249 @@
+//! Two sorts of CPUs, of which one records branches: snapshots there, none on the
+//! others, and no access to registers that those do not have.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, anyhow};
+use branch_records::record::RawRecord;
+use rustix::io::Errno;
+use rustix::thread::gettid;
+
+use crate::contract::{Helper, MAX_RECORDS};
+use crate::kallsyms::Kallsyms;
+use crate::no_event::{something_in, takes_nothing};
+use crate::perf::{self, COUNTING, FOR_SNAPSHOTS};
+use crate::pmus::{self, Pmu};
+use crate::verdict::{Verdict, check};
+use crate::{cpus, snapshot};
+
+/// How often a task is moved to another CPU, at the least.
+const MOVES: u32 = 400;
+/// Snapshots on each sort of CPU, at the least.
+const ENOUGH: u32 = 100;
+/// How long that may take.
+const LIMIT: Duration = Duration::from_secs(15);
+
+pub(crate) fn run() -> Result<Verdict> {
+    if !Kallsyms::read()?.has_snapshot_function() {
+        return Ok(snapshot::unsupported());
+    }
+    let (mut big, mut little): (Vec<_>, Vec<_>) =
+        pmus::all()?.into_iter().partition(|pmu| pmu.branches > 0);
+    let (Some(big), Some(little)) = (big.pop(), little.pop()) else {
+        return Ok(Verdict::Skip(
+            "the CPUs are not of two sorts, of which one records branches".to_owned(),
+        ));
+    };
+    let shared = little.cpus.iter().find(|cpu| big.cpus.contains(cpu));
+    check!(shared.is_none(), "{big:?} and {little:?} share CPUs");
+
+    let mut object = MaybeUninit::uninit();
+    let mut test = Test {
+        helper: Helper::load(&mut object)?,
+        big,
+        little,
+    };
+    for part in [
+        Test::pinned,
+        Test::refused,
+        Test::migrating_between_events,
+        Test::migrating_with_an_event,
+        Test::quiet,
+    ] {
+        let verdict = part(&mut test)?;
+        if verdict != Verdict::Pass {
+            return Ok(verdict);
+        }
+    }
+    Ok(Verdict::Pass)
+}
+
+struct Test<'object> {
+    helper: Helper<'object>,
+    /// The sort that records branches.
+    big: Pmu,
+    little: Pmu,
+}
+
+impl Test<'_> {
+    fn all_cpus(&self) -> Vec<u32> {
+        [&self.big.cpus[..], &self.little.cpus].concat()
+    }
+
+    /// An event on one CPU of the big sort: records there, and none elsewhere.
+    fn pinned(&mut self) -> Result<Verdict> {
+        let counting = |cpu: &u32| perf::open_with(self.little.number, Some(*cpu), COUNTING);
+        // The PMU of the others is busy too, as it may be.
+        let _counting: Vec<_> = self
+            .little
+            .cpus
+            .iter()
+            .map(counting)
+            .collect::<io::Result<_>>()?;
+        for cpu in self.big.cpus.clone() {
+            let _event = perf::open_with(self.big.number, Some(cpu), FOR_SNAPSHOTS)?;
+            for other in self.all_cpus() {
+                cpus::pin_to(other)?;
+                let answer = self.helper.call(RawRecord::SIZE * MAX_RECORDS, 0)?;
+                if other == cpu {
+                    check!(
+                        !answer.records().is_empty(),
+                        "CPU {cpu}, with an event: the helper returned {}",
+                        answer.returned
+                    );
+                } else {
+                    let problem = something_in(&answer);
+                    check!(
+                        problem.is_none(),
+                        "CPU {other}, an event on CPU {cpu} only: {}",
+                        problem.unwrap_or_default()
+                    );
+                }
+            }
+        }
+        Ok(Verdict::Pass)
+    }
+
+    /// Which events there are: drivers/perf/arm_pmu.c, `armpmu_event_init()`. An
+    /// event of no PMU in particular is of the CPU's.
+    fn refused(&mut self) -> Result<Verdict> {
+        let (big, little) = (Some(self.big.number), Some(self.little.number));
+        let mut expected = vec![
+            (big, None, FOR_SNAPSHOTS, Ok(())),
+            (little, None, FOR_SNAPSHOTS, Err(Errno::OPNOTSUPP)),
+            (little, None, COUNTING, Ok(())),
+        ];
+        for cpu in self.big.cpus.iter().copied().map(Some) {
+            expected.extend([
+                (None, cpu, FOR_SNAPSHOTS, Ok(())),
+                (big, cpu, FOR_SNAPSHOTS, Ok(())),
+                (little, cpu, FOR_SNAPSHOTS, Err(Errno::NOENT)),
+                (little, cpu, COUNTING, Err(Errno::NOENT)),
+            ]);
+        }
+        for cpu in self.little.cpus.iter().copied().map(Some) {
+            expected.extend([
+                (None, cpu, FOR_SNAPSHOTS, Err(Errno::OPNOTSUPP)),
+                (little, cpu, FOR_SNAPSHOTS, Err(Errno::OPNOTSUPP)),
+                (little, cpu, COUNTING, Ok(())),
+                (big, cpu, FOR_SNAPSHOTS, Err(Errno::NOENT)),
+            ]);
+        }
+        for (pmu, cpu, recording, expected) in expected {
+            let opened = match (pmu, cpu) {
+                (None, Some(cpu)) => perf::open(cpu, recording),
+                (None, None) => perf::open_for_this_process(recording),
+                (Some(pmu), cpu) => perf::open_with(pmu, cpu, recording),
+            };
+            let found = opened.map(drop).map_err(|error| error.raw_os_error());
+            let expected = expected.map_err(|errno: Errno| Some(errno.raw_os_error()));
+            check!(
+                found == expected,
+                "PMU {pmu:?} of {} and {}, CPU {cpu:?}, {recording:?}: {found:?}, not {expected:?}",
+                self.big.name,
+                self.little.name
+            );
+        }
+        Ok(Verdict::Pass)
+    }
+
+    /// An event on each CPU of the big sort, whatever runs there.
+    fn migrating_between_events(&mut self) -> Result<Verdict> {
+        let open = |cpu: &u32| perf::open_with(self.big.number, Some(*cpu), FOR_SNAPSHOTS);
+        let _events: Vec<_> = self.big.cpus.iter().map(open).collect::<io::Result<_>>()?;
+        self.migrating()
+    }
+
+    /// An event of this task, which comes and goes with it.
+    fn migrating_with_an_event(&mut self) -> Result<Verdict> {
+        let _event = perf::open_with(self.big.number, None, FOR_SNAPSHOTS)?;
+        self.migrating()
+    }
+
+    /// Takes snapshots while another thread moves this one from CPU to CPU, at any
+    /// moment, from one sort to the other each time.
+    fn migrating(&mut self) -> Result<Verdict> {
+        let turns = self.big.cpus.len().max(self.little.cpus.len());
+        let big = self.big.cpus.iter().cycle();
+        let little = self.little.cpus.iter().cycle();
+        let route: Vec<u32> = big
+            .zip(little)
+            .take(turns)
+            .flat_map(|(big, little)| [*big, *little])
+            .collect();
+        let this = gettid();
+        let (moves, stop) = (AtomicU32::new(0), AtomicBool::new(false));
+        thread::scope(|scope| {
+            let mover = scope.spawn(|| -> Result<()> {
+                for &cpu in route.iter().cycle() {
+                    if stop.load(Ordering::Relaxed) {
+                        break;
+                    }
+                    cpus::move_to(Some(this), cpu)?;
+                    moves.fetch_add(1, Ordering::Relaxed);
+                }
+                Ok(())
+            });
+            let verdict = self.while_moved(&moves);
+            stop.store(true, Ordering::Relaxed);
+            mover
+                .join()
+                .map_err(|_| anyhow!("the thread that moves another panicked"))??;
+            verdict
+        })
+    }
+
+    fn while_moved(&mut self, moves: &AtomicU32) -> Result<Verdict> {
+        let started = Instant::now();
+        let (mut on_big, mut on_little) = (0, 0);
+        loop {
+            let moved = moves.load(Ordering::Relaxed);
+            if moved >= MOVES && on_big >= ENOUGH && on_little >= ENOUGH {
+                eprintln!("{moved} moves, snapshots: {on_big} with records, {on_little} without");
+                return Ok(Verdict::Pass);
+            }
+            check!(
+                started.elapsed() < LIMIT,
+                "too slow: {moved} moves, {on_big} snapshots on {}, {on_little} on {}",
+                self.big.name,
+                self.little.name
+            );
+            let answer = self.helper.call(RawRecord::SIZE * MAX_RECORDS, 0)?;
+            let cpu = self.helper.cpu()?;
+            if self.big.cpus.contains(&cpu) {
+                on_big += 1;
+                check!(
+                    !answer.records().is_empty(),
+                    "a task that is moved, now on CPU {cpu}: the helper returned {}",
+                    answer.returned
+                );
+            } else {
+                on_little += 1;
+                let problem = something_in(&answer);
+                check!(
+                    problem.is_none(),
+                    "a task that is moved, now on CPU {cpu}: {}",
+                    problem.unwrap_or_default()
+                );
+            }
+        }
+    }
+
+    /// Of all that, nothing is left.
+    fn quiet(&mut self) -> Result<Verdict> {
+        for cpu in self.all_cpus() {
+            cpus::pin_to(cpu)?;
+            let problem = takes_nothing(&mut self.helper)?;
+            check!(
+                problem.is_none(),
+                "CPU {cpu}, all events closed: {}",
+                problem.unwrap_or_default()
+            );
+        }
+        Ok(Verdict::Pass)
+    }
+}
