@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use anyhow::Result;
 
+use crate::commands::Subject;
 use crate::guest::{self, Guest, Setup, Share};
-use crate::kernel::Kernel;
 use crate::places::Places;
 use crate::verdict::Verdict;
 
@@ -27,10 +27,11 @@ pub struct GuestTest {
     vhe: bool,
     /// So many CPUs have BRBE, and the others are another sort.
     brbe_cpus: Option<u8>,
+    /// On a kernel that checks itself: lockdep, KASAN and others.
+    pub debug: bool,
+    /// From power-on to power-off.
+    timeout: Duration,
 }
-
-/// From power-on to power-off: several times as long as they take here.
-const TIMEOUT: Duration = Duration::from_secs(45);
 
 const fn on_two_cpus(name: &'static str) -> GuestTest {
     GuestTest {
@@ -40,11 +41,14 @@ const fn on_two_cpus(name: &'static str) -> GuestTest {
         pseudo_nmi: false,
         vhe: false,
         brbe_cpus: None,
+        debug: false,
+        // Several times as long as they take here.
+        timeout: Duration::from_secs(45),
     }
 }
 
 /// All of them.
-pub const ALL: [GuestTest; 11] = [
+pub const ALL: [GuestTest; 12] = [
     on_two_cpus("cpu-wide-event"),
     on_two_cpus("stale-bits"),
     on_two_cpus("half-records"),
@@ -72,20 +76,33 @@ pub const ALL: [GuestTest; 11] = [
         pseudo_nmi: true,
         ..on_two_cpus("interrupts")
     },
+    GuestTest {
+        name: "stress, debug kernel",
+        cpus: 2,
+        pseudo_nmi: true,
+        debug: true,
+        timeout: Duration::from_secs(180),
+        ..on_two_cpus("stress")
+    },
 ];
 
 impl GuestTest {
-    /// Runs it on `kernel`, which is called `title`.
+    /// Runs it on the kernel of a commit, which is called `title`.
     pub fn run(
         &self,
         places: &Places,
         guest: &Guest,
-        kernel: &Kernel,
+        subject: &Subject,
+        commit: &str,
         title: &str,
     ) -> Result<Verdict> {
+        let kernel = match self.debug {
+            true => subject.debug.kernel(commit, &format!("{title}, debug"))?,
+            false => subject.builder.kernel(commit, title)?,
+        };
         let share = Share::new(places)?;
         let setup = Setup {
-            timeout: TIMEOUT,
+            timeout: self.timeout,
             cpus: self.cpus,
             virtualization: self.vhe,
             brbe_cpus: self.brbe_cpus,
@@ -97,7 +114,7 @@ impl GuestTest {
         };
         let name = format!("{} on {title}", self.name);
         let command = format!("./branch-guest {}", self.command);
-        let run = guest.run_as(&setup, kernel, &name, &command, &share)?;
+        let run = guest.run_as(&setup, &kernel, &name, &command, &share)?;
         let lines = run.output.lines().rev();
         let said = lines.map(str::trim).find(|line| !line.is_empty());
         let said = said.unwrap_or_default();

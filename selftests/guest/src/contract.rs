@@ -7,6 +7,7 @@ use branch_records::record::RawRecord;
 use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
 use libbpf_rs::{OpenObject, ProgramInput, ProgramMut};
 
+use crate::path::Paths;
 use crate::skeleton::contract::{ContractSkel, ContractSkelBuilder, types};
 
 /// The records that the program has room for, and so the most it asks for.
@@ -17,6 +18,7 @@ const STALE: u64 = u64::MAX;
 /// The loaded program.
 pub(crate) struct Helper<'object> {
     skeleton: ContractSkel<'object>,
+    paths: Paths,
 }
 
 /// What one call of the helper did.
@@ -41,7 +43,8 @@ impl<'object> Helper<'object> {
         let skeleton = open
             .load()
             .context("cannot load a BPF program: run as root, or with CAP_PERFMON and CAP_BPF")?;
-        Ok(Self { skeleton })
+        let paths = Paths::open();
+        Ok(Self { skeleton, paths })
     }
 
     /// Fills the memory with ones and calls the helper on this CPU.
@@ -64,7 +67,8 @@ impl<'object> Helper<'object> {
             sizes.map(|size| size as u64),
         )?;
         let data = self.data()?;
-        let second = Answer::new(data.taken2, &data.buffer2)?;
+        let second = Answer::of(data.taken2, &data.buffer2)?;
+        self.paths.check(second.records())?;
         Ok([self.first()?, second])
     }
 
@@ -90,9 +94,10 @@ impl<'object> Helper<'object> {
             .attach()
             .context("cannot attach to sys_enter: the kernel needs CONFIG_FTRACE_SYSCALLS")?;
         let _ = rustix::process::getppid();
-        drop(link);
         ensure!(self.data()?.taken != 0, "the program did not run");
-        self.first()
+        let answer = self.first();
+        drop(link);
+        answer
     }
 
     /// Makes all the memory stale, and sets what says that nothing was taken.
@@ -109,7 +114,9 @@ impl<'object> Helper<'object> {
 
     fn first(&mut self) -> Result<Answer> {
         let data = self.data()?;
-        Answer::new(data.taken, &data.buffer)
+        let answer = Answer::of(data.taken, &data.buffer)?;
+        self.paths.check(answer.records())?;
+        Ok(answer)
     }
 
     fn data(&mut self) -> Result<&mut types::bss> {
@@ -138,17 +145,16 @@ fn run(program: &ProgramMut<'_>, arguments: [u64; 2]) -> Result<()> {
 }
 
 impl Answer {
-    fn new(returned: i64, memory: &[types::record]) -> Result<Self> {
+    fn of(returned: i64, memory: &[types::record]) -> Result<Self> {
         ensure!(returned != i64::MIN, "the program did not run");
-        let memory = memory.iter().map(|record| RawRecord {
-            from: record.from,
-            to: record.to,
-            flags: record.flags,
-        });
-        Ok(Self {
-            returned,
-            memory: memory.collect(),
-        })
+        let memory = memory.iter().map(RawRecord::from).collect();
+        Ok(Self::new(returned, memory))
+    }
+
+    /// What a program says that the helper returned, and the memory it gave it:
+    /// ones, and a record more than the helper may write.
+    pub(crate) fn new(returned: i64, memory: Vec<RawRecord>) -> Self {
+        Self { returned, memory }
     }
 
     /// The records returned.

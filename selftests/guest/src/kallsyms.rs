@@ -41,14 +41,12 @@ impl Kallsyms {
 
     /// A symbol of the kernel image by which a host knows how far it was moved.
     pub(crate) fn anchor(&self) -> Result<Anchor> {
-        let symbol = self
-            .symbols
-            .iter()
-            .find(|symbol| symbol.name == ANCHOR && symbol.module.is_none())
+        let address = self
+            .address_of(ANCHOR)
             .with_context(|| format!("{PATH} has no {ANCHOR}: it needs CONFIG_KALLSYMS_ALL"))?;
         Ok(Anchor {
             symbol: ANCHOR.to_owned(),
-            address: symbol.address,
+            address,
         })
     }
 
@@ -71,6 +69,14 @@ impl Kallsyms {
             .iter()
             .take_while(|symbol| symbol.address == address);
         there.any(|symbol| symbol.name == name)
+    }
+
+    /// Where the kernel image has a symbol.
+    pub(crate) fn address_of(&self, name: &str) -> Option<u64> {
+        let mut named = self.symbols.iter().filter(|symbol| symbol.name == name);
+        named
+            .find(|symbol| symbol.module.is_none())
+            .map(|symbol| symbol.address)
     }
 
     /// Whether there is a symbol of this name.

@@ -79,7 +79,8 @@ impl Kcore {
         around
     }
 
-    fn read(&self, first: u64, last: u64) -> Result<CodeRange> {
+    /// From the word at `first` to that at `last`.
+    pub(crate) fn read(&self, first: u64, last: u64) -> Result<CodeRange> {
         let inside = |segment: &&Segment| {
             let offset = first.checked_sub(segment.address);
             offset

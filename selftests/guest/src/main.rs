@@ -16,6 +16,7 @@ mod loops;
 mod nested;
 mod no_event;
 mod overflow;
+mod path;
 mod perf;
 mod pmus;
 mod privileges;
@@ -24,6 +25,7 @@ mod ring;
 mod skeleton;
 mod snapshot;
 mod stale_bits;
+mod stress;
 mod twice;
 mod verdict;
 
@@ -108,6 +110,13 @@ enum Test {
     HalfRecords,
     /// Check that there is no snapshot without a branch event on the CPU
     NoEvent,
+    /// Take snapshots from programs of every sort while CPUs, events and
+    /// processes come and go
+    Stress {
+        /// How long
+        #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=3600))]
+        seconds: u64,
+    },
     /// Check that a machine with two sorts of CPUs has snapshots on one of them
     Heterogeneous,
 }
@@ -128,6 +137,7 @@ impl Test {
             Self::Interrupts => "interrupts",
             Self::HalfRecords => "half-records",
             Self::NoEvent => "no-event",
+            Self::Stress { .. } => "stress",
             Self::Heterogeneous => "heterogeneous",
         }
     }
@@ -162,6 +172,7 @@ fn main() -> ExitCode {
         Test::Interrupts => interrupts::run(),
         Test::HalfRecords => half_records::run(),
         Test::NoEvent => no_event::run(),
+        Test::Stress { seconds } => stress::run(Duration::from_secs(seconds)),
         Test::Heterogeneous => heterogeneous::run(),
     };
     verdict::report(name, &outcome, arguments.json, verdict_on_stderr)

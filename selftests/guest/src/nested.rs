@@ -4,10 +4,12 @@
 use std::mem::MaybeUninit;
 
 use anyhow::{Context as _, Result};
+use branch_records::record::RawRecord;
 use libbpf_rs::ProgramInput;
 use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
 
 use crate::kallsyms::Kallsyms;
+use crate::path::Paths;
 use crate::skeleton::nested::NestedSkelBuilder;
 use crate::verdict::{Verdict, check};
 use crate::{cpus, perf, snapshot};
@@ -30,6 +32,7 @@ pub(crate) fn run() -> Result<Verdict> {
         Ok(events) => events,
         Err(error) => return perf::explain(&error),
     };
+    let paths = Paths::open();
     let mut object = MaybeUninit::uninit();
     let skeleton = NestedSkelBuilder::default()
         .open(&mut object)
@@ -57,6 +60,9 @@ pub(crate) fn run() -> Result<Verdict> {
         let same = data.inner.iter().zip(&data.outer).all(|(inner, outer)| {
             (inner.from, inner.to, inner.flags) == (outer.from, outer.to, outer.flags)
         });
+        let bytes = usize::try_from(data.taken_inner).unwrap_or(0);
+        let records = data.inner.iter().take(bytes / RawRecord::SIZE);
+        paths.check(&records.map(RawRecord::from).collect::<Vec<_>>())?;
         check!(
             data.taken_outer == data.taken_inner && same,
             "the inner snapshot returned {}, and then the helper {}: the records of the snapshot \

@@ -187,13 +187,7 @@ impl<'object> Program<'object> {
             "bpf_get_branch_snapshot() returned {bytes}: not whole records"
         );
         let records = data.records.iter().take(bytes / RawRecord::SIZE);
-        Ok(records
-            .map(|record| RawRecord {
-                from: record.from,
-                to: record.to,
-                flags: record.flags,
-            })
-            .collect())
+        Ok(records.map(RawRecord::from).collect())
     }
 }
 

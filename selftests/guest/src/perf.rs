@@ -82,22 +82,53 @@ pub(crate) const fn all_branches(period: Option<u64>) -> Recording {
 /// until it is dropped.
 pub(crate) fn open(cpu: u32, recording: Recording) -> io::Result<OwnedFd> {
     let cpu = cpu.try_into().map_err(|_| Errno::INVAL)?;
-    open_for(-1, cpu, HARDWARE, recording)
+    open_for(Of::Cpu, cpu, HARDWARE, recording)
 }
 
 /// As [`open`], with the PMU of this type, or for this process wherever it runs.
 pub(crate) fn open_with(pmu: u32, cpu: Option<u32>, recording: Recording) -> io::Result<OwnedFd> {
-    let (pid, cpu) = match cpu {
-        Some(cpu) => (-1, cpu.try_into().map_err(|_| Errno::INVAL)?),
-        None => (0, -1),
+    let (of, cpu) = match cpu {
+        Some(cpu) => (Of::Cpu, cpu.try_into().map_err(|_| Errno::INVAL)?),
+        None => (Of::ThisProcess, ANY_CPU),
     };
-    open_for(pid, cpu, (pmu, CPU_CYCLES), recording)
+    open_for(of, cpu, (pmu, CPU_CYCLES), recording)
 }
 
 /// Opens an event of this process, on whatever CPU it runs.
 pub(crate) fn open_for_this_process(recording: Recording) -> io::Result<OwnedFd> {
-    open_for(0, -1, HARDWARE, recording)
+    open_for(Of::ThisProcess, ANY_CPU, HARDWARE, recording)
 }
+
+/// The same, and of the processes that it starts.
+pub(crate) fn open_inherited(recording: Recording) -> io::Result<OwnedFd> {
+    open_for(Of::Family, ANY_CPU, HARDWARE, recording)
+}
+
+/// Opens an event on `cpu` of the processes in a control group, whose directory is
+/// open as `group`.
+pub(crate) fn open_for_group(
+    group: &OwnedFd,
+    cpu: u32,
+    recording: Recording,
+) -> io::Result<OwnedFd> {
+    let cpu = cpu.try_into().map_err(|_| Errno::INVAL)?;
+    open_for(Of::Group(group), cpu, HARDWARE, recording)
+}
+
+/// Whose event it is.
+#[derive(Clone, Copy, Debug)]
+enum Of<'a> {
+    /// The CPU's, whatever runs there.
+    Cpu,
+    ThisProcess,
+    /// This process and those that it starts.
+    Family,
+    /// The processes of a control group.
+    Group(&'a OwnedFd),
+}
+
+/// For [`open_for`], no CPU in particular.
+const ANY_CPU: i32 = -1;
 
 /// Cycles, of whatever PMU counts them.
 const HARDWARE: (u32, u64) = (
@@ -109,7 +140,7 @@ const HARDWARE: (u32, u64) = (
 const CPU_CYCLES: u64 = 0x11;
 
 fn open_for(
-    pid: i32,
+    of: Of<'_>,
     cpu: i32,
     (type_, config): (u32, u64),
     recording: Recording,
@@ -127,6 +158,12 @@ fn open_for(
         ..Default::default()
     };
     attr.__bindgen_anon_1.sample_period = recording.period;
+    attr.set_inherit(matches!(of, Of::Family).into());
+    let (pid, flags) = match of {
+        Of::Cpu => (-1, 0),
+        Of::ThisProcess | Of::Family => (0, 0),
+        Of::Group(dir) => (dir.as_raw_fd(), sys::PERF_FLAG_PID_CGROUP),
+    };
     let later = recording.counted == Counted::KernelLater;
     attr.set_disabled(later.into());
     attr.set_exclude_user(later.into());
@@ -139,7 +176,7 @@ fn open_for(
             pid,
             cpu,
             -1,
-            sys::PERF_FLAG_FD_CLOEXEC.into(),
+            (sys::PERF_FLAG_FD_CLOEXEC | flags).into(),
         )
     };
     if fd < 0 {

@@ -28,3 +28,24 @@ pub(crate) mod overflow {
 pub(crate) mod snapshot {
     include!(concat!(env!("OUT_DIR"), "/snapshot.skel.rs"));
 }
+
+pub(crate) mod stress {
+    include!(concat!(env!("OUT_DIR"), "/stress.skel.rs"));
+}
+
+/// Each program has a type of its own for `struct record`.
+macro_rules! records_of {
+    ($($program:ident),+) => {$(
+        impl From<&$program::types::record> for branch_records::record::RawRecord {
+            fn from(record: &$program::types::record) -> Self {
+                Self {
+                    from: record.from,
+                    to: record.to,
+                    flags: record.flags,
+                }
+            }
+        }
+    )+};
+}
+
+records_of!(contract, nested, overflow, snapshot);

@@ -212,14 +212,7 @@ fn parse_event(bytes: &[u8]) -> Result<Snapshot> {
             .then(|| u32::try_from(event.taken.unsigned_abs()))
             .transpose()
             .context("an impossible error from the helper")?,
-        records: event.records[..taken]
-            .iter()
-            .map(|record| RawRecord {
-                from: record.from,
-                to: record.to,
-                flags: record.flags,
-            })
-            .collect(),
+        records: event.records[..taken].iter().map(RawRecord::from).collect(),
     })
 }
 

@@ -6,11 +6,15 @@ use std::process::ExitCode;
 use anyhow::Result;
 use serde::Serialize;
 
+use crate::path::NoPath;
+
 /// How a test ended that could be tried.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// The kernel does what it should.
     Pass,
+    /// The same, and how much of it was seen.
+    Seen(String),
     /// It does not, for this reason.
     Fail(String),
     /// This machine or kernel has not got what the test is about.
@@ -43,9 +47,12 @@ pub(crate) fn report(
     on_stderr: bool,
 ) -> ExitCode {
     let (verdict, reason, status) = match outcome {
+        Ok(Verdict::Seen(what)) => ("PASS", what.clone(), 0),
         Ok(Verdict::Pass) => ("PASS", String::new(), 0),
         Ok(Verdict::Fail(reason)) => ("FAIL", reason.clone(), 1),
         Ok(Verdict::Skip(reason)) => ("SKIP", reason.clone(), 77),
+        // What was seen is wrong, wherever in a test that was.
+        Err(error) if error.is::<NoPath>() => ("FAIL", format!("{error:#}"), 1),
         Err(error) => ("ERROR", format!("{error:#}"), 2),
     };
     let line = line(test, verdict, &reason, json);

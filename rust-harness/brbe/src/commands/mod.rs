@@ -48,6 +48,8 @@ pub struct Subject {
     pub commits: Vec<String>,
     /// Builds them.
     pub builder: Builder,
+    /// Builds them with the kernel's own checks: lockdep, KASAN and others.
+    pub debug: Builder,
 }
 
 impl Subject {
@@ -62,7 +64,10 @@ impl Subject {
         };
         let series = Series::load(places, &base.name)?;
         let commits = series.commits(places, &tree)?;
-        let builder = Builder::new(places, &tree, Config::load(places, &["base", "arm64"])?)?;
+        let builder =
+            |fragments: &[&str]| Builder::new(places, &tree, Config::load(places, fragments)?);
+        let debug = builder(&["base", "arm64", "debug"])?;
+        let builder = builder(&["base", "arm64"])?;
         Ok(Self {
             is_default,
             base,
@@ -70,6 +75,7 @@ impl Subject {
             series,
             commits,
             builder,
+            debug,
         })
     }
 

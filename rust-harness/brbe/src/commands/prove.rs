@@ -11,7 +11,6 @@ use super::{KernelArgs, Subject};
 use crate::bases;
 use crate::guest::{Dead, Guest};
 use crate::guest_tests::{self, GuestTest};
-use crate::kernel::Kernel;
 use crate::mutants::{self, Mutant};
 use crate::overflow;
 use crate::places::Places;
@@ -60,12 +59,20 @@ impl Test {
         }
     }
 
-    fn run(self, places: &Places, guest: &Guest, kernel: &Kernel, title: &str) -> Result<Verdict> {
+    fn run(
+        self,
+        places: &Places,
+        guest: &Guest,
+        subject: &Subject,
+        commit: &str,
+        title: &str,
+    ) -> Result<Verdict> {
         match self {
-            Self::Guest(test) => test.run(places, guest, kernel, title),
+            Self::Guest(test) => test.run(places, guest, subject, commit, title),
             Self::Overflow(kind) => {
+                let kernel = subject.builder.kernel(commit, title)?;
                 let name = format!("{} on {title}", kind.name);
-                overflow::sweep(places, guest, kernel, &name, kind)
+                overflow::sweep(places, guest, &kernel, &name, kind)
             }
         }
     }
@@ -118,11 +125,10 @@ fn controls(
     report: &mut Report,
 ) -> Result<()> {
     let title = subject.title(true);
-    let patched = subject.builder.kernel(subject.patched(), &title)?;
     let tests: BTreeSet<_> = mutants.iter().map(|mutant| &mutant.test).collect();
     for name in tests {
         report.run(&title, name.clone(), || {
-            Test::named(name)?.run(places, guest, &patched, &title)
+            Test::named(name)?.run(places, guest, subject, subject.patched(), &title)
         })?;
     }
     Ok(())
@@ -142,9 +148,10 @@ pub(super) fn prove(
             let series = mutant.on_top_of(&subject.series, places, &subject.base.name);
             let commits = series.commits(places, &subject.tree)?;
             let commit = commits.last().context("a series has a commit")?;
-            let kernel = subject.builder.kernel(commit, &title)?;
+            // A kernel that cannot be built is no sign of a safeguard.
+            subject.builder.kernel(commit, &title)?;
             let test = Test::named(&mutant.test)?;
-            judge(mutant, test.run(places, guest, &kernel, &title))
+            judge(mutant, test.run(places, guest, subject, commit, &title))
         })?;
     }
     Ok(())

@@ -1,0 +1,141 @@
+//! Whether the records of a snapshot can be one execution of the kernel's code.
+
+use std::cell::RefCell;
+use std::collections::{HashMap, HashSet};
+
+use anyhow::Result;
+use branch_records::capture::CodeRange;
+use branch_records::path::{self, Code, Findings};
+use branch_records::record::RawRecord;
+
+use crate::kallsyms::Kallsyms;
+use crate::kcore::Kcore;
+
+/// The records of a snapshot are from both sides of a gap, or are not what
+/// happened.
+#[derive(Debug, thiserror::Error)]
+#[error("the records of a snapshot are no path: {0}")]
+pub(crate) struct NoPath(Findings);
+
+/// What checks snapshots, on machines whose code it can read.
+#[derive(Debug)]
+pub(crate) struct Paths {
+    kcore: Option<Kcore>,
+}
+
+impl Paths {
+    /// Says so where nothing can be checked.
+    pub(crate) fn open() -> Self {
+        if !cfg!(target_arch = "aarch64") {
+            return Self { kcore: None };
+        }
+        let kcore = Kcore::open().inspect_err(|error| {
+            eprintln!("snapshots are not checked for being a path: {error:#}");
+        });
+        Self { kcore: kcore.ok() }
+    }
+
+    /// Checks records that nothing was filtered from, the newest first. The code is
+    /// read now: what was traced then has to be traced still.
+    ///
+    /// # Errors
+    ///
+    /// [`NoPath`]. Code that cannot be read is no error.
+    pub(crate) fn check(&self, records: &[RawRecord]) -> Result<Findings> {
+        let Some(kcore) = &self.kcore else {
+            return Ok(Findings::default());
+        };
+        let findings = path::check(records, &kcore.around([records]).code);
+        if findings.broken.is_empty() {
+            Ok(findings)
+        } else {
+            Err(NoPath(findings).into())
+        }
+    }
+}
+
+/// Kernel code that stays where it is while snapshots are checked, but for the
+/// places that the kernel changes itself all the time.
+#[derive(Debug)]
+pub(crate) struct Steady {
+    kcore: Option<Kcore>,
+    /// By the address of its first instruction.
+    pages: RefCell<HashMap<u64, Option<CodeRange>>>,
+    /// Where there is a branch or none, by a condition that hardly ever changes
+    /// (`struct jump_entry`, include/linux/jump_label.h).
+    jump_labels: HashSet<u64>,
+}
+
+const PAGE: u64 = 4096;
+
+impl Steady {
+    /// Reads which places those are. What is traced now has to be traced until
+    /// the last check.
+    pub(crate) fn read(symbols: &Kallsyms) -> Self {
+        let Paths { kcore } = Paths::open();
+        let table = kcore.as_ref().and_then(|kcore| {
+            let start = symbols.address_of("__start___jump_table")?;
+            let stop = symbols.address_of("__stop___jump_table")?;
+            let last = stop.checked_sub(4).filter(|last| *last >= start)?;
+            kcore.read(start, last).ok()
+        });
+        Self {
+            // Without the table a place that changed would be a wrong path.
+            kcore: kcore.filter(|_| table.is_some()),
+            pages: RefCell::default(),
+            jump_labels: table.as_ref().map(jump_labels).unwrap_or_default(),
+        }
+    }
+
+    /// As [`Paths::check`].
+    pub(crate) fn check(&self, records: &[RawRecord]) -> Result<Findings, NoPath> {
+        let findings = path::check(records, self);
+        // Without any code some are broken all the same: so much is always known.
+        match findings.broken.is_empty() {
+            true => Ok(findings),
+            false => Err(NoPath(findings)),
+        }
+    }
+}
+
+impl Code for Steady {
+    fn fetch(&self, address: u64) -> Option<u32> {
+        let kcore = self.kcore.as_ref()?;
+        if self.jump_labels.contains(&address) {
+            return None;
+        }
+        let first = address & !(PAGE - 1);
+        let mut pages = self.pages.borrow_mut();
+        let page = pages
+            .entry(first)
+            .or_insert_with(|| kcore.read(first, first + PAGE - 4).ok());
+        let word = page.as_ref()?.words.get((address - first) as usize / 4);
+        word.copied().filter(|_| address.is_multiple_of(4))
+    }
+}
+
+/// An entry is the offset of the code from itself, that of the target, and a key
+/// of 8 bytes.
+fn jump_labels(table: &CodeRange) -> HashSet<u64> {
+    let entries = table.words.chunks_exact(4).zip(0..);
+    entries
+        .map(|(entry, index)| {
+            let at = table.address + 16 * index;
+            at.wrapping_add_signed((entry[0] as i32).into())
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn offsets_are_of_their_own_place() {
+        let table = CodeRange {
+            address: 0x1000,
+            words: vec![0xffff_ff00, 0, 0, 0, 0x10, 0, 0, 0, 0x20],
+        };
+        assert_eq!(jump_labels(&table), HashSet::from([0xf00, 0x1020]));
+    }
+}

@@ -1,0 +1,237 @@
+//! What goes on while snapshots are taken.
+
+use std::fs::{self, File};
+use std::io::{self, Read as _};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use rustix::io::Errno;
+
+use crate::cpus;
+use crate::perf::{self, FOR_SAMPLES, FOR_SNAPSHOTS, OF_USER, Recording};
+
+/// Where the version 2 hierarchy is, whose groups perf can count.
+const CGROUPS: &str = "/sys/fs/cgroup";
+const RECORDINGS: [Recording; 3] = [FOR_SNAPSHOTS, FOR_SAMPLES, OF_USER];
+
+/// Shared with the threads that make the load.
+#[derive(Debug, Default)]
+pub(super) struct Shared {
+    stop: AtomicBool,
+    /// Events opened and closed.
+    pub(super) events: AtomicU64,
+    /// Processes started.
+    pub(super) processes: AtomicU64,
+}
+
+impl Shared {
+    pub(super) fn stop(&self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+
+    fn goes_on(&self) -> bool {
+        !self.stop.load(Ordering::Relaxed)
+    }
+}
+
+/// Short system calls on one CPU, or elsewhere while that is offline.
+pub(super) fn work(shared: &Shared, cpu: u32) -> Result<()> {
+    let nothing = File::options()
+        .write(true)
+        .open("/dev/null")
+        .context("cannot open /dev/null")?;
+    let mut zeros = File::open("/dev/zero").context("cannot open /dev/zero")?;
+    while shared.goes_on() {
+        // Taking a CPU away makes its threads free to go anywhere.
+        let _ = cpus::pin_to(cpu);
+        for _ in 0..100 {
+            rustix::io::write(&nothing, b"x").context("cannot write")?;
+            zeros.read_exact(&mut [0; 64]).context("cannot read")?;
+            thread::yield_now();
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+    Ok(())
+}
+
+/// Opens and closes events of CPUs, of tasks with their children, and of a group,
+/// as fast as it goes.
+pub(super) fn storm(shared: &Shared, cpus: &[u32], group: &Group) -> Result<()> {
+    let recordings = RECORDINGS.iter().cycle();
+    for (recording, &cpu) in recordings.zip(cpus.iter().cycle()) {
+        if !shared.goes_on() {
+            break;
+        }
+        for (event, whose) in [
+            (perf::open(cpu, *recording), "a CPU"),
+            (perf::open_for_this_process(*recording), "a process"),
+            (
+                perf::open_for_group(&group.dir, cpu, *recording),
+                "a group of processes",
+            ),
+        ] {
+            match event {
+                Ok(_) => shared.events.fetch_add(1, Ordering::Relaxed),
+                Err(error) if is_offline(&error) => 0,
+                Err(error) => {
+                    return Err(error).with_context(|| {
+                        format!("cannot open an event of {whose}: {recording:?}")
+                    });
+                }
+            };
+        }
+    }
+    Ok(())
+}
+
+/// Starts processes, with an event that they inherit, in the group and outside it.
+pub(super) fn start_processes(shared: &Shared, group: &Group) -> Result<()> {
+    let root = Path::new(CGROUPS).join("cgroup.procs");
+    let inside = group.path.join("cgroup.procs");
+    for procs in [&inside, &root].into_iter().cycle() {
+        if !shared.goes_on() {
+            break;
+        }
+        let event = perf::open_inherited(FOR_SAMPLES).context("cannot open an event")?;
+        let mut child = Command::new("/proc/self/exe")
+            .arg("--version")
+            .stdout(Stdio::null())
+            .spawn()
+            .context("cannot start a process: is /proc mounted?")?;
+        // It may have ended.
+        let _ = fs::write(procs, child.id().to_string());
+        let status = child.wait().context("cannot wait for a process")?;
+        drop(event);
+        ensure!(status.success(), "a process ended with {status}");
+        shared.processes.fetch_add(1, Ordering::Relaxed);
+    }
+    fs::write(&root, "0").with_context(|| format!("cannot write {}", root.display()))
+}
+
+/// Whether an event could not be opened because its CPU is not there now.
+pub(super) fn is_offline(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(Errno::NODEV.raw_os_error())
+}
+
+/// A group of processes, gone when dropped.
+#[derive(Debug)]
+pub(super) struct Group {
+    path: PathBuf,
+    dir: OwnedFd,
+}
+
+impl Group {
+    pub(super) fn new() -> Result<Self> {
+        // Once any controller is enabled, those that always are, as perf's, come to
+        // be for new groups. It is no error if this one cannot be.
+        let _ = fs::write(Path::new(CGROUPS).join("cgroup.subtree_control"), "+cpu");
+        let path = Path::new(CGROUPS).join(format!("branch-guest-{}", std::process::id()));
+        fs::create_dir(&path)
+            .with_context(|| format!("cannot make {}: is it cgroup2?", path.display()))?;
+        let dir = File::open(&path).with_context(|| format!("cannot open {}", path.display()))?;
+        Ok(Self {
+            path,
+            dir: dir.into(),
+        })
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        // It is empty: who went in has ended.
+        let _ = fs::remove_dir(&self.path);
+    }
+}
+
+/// Takes CPUs away and brings them back. All are back when it is dropped.
+#[derive(Debug)]
+pub(super) struct Hotplug {
+    files: Vec<(u32, PathBuf)>,
+}
+
+impl Hotplug {
+    /// For those CPUs that can be taken away; the first stays, for what has to run.
+    pub(super) fn of(cpus: &[u32]) -> Self {
+        let file = |cpu: &u32| {
+            let path = PathBuf::from(format!("/sys/devices/system/cpu/cpu{cpu}/online"));
+            path.is_file().then_some((*cpu, path))
+        };
+        Self {
+            files: cpus.iter().skip(1).filter_map(file).collect(),
+        }
+    }
+
+    /// Takes one CPU after the other away and back, says which, and waits until
+    /// there are events on it again, for as long as somebody listens.
+    pub(super) fn cycle(&mut self, back: &Sender<u32>, go_on: &Receiver<()>) -> Result<()> {
+        for (cpu, file) in self.files.iter().cycle() {
+            for state in ["0", "1"] {
+                fs::write(file, state)
+                    .with_context(|| format!("cannot write {state} to {}", file.display()))?;
+            }
+            if back.send(*cpu).is_err() || go_on.recv().is_err() {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Hotplug {
+    fn drop(&mut self) {
+        for (_, file) in &self.files {
+            // An error if it is there already.
+            let _ = fs::write(file, "1");
+        }
+    }
+}
+
+/// `perf record -b` of everything that runs, ended when dropped.
+#[derive(Debug)]
+pub(super) struct PerfRecord(Child);
+
+impl PerfRecord {
+    /// Starts it, and returns when it records; `None` without perf.
+    pub(super) fn start() -> Result<Option<Self>> {
+        let child = Command::new("perf")
+            .args(["record", "--quiet", "-b", "--all-cpus", "--freq", "200"])
+            .args(["--no-buildid", "--no-buildid-cache", "--output", "-"])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn();
+        let mut child = match child {
+            Ok(child) => child,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                eprintln!("without perf record -b: there is no perf");
+                return Ok(None);
+            }
+            Err(error) => return Err(error).context("cannot start perf"),
+        };
+        let mut output = child.stdout.take().context("perf has an output")?;
+        // Its header comes when the events are open.
+        output
+            .read_exact(&mut [0])
+            .context("perf record -b -a wrote nothing")?;
+        thread::spawn(move || io::copy(&mut output, &mut io::sink()));
+        Ok(Some(Self(child)))
+    }
+
+    /// Whether it still records.
+    pub(super) fn is_running(&mut self) -> Result<bool> {
+        let status = self.0.try_wait().context("cannot ask for perf's state")?;
+        Ok(status.is_none())
+    }
+}
+
+impl Drop for PerfRecord {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}

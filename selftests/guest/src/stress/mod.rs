@@ -1,0 +1,413 @@
+//! Snapshots from programs of every sort on all CPUs, while CPUs come and go,
+//! events are opened and closed, and perf records: for a bounded time.
+
+mod load;
+mod splats;
+
+use std::cell::RefCell;
+use std::fmt;
+use std::mem::MaybeUninit;
+use std::os::fd::{IntoRawFd as _, OwnedFd};
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, anyhow, ensure};
+use branch_records::record::RawRecord;
+use libbpf_rs::skel::{OpenSkel as _, Skel as _, SkelBuilder as _};
+use libbpf_rs::{Link, OpenObject, RingBufferBuilder};
+use rustix::io::Errno;
+
+use crate::contract::{Answer, MAX_RECORDS};
+use crate::kallsyms::Kallsyms;
+use crate::path::Steady;
+use crate::perf::{self, FOR_SNAPSHOTS};
+use crate::ring::Ring;
+use crate::skeleton::stress::{StressSkel, StressSkelBuilder};
+use crate::verdict::Verdict;
+use crate::{cpus, snapshot};
+use load::{Group, Hotplug, PerfRecord, Shared};
+use splats::Splats;
+
+/// In the order of `enum sort`.
+const SORTS: [&str; 7] = [
+    "fentry",
+    "fexit",
+    "kprobe",
+    "tracepoint",
+    "raw tracepoint",
+    "perf event",
+    "nested",
+];
+/// A program that runs while records are read: an overflow there, or the end of
+/// the event, may have left none.
+const MAY_HAVE_NONE: [&str; 2] = ["perf event", "nested"];
+/// Where a nested snapshot is taken.
+const READER: &str = "brbe_read_entries";
+/// Cycles from one sample to the next.
+const PERIOD: u64 = 5_000_000;
+/// Snapshots that are looked at before something else is done.
+const AT_ONCE: usize = 100;
+
+pub(crate) fn run(time: Duration) -> Result<Verdict> {
+    let symbols = Kallsyms::read()?;
+    if !symbols.has_snapshot_function() {
+        return Ok(snapshot::unsupported());
+    }
+    let cpus = cpus::online()?;
+    if let Err(error) = perf::open_everywhere(&cpus, FOR_SNAPSHOTS) {
+        return perf::explain(&error);
+    }
+    let mut splats = Splats::watch()?;
+    let mut object = MaybeUninit::uninit();
+    let skeleton = load(&mut object, &symbols)?;
+    let seen = RefCell::new(Seen::default());
+    let code = Steady::read(&symbols);
+    let group = Group::new()?;
+    // Both take long under load.
+    let perf_record = PerfRecord::start()?;
+    let watch_cpu = |cpu: &u32| Watched::new(*cpu, &skeleton);
+    let watched = cpus.iter().map(watch_cpu).collect::<Result<_>>()?;
+    let shared = Shared::default();
+    thread::scope(|scope| {
+        let shared = &shared;
+        let mut threads: Vec<_> = cpus
+            .iter()
+            .map(|&cpu| scope.spawn(move || load::work(shared, cpu)))
+            .collect();
+        threads.push(scope.spawn(|| load::storm(shared, &cpus, &group)));
+        threads.push(scope.spawn(|| load::start_processes(shared, &group)));
+        let (back, came_back) = mpsc::channel();
+        let (go_on, may_go_on) = mpsc::channel();
+        let mut hotplug = Hotplug::of(&cpus);
+        threads.push(scope.spawn(move || hotplug.cycle(&back, &may_go_on)));
+        let mut watch = Watch {
+            skeleton: &skeleton,
+            code: &code,
+            seen: &seen,
+            splats: &mut splats,
+            came_back,
+            go_on,
+            watched,
+            perf_record,
+        };
+        let watched = watch.run(time);
+        drop(watch);
+        shared.stop();
+        for thread in threads {
+            let ended = thread.join();
+            ended.map_err(|_| anyhow!("a thread that makes load panicked"))??;
+        }
+        watched
+    })?;
+    let mut seen = seen.into_inner();
+    seen.events = shared.events.into_inner();
+    seen.processes = shared.processes.into_inner();
+    Ok(verdict(seen, splats.next()?))
+}
+
+/// Loads the programs. The one for a function that this kernel has not got, or
+/// that its compiler has inlined, stays out.
+fn load<'object>(
+    object: &'object mut MaybeUninit<OpenObject>,
+    symbols: &Kallsyms,
+) -> Result<StressSkel<'object>> {
+    let mut open = StressSkelBuilder::default()
+        .open(object)
+        .context("cannot open the BPF programs")?;
+    open.progs.on_read.set_autoload(symbols.has(READER));
+    let mut skeleton = open
+        .load()
+        .context("cannot load the BPF programs: run as root, or with CAP_PERFMON and CAP_BPF")?;
+    skeleton
+        .attach()
+        .context("cannot attach the BPF programs")?;
+    Ok(skeleton)
+}
+
+/// What goes on in the thread that looks at it all.
+struct Watch<'a> {
+    skeleton: &'a StressSkel<'a>,
+    code: &'a Steady,
+    seen: &'a RefCell<Seen>,
+    splats: &'a mut Splats,
+    /// CPUs that were away.
+    came_back: Receiver<u32>,
+    /// Lets the next one go.
+    go_on: Sender<()>,
+    watched: Vec<Watched>,
+    perf_record: Option<PerfRecord>,
+}
+
+impl Watch<'_> {
+    /// Looks at snapshots and samples until the time is over or something is
+    /// wrong, and has CPUs come and go.
+    fn run(&mut self, time: Duration) -> Result<()> {
+        let mut builder = RingBufferBuilder::new();
+        builder
+            .add(&self.skeleton.maps.events, |bytes| {
+                self.seen.borrow_mut().snapshot(bytes, self.code);
+                0
+            })
+            .context("cannot read from the BPF programs")?;
+        let ring = builder.build();
+        let ring = ring.context("cannot read from the BPF programs")?;
+        let end = Instant::now() + time;
+        while Instant::now() < end && self.seen.borrow().problem.is_none() {
+            let consumed = ring.consume_raw_n(AT_ONCE);
+            ensure!(consumed >= 0, "cannot read from the BPF programs");
+            for watched in &mut self.watched {
+                self.seen.borrow_mut().samples(watched, self.code)?;
+            }
+            if let Some(splat) = self.splats.next()? {
+                self.seen.borrow_mut().note(Some(splat));
+            }
+            if let Ok(cpu) = self.came_back.try_recv() {
+                self.seen.borrow_mut().hotplugs += 1;
+                // Events of a CPU that was away do not come back with it.
+                self.watched.retain(|watched| watched.cpu != cpu);
+                self.watched.push(Watched::new(cpu, self.skeleton)?);
+                // An error if that thread has failed: it is asked when all is over.
+                let _ = self.go_on.send(());
+            }
+        }
+        if let Some(perf_record) = &mut self.perf_record {
+            let running = perf_record.is_running()?;
+            ensure!(running, "perf record -b has ended by itself");
+        }
+        Ok(())
+    }
+}
+
+/// The events of a CPU: one for snapshots, and one that overflows, which runs a
+/// program and makes samples.
+struct Watched {
+    cpu: u32,
+    samples: Ring,
+    _link: Link,
+    _events: [OwnedFd; 2],
+}
+
+impl Watched {
+    fn new(cpu: u32, skeleton: &StressSkel<'_>) -> Result<Self> {
+        let cannot = || format!("cannot open an event on CPU {cpu}");
+        let snapshots = perf::open(cpu, FOR_SNAPSHOTS).with_context(cannot)?;
+        let overflows = perf::open(cpu, perf::all_branches(Some(PERIOD))).with_context(cannot)?;
+        let samples = Ring::map(&overflows)?;
+        // libbpf closes the one that it is given.
+        let given = overflows.try_clone().with_context(cannot)?.into_raw_fd();
+        let link = skeleton
+            .progs
+            .on_overflow
+            .attach_perf_event(given)
+            .context("cannot attach a program to an event")?;
+        Ok(Self {
+            cpu,
+            samples,
+            _link: link,
+            _events: [snapshots, overflows],
+        })
+    }
+}
+
+/// What was seen.
+#[derive(Debug, Default)]
+struct Seen {
+    /// Of each sort, snapshots with records and without.
+    snapshots: [(u64, u64); SORTS.len()],
+    /// Records of snapshots and samples.
+    records: u64,
+    /// Steps and sources of those that are possible.
+    possible: u64,
+    samples: u64,
+    hotplugs: u64,
+    events: u64,
+    processes: u64,
+    /// The first thing that is wrong.
+    problem: Option<String>,
+}
+
+impl Seen {
+    fn snapshot(&mut self, bytes: &[u8], code: &Steady) {
+        let problem = match parse(bytes) {
+            Ok((sort, cpu, answer)) => {
+                let (with, without) = &mut self.snapshots[sort];
+                *if answer.records().is_empty() {
+                    without
+                } else {
+                    with
+                } += 1;
+                let problem = wrong(&answer).or_else(|| self.records(answer.records(), code));
+                problem.map(|problem| format!("{} on CPU {cpu}: {problem}", SORTS[sort]))
+            }
+            Err(error) => Some(format!("{error:#}")),
+        };
+        self.note(problem);
+    }
+
+    fn samples(&mut self, watched: &mut Watched, code: &Steady) -> Result<()> {
+        for records in watched.samples.take_samples()? {
+            self.samples += 1;
+            let problem = illegal(&records).or_else(|| self.records(&records, code));
+            self.note(problem.map(|problem| format!("a sample of CPU {}: {problem}", watched.cpu)));
+        }
+        Ok(())
+    }
+
+    /// How the records are no path.
+    fn records(&mut self, records: &[RawRecord], code: &Steady) -> Option<String> {
+        self.records += records.len() as u64;
+        match code.check(records) {
+            Ok(findings) => {
+                self.possible += findings.possible as u64;
+                None
+            }
+            Err(error) => Some(error.to_string()),
+        }
+    }
+
+    fn note(&mut self, problem: Option<String>) {
+        if self.problem.is_none() {
+            self.problem = problem;
+        }
+    }
+}
+
+impl fmt::Display for Seen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("snapshots with records and without: ")?;
+        for (sort, (with, without)) in SORTS.iter().zip(self.snapshots) {
+            write!(f, "{sort} {with} and {without}, ")?;
+        }
+        let Self {
+            records,
+            possible,
+            samples,
+            hotplugs,
+            events,
+            processes,
+            ..
+        } = self;
+        write!(
+            f,
+            "{samples} overflows; {records} records, {possible} steps possible; {hotplugs} hotplugs, {events} events, {processes} processes"
+        )
+    }
+}
+
+/// Takes apart the programs' `struct event`: sort, CPU, what the helper returned,
+/// and the memory that it was given.
+fn parse(bytes: &[u8]) -> Result<(usize, u32, Answer)> {
+    let cut_off = || format!("an event of {} bytes from a BPF program", bytes.len());
+    let (sort, rest) = bytes.split_first_chunk().with_context(cut_off)?;
+    let (cpu, rest) = rest.split_first_chunk().with_context(cut_off)?;
+    let (taken, rest) = rest.split_first_chunk().with_context(cut_off)?;
+    let memory = rest.as_chunks().0.iter().map(RawRecord::from_ne_bytes);
+    let memory: Vec<_> = memory.take(MAX_RECORDS + 1).collect();
+    ensure!(memory.len() == MAX_RECORDS + 1, cut_off());
+    let sort = u32::from_ne_bytes(*sort) as usize;
+    ensure!(sort < SORTS.len(), "a snapshot of sort {sort}");
+    let answer = Answer::new(i64::from_ne_bytes(*taken), memory);
+    Ok((sort, u32::from_ne_bytes(*cpu), answer))
+}
+
+/// How this is not what the helper may answer.
+fn wrong(answer: &Answer) -> Option<String> {
+    let returned = answer.returned;
+    let whole = returned > 0 && returned % RawRecord::SIZE as i64 == 0;
+    if returned != -i64::from(Errno::NOENT.raw_os_error()) && !whole {
+        return Some(format!("the helper returned {returned}"));
+    }
+    match answer.overwritten() {
+        Some(index) => Some(format!(
+            "the helper returned {returned} and wrote record {index}"
+        )),
+        None => illegal(answer.records()),
+    }
+}
+
+fn illegal(records: &[RawRecord]) -> Option<String> {
+    records.iter().enumerate().find_map(|(index, record)| {
+        let problem = record.decode().illegal_field()?;
+        Some(format!("record {index}: {problem}: {record:x?}"))
+    })
+}
+
+fn verdict(seen: Seen, splat: Option<String>) -> Verdict {
+    if let Some(problem) = seen.problem.as_ref().or(splat.as_ref()) {
+        return Verdict::Fail(format!("{problem}; before that, {seen}"));
+    }
+    let lockdep = match splats::lockdep_is_on() {
+        Some(true) => "",
+        Some(false) => return Verdict::Fail(format!("lockdep has turned itself off; {seen}")),
+        None => "; without lockdep",
+    };
+    for (sort, (with, _)) in SORTS.iter().zip(seen.snapshots) {
+        if with == 0 && !MAY_HAVE_NONE.contains(sort) {
+            return Verdict::Fail(format!("no {sort} program had records: {seen}"));
+        }
+    }
+    if seen.samples == 0 {
+        return Verdict::Fail(format!("no overflow: {seen}"));
+    }
+    Verdict::Seen(format!("{seen}{lockdep}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn event(sort: u32, taken: i64, written: usize) -> Vec<u8> {
+        let mut bytes = sort.to_ne_bytes().to_vec();
+        bytes.extend(3_u32.to_ne_bytes());
+        bytes.extend(taken.to_ne_bytes());
+        for record in 0..65 {
+            // A conditional branch in the kernel.
+            let words = match record < written {
+                true => [1 << 63, 1 << 63, 1 << 20],
+                false => [u64::MAX; 3],
+            };
+            bytes.extend(words.iter().flat_map(|word| word.to_ne_bytes()));
+        }
+        bytes
+    }
+
+    fn found(sort: usize, taken: i64, written: usize) -> Option<String> {
+        let (sort, cpu, answer) = parse(&event(sort as u32, taken, written)).unwrap();
+        assert_eq!((sort, cpu), (sort, 3));
+        wrong(&answer)
+    }
+
+    #[test]
+    fn answers_are_checked() {
+        assert_eq!(found(0, 48, 2), None);
+        assert_eq!(found(6, -2, 0), None);
+        assert_eq!(found(1, -95, 0).unwrap(), "the helper returned -95");
+        assert_eq!(found(1, 0, 0).unwrap(), "the helper returned 0");
+        assert_eq!(found(1, 25, 2).unwrap(), "the helper returned 25");
+        assert_eq!(
+            found(1, 24, 2).unwrap(),
+            "the helper returned 24 and wrote record 1"
+        );
+        assert!(found(1, 72, 2).unwrap().starts_with("record 2: "));
+        assert!(parse(&event(7, 48, 2)).is_err());
+        assert!(parse(&event(0, 48, 2)[..100]).is_err());
+    }
+
+    #[test]
+    fn a_sort_without_records_fails() {
+        let mut seen = Seen {
+            snapshots: [(1, 0); SORTS.len()],
+            samples: 1,
+            ..Seen::default()
+        };
+        seen.snapshots[6] = (0, 1);
+        let text = seen.to_string();
+        assert!(
+            text.contains(" perf event 1 and 0, nested 0 and 1, 1 overflows; "),
+            "{text}"
+        );
+        seen.snapshots[1] = (0, 1);
+        assert!(matches!(verdict(seen, None), Verdict::Fail(why) if why.starts_with("no fexit")));
+    }
+}
