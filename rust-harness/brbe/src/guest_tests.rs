@@ -6,6 +6,7 @@ use anyhow::Result;
 
 use crate::commands::Subject;
 use crate::guest::{self, Guest, Setup, Share};
+use crate::kernel::Builder;
 use crate::places::Places;
 use crate::verdict::Verdict;
 
@@ -87,6 +88,14 @@ pub const ALL: [GuestTest; 12] = [
 ];
 
 impl GuestTest {
+    /// What builds the kernels that it runs on.
+    pub fn builder<'a>(&self, subject: &'a Subject) -> &'a Builder {
+        match self.debug {
+            true => &subject.debug,
+            false => &subject.builder,
+        }
+    }
+
     /// Runs it on the kernel of a commit, which is called `title`.
     pub fn run(
         &self,
@@ -96,10 +105,7 @@ impl GuestTest {
         commit: &str,
         title: &str,
     ) -> Result<Verdict> {
-        let kernel = match self.debug {
-            true => subject.debug.kernel(commit, &format!("{title}, debug"))?,
-            false => subject.builder.kernel(commit, title)?,
-        };
+        let kernel = self.builder(subject).kernel(commit, title)?;
         let share = Share::new(places)?;
         let setup = Setup {
             timeout: self.timeout,

@@ -37,6 +37,16 @@ impl Config {
         })
     }
 
+    /// What sets its kernels apart: the fragments beside those of every kernel.
+    fn mark(&self) -> String {
+        let all = ["base", "arm64"];
+        let more = self
+            .fragments
+            .iter()
+            .filter(|name| !all.contains(&name.as_str()));
+        more.map(|name| format!(", {name}")).collect()
+    }
+
     fn key(&self) -> Key {
         Key::new("config 1").with(&self.text)
     }
@@ -150,7 +160,7 @@ impl Builder {
             &["checkout", "--quiet", "--force", "--detach", commit],
         )?;
         self.configure(&log)?;
-        let step = Step::start(format!("build {what}"));
+        let step = Step::start(format!("build {what}{}", self.config.mark()));
         let built = Built {
             builder: self,
             out: &self.out,

@@ -22,6 +22,7 @@ pub mod git;
 pub mod guest;
 pub mod guest_tests;
 pub mod image;
+pub mod jobs;
 pub mod kernel;
 pub mod machine;
 pub mod mutants;

@@ -1,16 +1,25 @@
 //! What a person sees while something takes long.
 //!
 //! On a terminal: one line with a spinner and the time that has passed, replaced
-//! by the result. Elsewhere: a line at the start, one every 30 s, one at the end.
+//! by the result; a line each, where several go on at a time. Elsewhere: a line at the start, one every 30 s, one at the end.
 
 use std::io::IsTerminal as _;
+use std::sync::LazyLock;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 
 const HEARTBEAT: Duration = Duration::from_secs(30);
+
+/// The lines of all steps that are under way.
+static LINES: LazyLock<MultiProgress> = LazyLock::new(MultiProgress::new);
+
+/// Writes a line to standard error, above those of steps that are under way.
+pub fn say(line: &str) {
+    LINES.suspend(|| eprintln!("{line}"));
+}
 
 /// A step that is under way. Dropped without [`Step::done`], it has failed.
 #[derive(Debug)]
@@ -34,14 +43,14 @@ impl Step {
     pub fn start(name: impl Into<String>) -> Self {
         let name = name.into();
         let drawing = if std::io::stderr().is_terminal() {
-            let bar = ProgressBar::new_spinner().with_message(name.clone());
+            let bar = LINES.add(ProgressBar::new_spinner().with_message(name.clone()));
             if let Ok(style) = ProgressStyle::with_template("{spinner} {msg}  {elapsed}") {
                 bar.set_style(style);
             }
             bar.enable_steady_tick(Duration::from_millis(120));
             Drawing::Spinner(bar)
         } else {
-            eprintln!("  … {name}");
+            say(&format!("  … {name}"));
             Drawing::lines(name.clone())
         };
         Self {
@@ -69,18 +78,18 @@ impl Step {
             return;
         };
         match drawing {
-            Drawing::Spinner(bar) => bar.finish_and_clear(),
+            Drawing::Spinner(bar) => {
+                bar.finish_and_clear();
+                LINES.remove(&bar);
+            }
             Drawing::Lines { stop, thread } => {
                 drop(stop);
                 // A heartbeat that panicked has only lost its lines.
                 let _ = thread.join();
             }
         }
-        eprintln!(
-            "  {mark} {}  {:.1} s",
-            self.name,
-            self.start.elapsed().as_secs_f64()
-        );
+        let seconds = self.start.elapsed().as_secs_f64();
+        say(&format!("  {mark} {}  {seconds:.1} s", self.name));
     }
 }
 
@@ -96,7 +105,7 @@ impl Drawing {
         let thread = thread::spawn(move || {
             let start = Instant::now();
             while let Err(RecvTimeoutError::Timeout) = stopped.recv_timeout(HEARTBEAT) {
-                eprintln!("  … {name}  {} s", start.elapsed().as_secs());
+                say(&format!("  … {name}  {} s", start.elapsed().as_secs()));
             }
         });
         Self::Lines { stop, thread }

@@ -1,10 +1,13 @@
 //! Verdicts, and the table that a run of tests ends with.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::Result;
 use comfy_table::{ContentArrangement, Table, presets::UTF8_FULL_CONDENSED};
 use serde::Serialize;
+
+use crate::jobs::{self, Job};
+use crate::progress;
 
 /// What became of a test.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -51,6 +54,24 @@ pub struct Row {
     pub seconds: f64,
 }
 
+impl Row {
+    /// The row of a test that has just ended, which is told.
+    fn new(subject: &str, test: &str, verdict: Verdict, time: Duration) -> Self {
+        let reason = verdict.reason().lines().next().unwrap_or_default();
+        progress::say(&format!(
+            "{} {subject}: {test}{}{reason}",
+            verdict.word(),
+            if reason.is_empty() { "" } else { ": " }
+        ));
+        Self {
+            subject: subject.to_owned(),
+            test: test.to_owned(),
+            verdict,
+            seconds: time.as_secs_f64(),
+        }
+    }
+}
+
 /// The rows of a run, in the order in which they came.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Report {
@@ -80,7 +101,7 @@ impl Report {
         &mut self,
         subject: &str,
         test: impl Into<String>,
-        body: impl FnOnce() -> Result<Verdict>,
+        body: impl FnOnce() -> Result<Verdict> + Send,
     ) -> Result<()> {
         let test = test.into();
         if self.wants(subject, &test) {
@@ -94,32 +115,36 @@ impl Report {
         &mut self,
         subject: &str,
         test: impl Into<String>,
-        body: impl FnOnce() -> Result<Verdict>,
+        body: impl FnOnce() -> Result<Verdict> + Send,
     ) -> Result<()> {
-        let start = Instant::now();
-        let verdict = match body() {
-            Err(error) if error.is::<crate::exec::Interrupted>() => return Err(error),
-            Err(error) => Verdict::Fail(format!("{error:#}")),
-            Ok(verdict) => verdict,
-        };
-        self.add(subject, test, verdict, start.elapsed());
+        let test = test.into();
+        let (verdicts, time) = Job::new(subject, &test, body).run()?;
+        for verdict in verdicts {
+            self.rows.push(Row::new(subject, &test, verdict, time));
+        }
         Ok(())
     }
 
-    fn add(&mut self, subject: &str, test: impl Into<String>, verdict: Verdict, time: Duration) {
-        let (subject, test) = (subject.to_owned(), test.into());
-        let reason = verdict.reason().lines().next().unwrap_or_default();
-        eprintln!(
-            "{} {subject}: {test}{}{reason}",
-            verdict.word(),
-            if reason.is_empty() { "" } else { ": " }
-        );
-        self.rows.push(Row {
-            subject,
-            test,
-            verdict,
-            seconds: time.as_secs_f64(),
+    /// Runs tests side by side, those that are wanted. Their rows are in the order
+    /// of `jobs`, whichever ends first.
+    pub fn run_together(&mut self, jobs: Vec<Job<'_>>) -> Result<()> {
+        let wanted = |job: &Job<'_>| job.tests.iter().any(|test| self.wants(&job.subject, test));
+        let jobs: Vec<_> = jobs.into_iter().filter(wanted).collect();
+        let names: Vec<_> = jobs
+            .iter()
+            .map(|job| (job.subject.clone(), job.tests.clone()))
+            .collect();
+        let mut rows: Vec<Vec<Row>> = jobs.iter().map(|_| Vec::new()).collect();
+        let outcome = jobs::run_all(jobs, |place, (verdicts, time)| {
+            let (subject, tests) = &names[place];
+            for (test, verdict) in tests.iter().zip(verdicts) {
+                if self.wants(subject, test) {
+                    rows[place].push(Row::new(subject, test, verdict, time));
+                }
+            }
         });
+        self.rows.extend(rows.into_iter().flatten());
+        outcome
     }
 
     /// How many passed, failed and were skipped.
@@ -175,14 +200,17 @@ mod tests {
     fn report() -> Report {
         let mut report = Report::default();
         let time = Duration::from_millis(1500);
-        report.add("7.3", "selftest", Verdict::pass(), time);
-        report.add(
-            "7.0",
-            "oops",
-            Verdict::Fail("no oops\nthe console:\n  nothing".into()),
-            time,
-        );
-        report.add("7.3", "nmi", Verdict::Skip("no pseudo-NMI".into()), time);
+        for (subject, test, verdict) in [
+            ("7.3", "selftest", Verdict::pass()),
+            (
+                "7.0",
+                "oops",
+                Verdict::Fail("no oops\nthe console:\n  nothing".into()),
+            ),
+            ("7.3", "nmi", Verdict::Skip("no pseudo-NMI".into())),
+        ] {
+            report.rows.push(Row::new(subject, test, verdict, time));
+        }
         report
     }
 
@@ -193,6 +221,31 @@ mod tests {
             report.run(subject, test, || Ok(Verdict::pass())).unwrap();
         }
         assert_eq!(report.counts(), (1, 0, 0));
+    }
+
+    #[test]
+    fn rows_are_in_the_order_of_the_jobs() {
+        let mut report = Report::of(Some("7.3: b".to_owned()));
+        let (first, second) = std::sync::mpsc::channel();
+        let names = ["b1", "c", "b2"].map(str::to_owned).to_vec();
+        let several = Job::several("7.3", names, move || {
+            // Where there is one processor, nobody has sent anything yet.
+            let _ = second.recv_timeout(Duration::from_secs(1));
+            Ok(vec![
+                Verdict::pass(),
+                Verdict::Fail("c".into()),
+                Verdict::pass(),
+            ])
+        });
+        let one = Job::new("7.3", "b3", move || {
+            let _ = first.send(());
+            Ok(Verdict::pass())
+        });
+        let other = Job::new("7.0", "b", || bail!("not wanted"));
+        report.run_together(vec![several, other, one]).unwrap();
+        let tests: Vec<_> = report.rows.iter().map(|row| &row.test).collect();
+        assert_eq!(tests, ["b1", "b2", "b3"]);
+        assert!(report.good());
     }
 
     #[test]

@@ -10,19 +10,18 @@ use branch_records::path::{self, Findings};
 use crate::flow::check::{self, Workload};
 use crate::flow::compare::Comparison;
 use crate::guest::{self, Guest, Setup, Share};
+use crate::jobs::Job;
 use crate::kernel::Kernel;
 use crate::places::Places;
-use crate::verdict::{Report, Verdict};
+use crate::verdict::Verdict;
 
-/// Runs these tests on one kernel.
-pub(super) fn run(
-    places: &Places,
-    guest: &Guest,
-    kernel: &Kernel,
-    report: &mut Report,
-) -> Result<()> {
-    machines(places, guest, kernel, report)?;
-    control_flow(places, guest, kernel, report)
+/// These tests on one kernel.
+pub(super) fn jobs<'a>(
+    places: &'a Places,
+    guest: &'a Guest,
+    kernel: &'a Kernel,
+) -> impl Iterator<Item = Job<'a>> {
+    machines(places, guest, kernel).chain(control_flow(places, guest, kernel))
 }
 
 /// Machines that QEMU can be, and how many records a snapshot has there.
@@ -66,9 +65,13 @@ fn kinds() -> Vec<(&'static str, usize, Setup)> {
 const SNAPSHOTS: usize = 3;
 
 /// Snapshots on every kind of machine, and what the guest says of their bits.
-fn machines(places: &Places, guest: &Guest, kernel: &Kernel, report: &mut Report) -> Result<()> {
-    for (kind, records, setup) in kinds() {
-        report.run("plugin", format!("snapshot with {kind}"), || {
+fn machines<'a>(
+    places: &'a Places,
+    guest: &'a Guest,
+    kernel: &'a Kernel,
+) -> impl Iterator<Item = Job<'a>> {
+    kinds().into_iter().map(move |(kind, records, setup)| {
+        Job::new("plugin", format!("snapshot with {kind}"), move || {
             let share = Share::new(places)?;
             let command = format!(
                 "for n in $(seq {SNAPSHOTS}); do \
@@ -95,9 +98,8 @@ fn machines(places: &Places, guest: &Guest, kernel: &Kernel, report: &mut Report
                 }
                 _ => Verdict::Fail(format!("records: {lengths:?}, of which none are {records}")),
             })
-        })?;
-    }
-    Ok(())
+        })
+    })
 }
 
 /// How many records the one snapshot in a capture of the guest's has, and whether
@@ -118,12 +120,11 @@ fn look_at(path: &Path) -> Result<(usize, Findings)> {
 const ENOUGH: u64 = 1_000_000;
 
 /// The emulated BRBE against what QEMU says that it executed.
-fn control_flow(
-    places: &Places,
-    guest: &Guest,
-    kernel: &Kernel,
-    report: &mut Report,
-) -> Result<()> {
+fn control_flow<'a>(
+    places: &'a Places,
+    guest: &'a Guest,
+    kernel: &'a Kernel,
+) -> impl Iterator<Item = Job<'a>> {
     let every = Workload {
         command: "-- bash -c 'ls -l /etc | sort | md5sum'",
         qemu: &[],
@@ -139,18 +140,18 @@ fn control_flow(
         single: true,
         ..sampled
     };
-    for (name, workload) in [
+    let workloads = [
         ("every branch", every),
         ("sampled", sampled),
         ("sampled, an instruction a block", single),
-    ] {
+    ];
+    workloads.into_iter().map(move |(name, workload)| {
         let title = format!("records agree with QEMU's log, {name}");
-        report.run("plugin", &title, || {
+        Job::new("plugin", title.clone(), move || {
             let found = check::run(places, guest, kernel, &title, &workload)?;
             Ok(agrees(&found))
-        })?;
-    }
-    Ok(())
+        })
+    })
 }
 
 fn agrees(found: &Comparison) -> Verdict {

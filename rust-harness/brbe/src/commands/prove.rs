@@ -11,6 +11,8 @@ use super::{KernelArgs, Subject};
 use crate::bases;
 use crate::guest::{Dead, Guest};
 use crate::guest_tests::{self, GuestTest};
+use crate::jobs::Job;
+use crate::kernel::Builder;
 use crate::mutants::{self, Mutant};
 use crate::overflow;
 use crate::places::Places;
@@ -59,6 +61,14 @@ impl Test {
         }
     }
 
+    /// What builds the kernels that it runs on.
+    fn builder(self, subject: &Subject) -> &Builder {
+        match self {
+            Self::Guest(test) => test.builder(subject),
+            Self::Overflow(_) => &subject.builder,
+        }
+    }
+
     fn run(
         self,
         places: &Places,
@@ -99,10 +109,12 @@ impl Prove {
                     kernel_src: None,
                 };
                 let subject = Subject::prepare(places, &args)?;
-                controls(places, &guest, &subject, &mutants, &mut report)?;
+                let mut jobs: Vec<_> = controls(places, &guest, &subject, &mutants).collect();
                 for _ in 0..self.rounds.get() {
-                    prove(places, &guest, &subject, &mutants, &mut report)?;
+                    let mutants = mutants.iter().cloned();
+                    jobs.extend(mutants.map(|mutant| job(places, &guest, &subject, mutant)));
                 }
+                report.run_together(jobs)?;
             }
         }
         let mut out = std::io::stdout().lock();
@@ -116,45 +128,39 @@ impl Prove {
     }
 }
 
-/// Runs the tests that `mutants` are to fail, on the patched kernel.
-fn controls(
-    places: &Places,
-    guest: &Guest,
-    subject: &Subject,
+/// The tests that `mutants` are to fail, on the patched kernel.
+fn controls<'a>(
+    places: &'a Places,
+    guest: &'a Guest,
+    subject: &'a Subject,
     mutants: &[Mutant],
-    report: &mut Report,
-) -> Result<()> {
-    let title = subject.title(true);
-    let tests: BTreeSet<_> = mutants.iter().map(|mutant| &mutant.test).collect();
-    for name in tests {
-        report.run(&title, name.clone(), || {
-            Test::named(name)?.run(places, guest, subject, subject.patched(), &title)
-        })?;
-    }
-    Ok(())
+) -> impl Iterator<Item = Job<'a>> {
+    let tests: BTreeSet<_> = mutants.iter().map(|mutant| mutant.test.clone()).collect();
+    tests.into_iter().map(move |name| {
+        let title = subject.title(true);
+        Job::new(title.clone(), name.clone(), move || {
+            Test::named(&name)?.run(places, guest, subject, subject.patched(), &title)
+        })
+    })
 }
 
-/// A row for each mutant.
-pub(super) fn prove(
-    places: &Places,
-    guest: &Guest,
-    subject: &Subject,
-    mutants: &[Mutant],
-    report: &mut Report,
-) -> Result<()> {
-    for mutant in mutants {
-        let title = format!("{} {}", subject.base.version, mutant.name());
-        report.run(&title, mutant.safeguard.clone(), || {
-            let series = mutant.on_top_of(&subject.series, places, &subject.base.name);
-            let commits = series.commits(places, &subject.tree)?;
-            let commit = commits.last().context("a series has a commit")?;
-            // A kernel that cannot be built is no sign of a safeguard.
-            subject.builder.kernel(commit, &title)?;
-            let test = Test::named(&mutant.test)?;
-            judge(mutant, test.run(places, guest, subject, commit, &title))
-        })?;
-    }
-    Ok(())
+/// Tries a mutant.
+pub(super) fn job<'a>(
+    places: &'a Places,
+    guest: &'a Guest,
+    subject: &'a Subject,
+    mutant: Mutant,
+) -> Job<'a> {
+    let title = format!("{} {}", subject.base.version, mutant.name());
+    Job::new(title.clone(), mutant.safeguard.clone(), move || {
+        let series = mutant.on_top_of(&subject.series, places, &subject.base.name);
+        let commits = series.commits(places, &subject.tree)?;
+        let commit = commits.last().context("a series has a commit")?;
+        let test = Test::named(&mutant.test)?;
+        // A kernel that cannot be built is no sign of a safeguard.
+        test.builder(subject).kernel(commit, &title)?;
+        judge(&mutant, test.run(places, guest, subject, commit, &title))
+    })
 }
 
 /// A mutant is killed by a test that fails, or a guest that dies, with the words

@@ -1,6 +1,5 @@
 //! `brbe test`: everything that can be decided here, in one table.
 
-use std::cell::LazyCell;
 use std::io::Write as _;
 use std::time::Duration;
 
@@ -13,6 +12,7 @@ use crate::bases;
 use crate::checks;
 use crate::guest::{self, Guest, Setup, Share};
 use crate::guest_tests::{self, GuestTest};
+use crate::jobs::Job;
 use crate::kernel::Kernel;
 use crate::machine::{End, Run};
 use crate::mutants;
@@ -102,12 +102,8 @@ impl Test {
     ) -> Result<()> {
         unpatched(places, guest, subject, report)?;
         checks::series(places, subject, report)?;
-        patched(places, guest, subject, report)?;
-        if self.prove && self.kernel.kernel_src.is_none() {
-            let mutants = mutants::load(places, &subject.base.name)?;
-            prove::prove(places, guest, subject, &mutants, report)?;
-        }
-        Ok(())
+        let prove = self.prove && self.kernel.kernel_src.is_none();
+        patched(places, guest, subject, prove, report)
     }
 
     fn print(&self, report: &Report) -> Result<bool> {
@@ -124,57 +120,67 @@ impl Test {
 
 /// The harness itself: a guest that fails, dies or hangs is told as what it is,
 /// in bounded time.
-fn machine(places: &Places, guest: &Guest, kernel: &Kernel, report: &mut Report) -> Result<()> {
-    let run = |name: &str, command: &str, seconds: u64| {
+fn machine<'a>(places: &'a Places, guest: &'a Guest, kernel: &'a Kernel) -> Vec<Job<'a>> {
+    let run = move |name: &str, command: &str, seconds: u64| {
         let setup = Setup {
             timeout: Duration::from_secs(seconds),
             ..Setup::default()
         };
         guest.run_as(&setup, kernel, name, command, &Share::new(places)?)
     };
-    report.run("machine", "a command's exit status comes back", || {
-        Ok(match run("exit status", "exit 7", 60)?.end {
-            End::Exited(7) => Verdict::pass(),
-            end => Verdict::Fail(format!("{end:?} instead of 7")),
-        })
-    })?;
-    report.run("machine", "a panic is told in the kernel's words", || {
-        Ok(
-            match run("panic", "echo c > /proc/sysrq-trigger; sleep 100", 60)?.end {
-                End::Panicked(said) if said.join("\n").contains("sysrq triggered crash") => {
-                    Verdict::pass()
-                }
-                end => Verdict::Fail(format!("{end:?} instead of a panic")),
-            },
-        )
-    })?;
-    report.run("machine", "a guest that hangs is ended", || {
-        Ok(
-            match run("hang", "echo here > /dev/kmsg; sleep 1000", 20)?.end {
-                End::TimedOut(last) if last.iter().any(|line| line.contains("here")) => {
-                    Verdict::pass()
-                }
-                end => Verdict::Fail(format!("{end:?} instead of a time-out")),
-            },
-        )
-    })
+    let job = |test: &str, body: Box<dyn FnOnce() -> Result<Verdict> + Send + 'a>| {
+        Job::new("machine", test, body)
+    };
+    vec![
+        job(
+            "a command's exit status comes back",
+            Box::new(move || {
+                Ok(match run("exit status", "exit 7", 60)?.end {
+                    End::Exited(7) => Verdict::pass(),
+                    end => Verdict::Fail(format!("{end:?} instead of 7")),
+                })
+            }),
+        ),
+        job(
+            "a panic is told in the kernel's words",
+            Box::new(move || {
+                let command = "echo c > /proc/sysrq-trigger; sleep 100";
+                Ok(match run("panic", command, 60)?.end {
+                    End::Panicked(said) if said.join("\n").contains("sysrq triggered crash") => {
+                        Verdict::pass()
+                    }
+                    end => Verdict::Fail(format!("{end:?} instead of a panic")),
+                })
+            }),
+        ),
+        job(
+            "a guest that hangs is ended",
+            Box::new(move || {
+                Ok(
+                    match run("hang", "echo here > /dev/kmsg; sleep 1000", 20)?.end {
+                        End::TimedOut(last) if last.iter().any(|line| line.contains("here")) => {
+                            Verdict::pass()
+                        }
+                        end => Verdict::Fail(format!("{end:?} instead of a time-out")),
+                    },
+                )
+            }),
+        ),
+    ]
 }
 
 /// Without the patches the helper has nothing to give, and on 7.0 the event
 /// that it needs brings the kernel down.
 fn unpatched(places: &Places, guest: &Guest, subject: &Subject, report: &mut Report) -> Result<()> {
     let title = subject.title(false);
-    let kernel = LazyCell::new(|| subject.builder.kernel(subject.unpatched(), &title));
+    let kernel = || subject.builder.kernel(subject.unpatched(), &title);
     let has_oops = subject.base.name == "7.0";
 
     report.run(
         &title,
         "get_branch_snapshot selftest: must not pass",
         || {
-            let kernel = kernel
-                .as_ref()
-                .map_err(|error| anyhow::anyhow!("{error:#}"))?;
-            let run = selftest(places, guest, subject, kernel, false)?;
+            let run = selftest(places, guest, subject, &kernel()?, false)?;
             if let End::Panicked(message) = &run.end {
                 return Ok(died_in(message, has_oops));
             }
@@ -189,12 +195,9 @@ fn unpatched(places: &Places, guest: &Guest, subject: &Subject, report: &mut Rep
     )?;
     if has_oops {
         report.run(&title, "cpu-wide-event: must oops", || {
-            let kernel = kernel
-                .as_ref()
-                .map_err(|error| anyhow::anyhow!("{error:#}"))?;
             let share = Share::new(places)?;
             let name = format!("cpu-wide-event on {title}");
-            let run = guest.run(kernel, &name, "./branch-guest cpu-wide-event", &share)?;
+            let run = guest.run(&kernel()?, &name, "./branch-guest cpu-wide-event", &share)?;
             Ok(match &run.end {
                 End::Panicked(message) => died_in(message, true),
                 _ => Verdict::Fail(format!("no oops: {:?}\n{}", run.end, run.output)),
@@ -215,42 +218,57 @@ fn died_in(message: &[String], expected: bool) -> Verdict {
     }
 }
 
-fn patched(places: &Places, guest: &Guest, subject: &Subject, report: &mut Report) -> Result<()> {
+fn patched(
+    places: &Places,
+    guest: &Guest,
+    subject: &Subject,
+    prove: bool,
+    report: &mut Report,
+) -> Result<()> {
     let title = subject.title(true);
     let kernel = match subject.builder.kernel(subject.patched(), &title) {
         Ok(kernel) => kernel,
         Err(error) => return report.run(&title, "kernel", || Err(error)),
     };
-    report.run(&title, "get_branch_snapshot selftest", || {
-        let run = selftest(places, guest, subject, &kernel, true)?;
-        guest::status(&run)?;
-        Ok(match selftests::outcome(&run.output) {
-            Some(Outcome::Pass) => Verdict::Pass(attempts(&run.output)),
-            Some(Outcome::Skip) => Verdict::Fail(format!("the test skips itself:\n{}", run.output)),
-            _ => Verdict::Fail(run.output),
-        })
-    })?;
-    report.run(&title, "snapshot of a failing BPF_MAP_CREATE", || {
-        let snapshots = snapshot::take(places, guest, &kernel, &format!("snapshot on {title}"))?;
-        Ok(explains(&snapshots))
-    })?;
-    if subject.is_default {
-        machine(places, guest, &kernel, report)?;
-        emulation::run(places, guest, &kernel, report)?;
-    }
+    let kernel = &kernel;
+    let mut jobs = vec![
+        Job::new(&title, "get_branch_snapshot selftest", || {
+            let run = selftest(places, guest, subject, kernel, true)?;
+            guest::status(&run)?;
+            Ok(match selftests::outcome(&run.output) {
+                Some(Outcome::Pass) => Verdict::Pass(attempts(&run.output)),
+                Some(Outcome::Skip) => {
+                    Verdict::Fail(format!("the test skips itself:\n{}", run.output))
+                }
+                _ => Verdict::Fail(run.output),
+            })
+        }),
+        Job::new(&title, "snapshot of a failing BPF_MAP_CREATE", || {
+            let name = format!("snapshot on {title}");
+            Ok(explains(&snapshot::take(places, guest, kernel, &name)?))
+        }),
+    ];
     // One debug kernel is enough for the time that CI has.
     let runs = |test: &GuestTest| subject.is_default || !test.debug;
     for test in guest_tests::ALL.into_iter().filter(runs) {
-        report.run(&title, test.name, || {
+        let title = title.clone();
+        jobs.push(Job::new(title.clone(), test.name, move || {
             test.run(places, guest, subject, subject.patched(), &title)
-        })?;
+        }));
     }
     if subject.is_default {
-        overflow::run(places, guest, &kernel, &title, report)?;
-        perf::recordings(places, guest, &kernel, &title, report)?;
-        perf::suite(places, guest, &kernel, subject, report)?;
+        jobs.extend(overflow::jobs(places, guest, kernel, &title));
+        jobs.push(perf::recordings(places, guest, kernel, &title));
+        jobs.push(perf::suite(places, guest, kernel, subject));
+        jobs.extend(machine(places, guest, kernel));
+        jobs.extend(emulation::jobs(places, guest, kernel));
     }
-    Ok(())
+    if prove {
+        let mutants = mutants::load(places, &subject.base.name)?;
+        let prove = mutants.into_iter();
+        jobs.extend(prove.map(|mutant| prove::job(places, guest, subject, mutant)));
+    }
+    report.run_together(jobs)
 }
 
 /// Without the patches one attempt is enough to see it fail.

@@ -20,9 +20,11 @@ use branch_records::sweep::Sweep;
 use branch_records::vmlinux::Vmlinux;
 
 use crate::guest::{self, Guest, Setup, Share};
+use crate::jobs::Job;
 use crate::kernel::Kernel;
 use crate::places::Places;
-use crate::verdict::{Report, Verdict};
+use crate::progress;
+use crate::verdict::Verdict;
 use judge::{Findings, judge};
 use window::{Functions, windows};
 
@@ -85,21 +87,19 @@ pub const KINDS: [Kind; 5] = [
     },
 ];
 
-/// A row for each kind.
-pub fn run(
-    places: &Places,
-    guest: &Guest,
-    kernel: &Kernel,
+/// A job for each kind.
+pub fn jobs<'a>(
+    places: &'a Places,
+    guest: &'a Guest,
+    kernel: &'a Kernel,
     title: &str,
-    report: &mut Report,
-) -> Result<()> {
-    for kind in KINDS {
-        report.run(title, kind.name, || {
-            let name = format!("{} on {title}", kind.name);
+) -> impl Iterator<Item = Job<'a>> {
+    KINDS.into_iter().map(move |kind| {
+        let name = format!("{} on {title}", kind.name);
+        Job::new(title, kind.name, move || {
             sweep(places, guest, kernel, &name, kind)
-        })?;
-    }
-    Ok(())
+        })
+    })
 }
 
 /// Runs one kind on `kernel`. An interrupt may have kept an overflow from where
@@ -160,7 +160,7 @@ fn sweep_once(
                 .log(&name.replace([' ', ','], "-"))
                 .with_extension(ending);
             fs::copy(file, &kept).with_context(|| format!("keeping {}", kept.display()))?;
-            eprintln!("    {} keeps what was seen", kept.display());
+            progress::say(&format!("    {} keeps what was seen", kept.display()));
         }
     }
     findings.map(Ok)

@@ -6,7 +6,6 @@ pub mod rules;
 pub mod script;
 pub mod suite;
 
-use std::cell::OnceCell;
 use std::fs::{self, File};
 use std::io::BufReader;
 use std::path::Path;
@@ -15,11 +14,11 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 
 use crate::commands::Subject;
-use crate::exec::Interrupted;
 use crate::guest::{self, Guest, Setup, Share};
+use crate::jobs::Job;
 use crate::kernel::Kernel;
 use crate::places::Places;
-use crate::verdict::{Report, Verdict};
+use crate::verdict::Verdict;
 use recordings::{GROUPS, Group, Recording};
 use rules::Seen;
 
@@ -39,35 +38,20 @@ fn setup() -> Setup {
     }
 }
 
-/// A row for each group of recordings. All are made in one boot.
-pub fn recordings(
-    places: &Places,
-    guest: &Guest,
-    kernel: &Kernel,
+/// A test for each group of recordings. All are made in one boot.
+pub fn recordings<'a>(
+    places: &'a Places,
+    guest: &'a Guest,
+    kernel: &'a Kernel,
     title: &str,
-    report: &mut Report,
-) -> Result<()> {
-    let once = OnceCell::new();
-    for group in GROUPS {
-        report.run(title, group.name, || {
-            let recorded = match once.get() {
-                Some(recorded) => recorded,
-                None => {
-                    let name = format!("perf record on {title}");
-                    let recorded = match record(places, guest, kernel, &name) {
-                        Err(error) if error.is::<Interrupted>() => return Err(error),
-                        recorded => recorded.map_err(|error| format!("{error:#}")),
-                    };
-                    once.get_or_init(|| recorded)
-                }
-            };
-            Ok(match recorded {
-                Ok((share, output)) => group.verdict(share.path(), output),
-                Err(why) => Verdict::Fail(why.clone()),
-            })
-        })?;
-    }
-    Ok(())
+) -> Job<'a> {
+    let name = format!("perf record on {title}");
+    let tests = GROUPS.iter().map(|group| group.name.to_owned());
+    Job::several(title, tests.collect(), move || {
+        let (share, output) = record(places, guest, kernel, &name)?;
+        let verdict = |group: &Group| group.verdict(share.path(), &output);
+        Ok(GROUPS.iter().map(verdict).collect())
+    })
 }
 
 /// Makes all recordings. What the guest said may explain one that is not there.
@@ -110,25 +94,28 @@ impl Recording {
 }
 
 /// The kernel's own test, with perf from the unpatched tree: no patch changes it.
-pub fn suite(
-    places: &Places,
-    guest: &Guest,
-    kernel: &Kernel,
-    subject: &Subject,
-    report: &mut Report,
-) -> Result<()> {
+pub fn suite<'a>(
+    places: &'a Places,
+    guest: &'a Guest,
+    kernel: &'a Kernel,
+    subject: &'a Subject,
+) -> Job<'a> {
     let title = subject.title(true);
-    report.run(&title, "perf test: branch stack sampling", || {
-        let version = &subject.base.version;
-        let built = suite::build(places, &subject.builder, subject.unpatched(), version)?;
-        let share = Share::new(places)?;
-        suite::share(&built, &share)?;
-        let name = format!("perf test on {title}");
-        let run = guest.run_as(&setup(), kernel, &name, suite::COMMAND, &share)?;
-        // What the test says of itself counts, but not if the guest died.
-        guest::status(&run)?;
-        Ok(suite::verdict(&run.output))
-    })
+    Job::new(
+        title.clone(),
+        "perf test: branch stack sampling",
+        move || {
+            let version = &subject.base.version;
+            let built = suite::build(places, &subject.builder, subject.unpatched(), version)?;
+            let share = Share::new(places)?;
+            suite::share(&built, &share)?;
+            let name = format!("perf test on {title}");
+            let run = guest.run_as(&setup(), kernel, &name, suite::COMMAND, &share)?;
+            // What the test says of itself counts, but not if the guest died.
+            guest::status(&run)?;
+            Ok(suite::verdict(&run.output))
+        },
+    )
 }
 
 #[cfg(test)]
