@@ -104,6 +104,11 @@ impl Guest {
         })
     }
 
+    /// The guest's root file system, in a directory here.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
     /// Boots `kernel`, runs `command` in the shared directory, which holds
     /// `branch-guest` too, and powers off.
     pub fn run(&self, kernel: &Kernel, name: &str, command: &str, share: &Share) -> Result<Run> {

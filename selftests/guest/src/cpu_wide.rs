@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail, ensure};
 
 use crate::cpus;
+use crate::kallsyms::Kallsyms;
+use crate::path::Steady;
 use crate::perf;
 use crate::ring::Ring;
 use crate::verdict::{Verdict, check};
@@ -26,6 +28,8 @@ pub(crate) fn run(time: Duration) -> Result<Verdict> {
         .collect::<Result<Vec<_>>>()?;
     switch_contexts(&events, time)?;
     drop(events);
+    let code = Steady::read(&Kallsyms::read()?);
+    let (mut seen, mut possible) = (0, 0);
     for (cpu, mut ring) in rings {
         let samples = ring.take_samples()?;
         let branches: usize = samples.iter().map(Vec::len).sum();
@@ -35,6 +39,10 @@ pub(crate) fn run(time: Duration) -> Result<Verdict> {
             "{} samples on CPU {cpu}, and no branch in any of them",
             samples.len()
         );
+        seen += samples.len();
+        for sample in &samples {
+            possible += code.check(sample)?.possible;
+        }
         for record in samples.iter().flatten() {
             if let Some(problem) = record.decode().illegal_field() {
                 return Ok(Verdict::Fail(format!(
@@ -43,7 +51,9 @@ pub(crate) fn run(time: Duration) -> Result<Verdict> {
             }
         }
     }
-    Ok(Verdict::Pass)
+    Ok(Verdict::Seen(format!(
+        "{seen} samples, {possible} steps possible"
+    )))
 }
 
 /// Has threads and new processes share each CPU until `time` is over.

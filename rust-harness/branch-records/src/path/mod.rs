@@ -13,6 +13,27 @@ pub use flow::{Flow, Kind, flow};
 
 use crate::record::{BranchType, RawRecord};
 
+/// What a check needs to know of a branch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Branch {
+    /// Its source, 0 where that was kept back.
+    pub from: u64,
+    /// Its target, 0 where that was kept back.
+    pub to: u64,
+    /// What sort of branch.
+    pub kind: BranchType,
+}
+
+impl From<RawRecord> for Branch {
+    fn from(record: RawRecord) -> Self {
+        Self {
+            from: record.from,
+            to: record.to,
+            kind: record.decode().kind,
+        }
+    }
+}
+
 /// The code that was executed.
 pub trait Code {
     /// The instruction at `address`, if it is known.
@@ -33,30 +54,33 @@ enum Doubt {
 }
 
 /// Checks records that nothing was filtered from, the newest first.
-pub fn check(records: &[RawRecord], code: &impl Code) -> Findings {
-    let mut findings = Findings::default();
-    for (number, record) in records.iter().enumerate() {
-        findings.add(source(number, record, code));
-        if let Some(older) = records.get(number + 1) {
-            findings.add(step(number, record, older, code));
+pub fn check(records: &[impl Into<Branch> + Copy], code: &impl Code) -> Findings {
+    let mut findings = check_each(records, code);
+    for (number, pair) in records.windows(2).enumerate() {
+        if let [newer, older] = *pair {
+            findings.add(step(number, &newer.into(), &older.into(), code));
         }
     }
     findings
 }
 
+/// Checks each record by itself, where a filter has left some out.
+pub fn check_each(records: &[impl Into<Branch> + Copy], code: &impl Code) -> Findings {
+    let mut findings = Findings::default();
+    for (number, record) in records.iter().enumerate() {
+        findings.add(source(number, &(*record).into(), code));
+    }
+    findings
+}
+
 /// From where `older` leads to where `newer` starts.
-fn step(
-    number: usize,
-    newer: &RawRecord,
-    older: &RawRecord,
-    code: &impl Code,
-) -> Result<(), Doubt> {
+fn step(number: usize, newer: &Branch, older: &Branch, code: &impl Code) -> Result<(), Doubt> {
     let (start, end) = (older.to, newer.from);
     if start == 0 || end == 0 {
         return Err(Doubt::Half);
     }
     // A call of the system is executed, and lies before its record's source.
-    let way = match newer.decode().kind {
+    let way = match newer.kind {
         BranchType::Syscall => end.checked_sub(start).filter(|way| *way >= 4),
         _ => end.checked_sub(start),
     };
@@ -120,14 +144,14 @@ fn source_of(kind: BranchType) -> Source {
 }
 
 /// Whether there is what the record's type says where it starts.
-fn source(number: usize, record: &RawRecord, code: &impl Code) -> Result<(), Doubt> {
+fn source(number: usize, record: &Branch, code: &impl Code) -> Result<(), Doubt> {
     let at = record.from;
     if at == 0 {
         return Err(Doubt::Half);
     }
     let broken = Err(Doubt::Broken(Broken::Source { number, at }));
     let fetch = |at: u64| code.fetch(at).map(flow).ok_or(Doubt::Unknown);
-    let holds = match source_of(record.decode().kind) {
+    let holds = match source_of(record.kind) {
         // Every A64 instruction is at a multiple of 4.
         Source::Branch(_) | Source::ExceptionReturn if !at.is_multiple_of(4) => false,
         Source::Branch(kind) => match fetch(at)? {
@@ -148,7 +172,7 @@ fn source(number: usize, record: &RawRecord, code: &impl Code) -> Result<(), Dou
 }
 
 /// Whether a branch by `offset` leads where the record says.
-fn target(number: usize, record: &RawRecord, offset: i64) -> Result<(), Doubt> {
+fn target(number: usize, record: &Branch, offset: i64) -> Result<(), Doubt> {
     let (at, leads) = (record.from, record.from.wrapping_add_signed(offset));
     if record.to == 0 || record.to == leads {
         return Ok(());

@@ -1,6 +1,7 @@
 //! perf in the guest, which knows nothing of this harness: Debian's records
 //! branches, and the kernel's own test of that is run.
 
+pub mod code;
 pub mod recordings;
 pub mod rules;
 pub mod script;
@@ -19,8 +20,10 @@ use crate::jobs::Job;
 use crate::kernel::Kernel;
 use crate::places::Places;
 use crate::verdict::Verdict;
-use recordings::{GROUPS, Group, Recording};
+use code::Recorded;
+use recordings::{GROUPS, Group, Recording, VDSO};
 use rules::Seen;
+use script::Sample;
 
 /// What the guest's script is called.
 const SCRIPT: &str = "record.sh";
@@ -49,7 +52,7 @@ pub fn recordings<'a>(
     let tests = GROUPS.iter().map(|group| group.name.to_owned());
     Job::several(title, tests.collect(), move || {
         let (share, output) = record(places, guest, kernel, &name)?;
-        let verdict = |group: &Group| group.verdict(share.path(), &output);
+        let verdict = |group: &Group| group.verdict(share.path(), guest.root(), &output);
         Ok(GROUPS.iter().map(verdict).collect())
     })
 }
@@ -66,11 +69,11 @@ fn record(places: &Places, guest: &Guest, kernel: &Kernel, name: &str) -> Result
 
 impl Group {
     /// Whether all its recordings hold; if not, what each of the others lacks.
-    fn verdict(&self, dir: &Path, output: &str) -> Verdict {
+    fn verdict(&self, dir: &Path, root: &Path, output: &str) -> Verdict {
         let mut all = Seen::default();
         let mut wrong = Vec::new();
         for recording in self.recordings {
-            match recording.seen(dir) {
+            match recording.seen(dir, root) {
                 Ok(seen) => all += seen,
                 Err(error) => wrong.push(format!("{}: {error:#}", recording.options)),
             }
@@ -86,10 +89,15 @@ impl Group {
 }
 
 impl Recording {
-    fn seen(&self, dir: &Path) -> Result<Seen> {
+    fn seen(&self, dir: &Path, root: &Path) -> Result<Seen> {
         let file = File::open(dir.join(self.file())).context("perf left no file")?;
-        let samples = script::samples(BufReader::new(file)).context("not what perf prints")?;
-        Ok(self.expected.check(&samples)?)
+        let script = script::read(BufReader::new(file)).context("not what perf prints")?;
+        let kcore = dir.join(self.kcore());
+        let code = Recorded::open(&kcore, root, &dir.join(VDSO), script.maps)?;
+        let at = |sample: &Sample| code.at(sample.maps);
+        let mut seen = self.expected.check(&script.samples)?;
+        seen += self.expected.check_code(&script.samples, at)?;
+        Ok(seen)
     }
 }
 
@@ -129,7 +137,7 @@ mod tests {
         if let Some(text) = text {
             fs::write(dir.path().join(group.recordings[0].file()), text).unwrap();
         }
-        match group.verdict(dir.path(), "perf failed") {
+        match group.verdict(dir.path(), dir.path(), "perf failed") {
             Verdict::Fail(why) => why,
             verdict => panic!("{verdict:?}"),
         }

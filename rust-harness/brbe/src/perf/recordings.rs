@@ -184,6 +184,9 @@ pub const GROUPS: &[Group] = &[
     },
 ];
 
+/// Where the guest leaves the code of the vDSO.
+pub const VDSO: &str = "vdso";
+
 /// System calls, and everything that a shell does between them. No signals:
 /// without the kernel's branches a handler would seem to be jumped to.
 const CALLING: &str = "for ((i = 0; i < 2000; i++)); do echo > /dev/null; done";
@@ -198,11 +201,21 @@ impl Recording {
         format!("brstack{}", self.options.replace([' ', ',', ':'], "_"))
     }
 
+    /// Where it leaves the kernel's code, if branches there are recorded.
+    pub fn kcore(&self) -> String {
+        format!("{}.kcore", self.file())
+    }
+
     /// What the guest's shell runs.
     fn command(&self) -> String {
         let faults = self.expected.required.contains(&Extended(DataFault));
         let work = if faults { "growing" } else { "calling" };
-        format!("record {} \"${work}\" {}", self.file(), self.options)
+        let code = match self.expected.levels {
+            Levels::User => "",
+            Levels::Kernel | Levels::Both => " --kcore",
+        };
+        let (file, options) = (self.file(), self.options);
+        format!("record {file} \"${work}\" {options}{code}")
     }
 }
 
@@ -220,10 +233,19 @@ record() {{
     shift 2
     perf record --quiet --no-buildid --no-buildid-cache --no-bpf-event \
         --output /tmp/data "$@" -- bash -c "$work" > /dev/null &&
-        perf script --input /tmp/data --fields ip,brstack > /tmp/script &&
+        perf script --input /tmp/data --show-mmap-events --fields ip,brstack > /tmp/script &&
+        {{ [ ! -f /tmp/data/kcore_dir/kcore ] || cp /tmp/data/kcore_dir/kcore "$file.kcore"; }} &&
         mv /tmp/script "$file" ||
         echo "perf failed: $*"
+    rm -rf /tmp/data
 }}
+
+# Code that is in no file, the same for all programs.
+while read -r range rest; do
+    case "$rest" in *'[vdso]'*) start=0x${{range%-*}} end=0x${{range#*-}} ;; esac
+done < /proc/$$/maps
+dd if=/proc/$$/mem of={VDSO} bs=4096 iflag=skip_bytes,count_bytes \
+    skip=$((start)) count=$((end - start)) status=none
 
 # perf reads all of it each time, and takes from it where the kernel begins.
 grep -E ' (_text|_stext|_etext|_edata)$' /proc/kallsyms > /tmp/kallsyms

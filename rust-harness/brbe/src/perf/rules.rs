@@ -3,18 +3,14 @@
 use std::fmt;
 use std::ops::AddAssign;
 
+use branch_records::path::{self, Broken, Code};
 use branch_records::record::BranchType;
 
 use super::script::{BRANCHES, Branch, Sample};
 
 /// Samples and branches below which nothing is said of a recording.
-const ENOUGH: Seen = Seen {
-    samples: 100,
-    branches: 1000,
-};
-
-/// The longest way without a taken branch that is believed, in bytes.
-const STRAIGHT: u64 = 1 << 16;
+const ENOUGH_SAMPLES: usize = 100;
+const ENOUGH_BRANCHES: usize = 1000;
 
 /// Cycle counts from here on are rounded (`BRBINF<n>_EL1.CC` is a float).
 const EXACT_CYCLES: u64 = 1 << 8;
@@ -55,18 +51,33 @@ pub struct Seen {
     pub samples: usize,
     /// Branches of all of them.
     pub branches: usize,
+    /// Steps from one to the next, and sources, that the code allows.
+    pub possible: usize,
+    /// Those of which nothing can be said: kept back, or code that is not known.
+    pub undecided: usize,
 }
 
 impl AddAssign for Seen {
     fn add_assign(&mut self, other: Self) {
         self.samples += other.samples;
         self.branches += other.branches;
+        self.possible += other.possible;
+        self.undecided += other.undecided;
     }
 }
 
 impl fmt::Display for Seen {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} branches, {} samples", self.branches, self.samples)
+        let Self {
+            samples,
+            branches,
+            possible,
+            undecided,
+        } = self;
+        write!(
+            f,
+            "{branches} branches, {samples} samples; {possible} steps possible, {undecided} undecided"
+        )
     }
 }
 
@@ -87,8 +98,13 @@ impl fmt::Display for At {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Violation {
     /// The event hardly fired, or BRBE hardly recorded.
-    #[error("no more than {0}")]
-    TooFew(Seen),
+    #[error("no more than {branches} branches, {samples} samples")]
+    TooFew {
+        /// Branches.
+        branches: usize,
+        /// Samples.
+        samples: usize,
+    },
     /// The filter does not let this type through.
     #[error("{0}: {1} is not what was asked for")]
     Type(At, String),
@@ -117,6 +133,12 @@ pub enum Violation {
     /// A branch is missing, or did not happen.
     #[error("{0}: {1} cannot follow {2}")]
     Gap(At, String, String),
+    /// The code there does not do this.
+    #[error("sample {0}: {1}")]
+    Path(usize, Broken),
+    /// Most of the code has to be known.
+    #[error("of {0} steps and sources {1} could not be checked")]
+    Unknown(usize, usize),
     /// Cycles are instructions.
     #[error("{0}: {1} follows {2} by {3} cycles")]
     Cycles(At, String, String, u64),
@@ -226,18 +248,49 @@ fn shown(branch: &Branch) -> String {
 impl Expected {
     /// Whether all of it holds; if not, the first thing that does not.
     pub fn check(&self, samples: &[Sample]) -> Result<Seen, Violation> {
+        let branches = samples.iter().map(|sample| sample.branches.len()).sum();
         let seen = Seen {
             samples: samples.len(),
-            branches: samples.iter().map(|sample| sample.branches.len()).sum(),
+            branches,
+            ..Seen::default()
         };
-        if seen.samples < ENOUGH.samples || seen.branches < ENOUGH.branches {
-            return Err(Violation::TooFew(seen));
+        if seen.samples < ENOUGH_SAMPLES || seen.branches < ENOUGH_BRANCHES {
+            let samples = seen.samples;
+            return Err(Violation::TooFew { branches, samples });
         }
         for (sample, line) in samples.iter().zip(1..) {
             self.each(&sample.branches, line)?;
         }
         self.all(samples)?;
         Ok(seen)
+    }
+
+    /// Whether the code does what the branches say. `code` is what there was when
+    /// a sample was taken.
+    pub fn check_code<C: Code>(
+        &self,
+        samples: &[Sample],
+        code: impl Fn(&Sample) -> C,
+    ) -> Result<Seen, Violation> {
+        let mut seen = Seen::default();
+        let mut unknown = 0;
+        for (sample, line) in samples.iter().zip(1..) {
+            let found = match self.path {
+                true => path::check(&sample.branches, &code(sample)),
+                false => path::check_each(&sample.branches, &code(sample)),
+            };
+            if let Some(broken) = found.broken.first() {
+                return Err(Violation::Path(line, *broken));
+            }
+            seen.possible += found.possible;
+            seen.undecided += found.undecided;
+            unknown += found.unknown;
+        }
+        let all = seen.possible + seen.undecided;
+        match unknown > all / 10 {
+            true => Err(Violation::Unknown(all, unknown)),
+            false => Ok(seen),
+        }
     }
 
     fn each(&self, branches: &[Branch], sample: usize) -> Result<(), Violation> {
@@ -271,7 +324,7 @@ impl Expected {
             _ => {}
         }
         let way = branch.from.checked_sub(before.to).ok_or_else(gap)?;
-        if way > STRAIGHT || way % 4 != 0 {
+        if way > path::STRAIGHT || way % 4 != 0 {
             return Err(gap());
         }
         // An exception's address is that of an instruction that has not executed.
@@ -325,6 +378,10 @@ impl Expected {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashMap;
+
+    use branch_records::capture::CodeRange;
+
     use super::*;
     use BranchType::{Call, Conditional, ExceptionReturn, Irq, Return, Syscall};
 
@@ -353,6 +410,7 @@ mod tests {
         Sample {
             ip: 0,
             branches: branches.iter().rev().copied().collect(),
+            maps: 0,
         }
     }
 
@@ -361,8 +419,35 @@ mod tests {
         vec![branch(USER + 0x10, USER + 4, 4, Conditional); BRANCHES]
     }
 
+    /// Code with nothing but branches in it.
+    #[derive(Debug)]
+    struct Program(HashMap<u64, u32>);
+
+    impl Code for &Program {
+        fn fetch(&self, address: u64) -> Option<u32> {
+            const NOP: u32 = 0xd503_201f;
+            Some(self.0.get(&address).copied().unwrap_or(NOP))
+        }
+    }
+
+    /// Those branches.
+    fn program(branches: &[Branch]) -> Program {
+        let code = branches.iter().filter_map(|branch| {
+            let words = (branch.to.wrapping_sub(branch.from) / 4) as u32;
+            Some(match branch.kind {
+                Conditional => (branch.from, 0x5400_0000 | (words & 0x7_ffff) << 5),
+                Call => (branch.from, 0x9400_0000 | words & 0x3ff_ffff),
+                Return => (branch.from, 0xd65f_03c0),
+                ExceptionReturn => (branch.from, 0xd69f_03e0),
+                Syscall => (branch.from - 4, 0xd400_0001),
+                _ => return None,
+            })
+        });
+        Program(code.collect())
+    }
+
     fn check(expected: Expected, branches: &[Branch]) -> Result<Seen, Violation> {
-        expected.check(&vec![sample(branches); ENOUGH.samples])
+        expected.check(&vec![sample(branches); ENOUGH_SAMPLES])
     }
 
     fn said(expected: Expected, branches: &[Branch]) -> String {
@@ -387,7 +472,33 @@ mod tests {
             branch(KERNEL + 0x104, USER + 0x10, 2, ExceptionReturn),
         ]);
         let seen = check(ANY, &branches).unwrap();
-        assert_eq!(seen.to_string(), "6400 branches, 100 samples");
+        assert_eq!(
+            seen.to_string(),
+            "6400 branches, 100 samples; 0 steps possible, 0 undecided"
+        );
+    }
+
+    #[test]
+    fn what_the_code_does_not_do_is_seen() {
+        let samples = vec![sample(&looping()); ENOUGH_SAMPLES];
+        let nothing = program(&[]);
+        let said = ANY
+            .check_code(&samples, |_| &nothing)
+            .unwrap_err()
+            .to_string();
+        let source = "record 0 starts at 0xaaaa00000010, which is no branch of its type";
+        assert_eq!(said, format!("sample 1: {source}"));
+        let unknown = ANY.check_code(&samples, |_| Vec::<CodeRange>::new());
+        let said = unknown.unwrap_err().to_string();
+        assert_eq!(
+            said,
+            "of 12700 steps and sources 12700 could not be checked"
+        );
+        // Where branches are left out, each is looked at by itself.
+        let some = Expected { path: false, ..ANY };
+        let code = program(&looping());
+        let seen = some.check_code(&samples, |_| &code).unwrap();
+        assert_eq!((seen.possible, seen.undecided), (6400, 0));
     }
 
     #[test]
@@ -474,7 +585,7 @@ mod tests {
 
     #[test]
     fn a_branch_that_is_missing_shows() {
-        for next in [USER, USER + 0x12, USER + 4 + STRAIGHT + 4, KERNEL] {
+        for next in [USER, USER + 0x12, USER + 4 + path::STRAIGHT + 4, KERNEL] {
             let branches = ending(&[branch(next, next, 1, Call)]);
             let violation = check(ANY, &branches).unwrap_err();
             assert!(matches!(violation, Violation::Gap(..)), "{violation}");

@@ -1,17 +1,23 @@
-//! What `perf script -F ip,brstack` prints: one line a sample, the address
-//! where it was taken and then its branches, the newest first.
+//! What `perf script --show-mmap-events -F ip,brstack` prints: one line a sample,
+//! the address where it was taken and then its branches, the newest first; and in
+//! their place in time, what programs mapped.
 //!
 //! It comes from the guest, and so it is not trusted: whatever is not as perf
 //! prints it is an error that names the line, and what is kept is bounded.
 
 use std::io::{self, BufRead, Read as _};
 
+use branch_records::path;
 use branch_records::record::BranchType;
+
+use super::code::Map;
 
 /// Bytes of a line. 64 branches take 6000.
 const LINE: u64 = 1 << 14;
 /// Lines of a file.
 const SAMPLES: usize = 1 << 16;
+/// Maps of a file.
+const MAPS: usize = 1 << 12;
 /// BRBE has no more.
 pub const BRANCHES: usize = 64;
 
@@ -28,6 +34,16 @@ pub struct Branch {
     pub kind: BranchType,
 }
 
+impl From<Branch> for path::Branch {
+    fn from(branch: Branch) -> Self {
+        Self {
+            from: branch.from,
+            to: branch.to,
+            kind: branch.kind,
+        }
+    }
+}
+
 /// A sample.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sample {
@@ -35,6 +51,17 @@ pub struct Sample {
     pub ip: u64,
     /// The newest first.
     pub branches: Vec<Branch>,
+    /// How many maps there were when it was taken.
+    pub maps: usize,
+}
+
+/// All that was printed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Script {
+    /// In the order of time.
+    pub samples: Vec<Sample>,
+    /// In the order of time: code that programs mapped.
+    pub maps: Vec<Map>,
 }
 
 /// What is wrong with a text.
@@ -57,7 +84,7 @@ pub enum Error {
         what: Malformed,
     },
     /// Nobody asked for that many.
-    #[error("more than {SAMPLES} samples")]
+    #[error("more than {SAMPLES} samples or {MAPS} maps")]
     TooMany,
 }
 
@@ -76,14 +103,17 @@ pub enum Malformed {
     /// One of the branches.
     #[error("{0:?} is no branch")]
     Branch(String),
+    /// What was mapped.
+    #[error("{0:?} is no map")]
+    Map(String),
     /// More than the hardware has.
     #[error("more than {BRANCHES} branches")]
     TooManyBranches,
 }
 
-/// Reads all samples. Lines without one are passed over.
-pub fn samples(mut text: impl BufRead) -> Result<Vec<Sample>, Error> {
-    let mut samples = Vec::new();
+/// Reads all samples and maps. Empty lines are passed over.
+pub fn read(mut text: impl BufRead) -> Result<Script, Error> {
+    let mut script = Script::default();
     let mut bytes = Vec::new();
     for line in 1.. {
         bytes.clear();
@@ -96,18 +126,50 @@ pub fn samples(mut text: impl BufRead) -> Result<Vec<Sample>, Error> {
             }
             _ => {}
         }
-        if let Some(sample) = sample(&bytes).map_err(|what| Error::Malformed { line, what })? {
-            if samples.len() == SAMPLES {
-                return Err(Error::TooMany);
-            }
-            samples.push(sample);
+        let read = script.add(&bytes);
+        read.map_err(|what| Error::Malformed { line, what })?;
+        if script.samples.len() > SAMPLES || script.maps.len() > MAPS {
+            return Err(Error::TooMany);
         }
     }
-    Ok(samples)
+    Ok(script)
 }
 
-fn sample(line: &[u8]) -> Result<Option<Sample>, Malformed> {
-    let line = std::str::from_utf8(line).map_err(|_| Malformed::NotText)?;
+impl Script {
+    fn add(&mut self, line: &[u8]) -> Result<(), Malformed> {
+        let line = std::str::from_utf8(line).map_err(|_| Malformed::NotText)?;
+        match line.trim_start().strip_prefix("PERF_RECORD_MMAP2 ") {
+            // The kernel's, which is no program's.
+            Some(map) if map.starts_with("-1/") => {}
+            Some(map) => {
+                let map = parse_map(map.trim_end());
+                self.maps
+                    .push(map.ok_or_else(|| Malformed::Map(shown(line)))?);
+            }
+            None => self.samples.extend(sample(line, self.maps.len())?),
+        }
+        Ok(())
+    }
+}
+
+/// `pid/tid: [0xstart(0xlength) @ offset build or file]: r-xp name`, where the
+/// offset is 0 or has a prefix.
+fn parse_map(map: &str) -> Option<Map> {
+    let (_, map) = map.split_once(": [0x")?;
+    let (start, map) = map.split_once("(0x")?;
+    let (length, map) = map.split_once(") @ ")?;
+    let (offset, map) = map.split_once(' ')?;
+    let (_, map) = map.split_once("]: ")?;
+    let (_, name) = map.split_once(' ')?;
+    Some(Map {
+        start: address(start)?,
+        length: address(length)?,
+        offset: address(offset.strip_prefix("0x").unwrap_or(offset))?,
+        name: name.to_owned(),
+    })
+}
+
+fn sample(line: &str, maps: usize) -> Result<Option<Sample>, Malformed> {
     let mut words = line.split_ascii_whitespace();
     let Some(ip) = words.next() else {
         return Ok(None);
@@ -120,7 +182,7 @@ fn sample(line: &[u8]) -> Result<Option<Sample>, Malformed> {
         }
         branches.push(branch(word).ok_or_else(|| Malformed::Branch(shown(word)))?);
     }
-    Ok(Some(Sample { ip, branches }))
+    Ok(Some(Sample { ip, branches, maps }))
 }
 
 /// `0xfrom/0xto/P/-/-/cycles/TYPE/-`.
@@ -164,13 +226,39 @@ mod tests {
  ffffa025f71fd540\n\
      aaaae5fb1f30 0xaaaae5fc667c/0xaaaae5fb1f30/M/-/-/65535/FAULT_DATA/- \n";
 
+    const MAP: &str = " PERF_RECORD_MMAP2 50/50: \
+        [0xaaaad1bd0000(0x174000) @ 0x1000 <bea6a154>]: r-xp /usr/bin/a file\n";
+
+    #[test]
+    fn maps_are_in_their_place() {
+        let kernel =
+            " PERF_RECORD_MMAP2 -1/0: [0x1(0x2) @ 0x1 <73>]: ---p [kernel.kallsyms]_text\n";
+        let vdso = " PERF_RECORD_MMAP2 50/50: [0xf000(0x1000) @ 0 00:00 0 0]: r-xp [vdso]\n";
+        let text = format!("{kernel}1\n{MAP}2\n{vdso}3\n");
+        let script = read(text.as_bytes()).unwrap();
+        let maps: Vec<_> = script.samples.iter().map(|sample| sample.maps).collect();
+        assert_eq!(maps, [0, 1, 2]);
+        let expected = Map {
+            start: 0xaaaa_d1bd_0000,
+            length: 0x17_4000,
+            offset: 0x1000,
+            name: "/usr/bin/a file".to_owned(),
+        };
+        assert_eq!(script.maps[0], expected);
+        assert_eq!(script.maps[1].name, "[vdso]");
+        let wrong = MAP.replace("0x174000", "174000");
+        let said = format!("line 1: {:?} is no map", &wrong[..80]);
+        assert_eq!(error(wrong.as_bytes()), said);
+    }
+
     fn error(text: &[u8]) -> String {
-        samples(text).unwrap_err().to_string()
+        read(text).unwrap_err().to_string()
     }
 
     #[test]
     fn samples_are_read_as_perf_prints_them() {
-        let samples = samples(TEXT.as_bytes()).unwrap();
+        let Script { samples, maps } = read(TEXT.as_bytes()).unwrap();
+        assert_eq!(maps, []);
         let counts: Vec<_> = samples.iter().map(|sample| sample.branches.len()).collect();
         assert_eq!(counts, [2, 0, 1]);
         assert_eq!(samples[0].ip, 0xffff_941c_b01c);
@@ -217,6 +305,8 @@ mod tests {
         let branches = format!("1{}", " 0x1/0x2/P/-/-/0/RET/-".repeat(65));
         assert_eq!(error(branches.as_bytes()), "line 1: more than 64 branches");
         let lines = "1\n".repeat(SAMPLES + 1);
-        assert_eq!(error(lines.as_bytes()), "more than 65536 samples");
+        let many = "more than 65536 samples or 4096 maps";
+        assert_eq!(error(lines.as_bytes()), many);
+        assert_eq!(error(MAP.repeat(MAPS + 1).as_bytes()), many);
     }
 }
