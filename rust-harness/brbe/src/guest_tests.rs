@@ -49,7 +49,7 @@ const fn on_two_cpus(name: &'static str) -> GuestTest {
 }
 
 /// All of them.
-pub const ALL: [GuestTest; 12] = [
+pub const ALL: [GuestTest; 13] = [
     on_two_cpus("cpu-wide-event"),
     on_two_cpus("stale-bits"),
     on_two_cpus("half-records"),
@@ -64,6 +64,7 @@ pub const ALL: [GuestTest; 12] = [
     },
     GuestTest {
         cpus: 4,
+        timeout: Duration::from_secs(120),
         brbe_cpus: Some(2),
         ..on_two_cpus("heterogeneous")
     },
@@ -76,6 +77,12 @@ pub const ALL: [GuestTest; 12] = [
         cpus: 1,
         pseudo_nmi: true,
         ..on_two_cpus("interrupts")
+    },
+    GuestTest {
+        name: "twice, debug kernel",
+        debug: true,
+        timeout: Duration::from_secs(180),
+        ..on_two_cpus("twice")
     },
     GuestTest {
         name: "stress, debug kernel",

@@ -25,7 +25,7 @@ const MOVES: u32 = 400;
 /// Snapshots on each sort of CPU, at the least.
 const ENOUGH: u32 = 100;
 /// How long that may take.
-const LIMIT: Duration = Duration::from_secs(15);
+const LIMIT: Duration = Duration::from_secs(45);
 
 pub(crate) fn run() -> Result<Verdict> {
     if !Kallsyms::read()?.has_snapshot_function() {
