@@ -28,6 +28,8 @@ pub struct GuestTest {
     vhe: bool,
     /// So many CPUs have BRBE, and the others are another sort.
     brbe_cpus: Option<u8>,
+    /// The machine's time is its instructions, each `1 << icount` ns.
+    icount: Option<u8>,
     /// On a kernel that checks itself: lockdep, KASAN and others.
     pub debug: bool,
     /// From power-on to power-off.
@@ -42,6 +44,7 @@ const fn on_two_cpus(name: &'static str) -> GuestTest {
         pseudo_nmi: false,
         vhe: false,
         brbe_cpus: None,
+        icount: None,
         debug: false,
         // Several times as long as they take here.
         timeout: Duration::from_secs(45),
@@ -49,7 +52,7 @@ const fn on_two_cpus(name: &'static str) -> GuestTest {
 }
 
 /// All of them.
-pub const ALL: [GuestTest; 13] = [
+pub const ALL: [GuestTest; 14] = [
     on_two_cpus("cpu-wide-event"),
     on_two_cpus("stale-bits"),
     on_two_cpus("half-records"),
@@ -77,6 +80,14 @@ pub const ALL: [GuestTest; 13] = [
         cpus: 1,
         pseudo_nmi: true,
         ..on_two_cpus("interrupts")
+    },
+    GuestTest {
+        name: "filter",
+        command: "filter --step 2",
+        cpus: 1,
+        // As for overflows at each instruction: `overflow::CYCLES`.
+        icount: Some(1),
+        ..on_two_cpus("filter")
     },
     GuestTest {
         name: "twice, debug kernel",
@@ -123,6 +134,10 @@ impl GuestTest {
                 true => vec!["irqchip.gicv3_pseudo_nmi=1".to_owned()],
                 false => Vec::new(),
             },
+            qemu: match self.icount {
+                Some(shift) => vec!["-icount".to_owned(), format!("shift={shift}")],
+                None => Vec::new(),
+            },
             ..Setup::default()
         };
         let name = format!("{} on {title}", self.name);
@@ -133,8 +148,8 @@ impl GuestTest {
         let said = said.unwrap_or_default();
         Ok(match guest::status(&run)? {
             0 => {
-                let seen = said.trim_start_matches(&format!("PASS {}", self.command));
-                Verdict::Pass(seen.trim_start_matches(": ").to_owned())
+                let seen = said.split_once(": ").map(|(_, seen)| seen);
+                Verdict::Pass(seen.unwrap_or_default().to_owned())
             }
             SKIPPED => Verdict::Skip(said.to_owned()),
             _ => Verdict::Fail(run.output),

@@ -7,6 +7,7 @@
 mod contract;
 mod cpu_wide;
 mod cpus;
+mod filter;
 mod half_records;
 mod heterogeneous;
 mod interrupts;
@@ -95,6 +96,13 @@ enum Test {
         #[arg(long, value_name = "FILE")]
         output: PathBuf,
     },
+    /// Let an event end at every instruction before a snapshot has begun: for a
+    /// machine with one CPU whose time is its instructions
+    Filter {
+        /// Cycles that an instruction takes: periods are multiples of it
+        #[arg(long, value_name = "CYCLES", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=64))]
+        step: u64,
+    },
     /// Take one snapshot right after another
     Twice,
     /// Take a snapshot while another one reads the records
@@ -130,6 +138,7 @@ impl Test {
             Self::Record { .. } => "record",
             Self::Loops { .. } => "loops",
             Self::Overflow { .. } => "overflow",
+            Self::Filter { .. } => "filter",
             Self::Twice => "twice",
             Self::Nested => "nested",
             Self::Privileges => "privileges",
@@ -161,6 +170,7 @@ fn main() -> ExitCode {
             interrupts_off,
             output,
         } => overflow::run(step, interrupts_off, &output),
+        Test::Filter { step } => filter::run(step),
         Test::Twice => twice::run(),
         Test::Nested => nested::run(),
         Test::Privileges => privileges::run(),

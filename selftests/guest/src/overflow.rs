@@ -101,7 +101,7 @@ fn last_tick() -> Timespec {
 }
 
 /// perf slows an event down that interrupts often: not here.
-fn unlimited_sampling() -> Result<()> {
+pub(crate) fn unlimited_sampling() -> Result<()> {
     for (name, value) in [
         // In this order: the rate cannot be set where there is no limit of time.
         ("perf_event_max_sample_rate", "1000000000"),
@@ -113,12 +113,15 @@ fn unlimited_sampling() -> Result<()> {
     Ok(())
 }
 
-struct Program<'object> {
+pub(crate) struct Program<'object> {
     skeleton: OverflowSkel<'object>,
 }
 
 impl<'object> Program<'object> {
-    fn load(object: &'object mut MaybeUninit<OpenObject>, event: &OwnedFd) -> Result<Self> {
+    pub(crate) fn load(
+        object: &'object mut MaybeUninit<OpenObject>,
+        event: &OwnedFd,
+    ) -> Result<Self> {
         let skeleton = OverflowSkelBuilder::default()
             .open(object)
             .and_then(|skeleton| skeleton.load())
@@ -134,16 +137,22 @@ impl<'object> Program<'object> {
 
     /// Cycles from the start of the counter until just before a snapshot, and
     /// until just after it.
-    fn measure(&mut self, event: &OwnedFd) -> Result<Range<u64>> {
+    pub(crate) fn measure(&mut self, event: &OwnedFd) -> Result<Range<u64>> {
         perf::set_period(event, perf::NEVER)?;
         perf::reset(event)?;
         perf::enable(event)?;
-        call(CALLS_BEFORE);
+        approach();
         run_program(&self.skeleton.progs.measure)?;
         perf::disable(event)?;
         let data = self.skeleton.maps.bss_data.as_deref();
         let data = data.context("the BPF program has no memory")?;
         Ok(data.before..data.after)
+    }
+
+    /// Takes a snapshot.
+    pub(crate) fn take(&mut self) -> Result<Vec<RawRecord>> {
+        run_program(&self.skeleton.progs.take)?;
+        self.taken()
     }
 
     fn round(
@@ -160,7 +169,7 @@ impl<'object> Program<'object> {
             true => &programs.take_without_interrupts,
         };
         perf::enable(event)?;
-        call(CALLS_BEFORE);
+        approach();
         run_program(program)?;
         call(CALLS_AFTER);
         perf::disable(event)?;
@@ -189,6 +198,11 @@ impl<'object> Program<'object> {
         let records = data.records.iter().take(bytes / RawRecord::SIZE);
         Ok(records.map(RawRecord::from).collect())
     }
+}
+
+/// What comes between the start of the counter and a snapshot.
+pub(crate) fn approach() {
+    call(CALLS_BEFORE);
 }
 
 /// Short system calls, not such that the C library answers by itself.

@@ -57,6 +57,14 @@ pub(crate) const FOR_OVERFLOWS: Recording = Recording {
     ..FOR_SNAPSHOTS
 };
 
+/// Conditional branches of the kernel and no others.
+pub(crate) const CONDITIONAL: Recording = Recording {
+    filter: sys::PERF_SAMPLE_BRANCH_KERNEL
+        | sys::PERF_SAMPLE_BRANCH_COND
+        | sys::PERF_SAMPLE_BRANCH_TYPE_SAVE,
+    ..FOR_SNAPSHOTS
+};
+
 /// Nothing is recorded, the event only counts.
 pub(crate) const COUNTING: Recording = Recording {
     filter: 0,
@@ -207,6 +215,13 @@ pub(crate) fn reset(event: &OwnedFd) -> io::Result<()> {
 pub(crate) fn enable(event: &OwnedFd) -> io::Result<()> {
     // SAFETY: the descriptor is open.
     let done = unsafe { ioctls::ENABLE(event.as_raw_fd(), 0) };
+    succeeded(done)
+}
+
+/// Starts it for this many overflows more.
+pub(crate) fn refresh(event: &OwnedFd, overflows: i32) -> io::Result<()> {
+    // SAFETY: the descriptor is open.
+    let done = unsafe { ioctls::REFRESH(event.as_raw_fd(), overflows) };
     succeeded(done)
 }
 
