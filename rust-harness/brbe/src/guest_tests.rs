@@ -52,12 +52,13 @@ const fn on_two_cpus(name: &'static str) -> GuestTest {
 }
 
 /// All of them.
-pub const ALL: [GuestTest; 14] = [
+pub const ALL: [GuestTest; 15] = [
     on_two_cpus("cpu-wide-event"),
     on_two_cpus("stale-bits"),
     on_two_cpus("half-records"),
     on_two_cpus("twice"),
     on_two_cpus("nested"),
+    on_two_cpus("traced"),
     on_two_cpus("no-event"),
     on_two_cpus("privileges"),
     GuestTest {

@@ -27,6 +27,7 @@ mod skeleton;
 mod snapshot;
 mod stale_bits;
 mod stress;
+mod traced;
 mod twice;
 mod verdict;
 
@@ -103,6 +104,8 @@ enum Test {
         #[arg(long, value_name = "CYCLES", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=64))]
         step: u64,
     },
+    /// Take a snapshot while all functions are traced
+    Traced,
     /// Take one snapshot right after another
     Twice,
     /// Take a snapshot while another one reads the records
@@ -139,6 +142,7 @@ impl Test {
             Self::Loops { .. } => "loops",
             Self::Overflow { .. } => "overflow",
             Self::Filter { .. } => "filter",
+            Self::Traced => "traced",
             Self::Twice => "twice",
             Self::Nested => "nested",
             Self::Privileges => "privileges",
@@ -171,6 +175,7 @@ fn main() -> ExitCode {
             output,
         } => overflow::run(step, interrupts_off, &output),
         Test::Filter { step } => filter::run(step),
+        Test::Traced => traced::run(),
         Test::Twice => twice::run(),
         Test::Nested => nested::run(),
         Test::Privileges => privileges::run(),

@@ -107,7 +107,7 @@ fn on_this_cpu(helper: &mut Helper<'_>, symbols: &Kallsyms) -> Result<Verdict> {
 }
 
 /// Elsewhere than on arm64 the recorder is stopped by a function that is called.
-fn begins_at_entry(answer: &Answer, symbols: &Kallsyms) -> bool {
+pub(crate) fn begins_at_entry(answer: &Answer, symbols: &Kallsyms) -> bool {
     let newest = answer.records().first();
     !cfg!(target_arch = "aarch64")
         || newest.is_some_and(|newest| symbols.is_at(Kallsyms::SNAPSHOT_FUNCTION, newest.to))

@@ -1,0 +1,85 @@
+//! The kernel's function tracer costs a snapshot no record: nothing of it runs
+//! before the recorder is paused.
+
+use std::fs;
+use std::mem::MaybeUninit;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result};
+use branch_records::record::RawRecord;
+
+use crate::contract::{Helper, MAX_RECORDS};
+use crate::kallsyms::Kallsyms;
+use crate::twice::begins_at_entry;
+use crate::verdict::{Verdict, check};
+use crate::{cpus, perf, snapshot};
+
+/// Where tracefs may be mounted.
+const TRACEFS: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
+
+pub(crate) fn run() -> Result<Verdict> {
+    let symbols = Kallsyms::read()?;
+    if !symbols.has_snapshot_function() {
+        return Ok(snapshot::unsupported());
+    }
+    let events = match perf::open_everywhere(&cpus::online()?, perf::FOR_SNAPSHOTS) {
+        Ok(events) => events,
+        Err(error) => return perf::explain(&error),
+    };
+    let Some(tracer) = Tracer::start()? else {
+        return Ok(Verdict::Skip(
+            "there is no function tracer: no tracefs, or no CONFIG_FUNCTION_TRACER".to_owned(),
+        ));
+    };
+    let mut object = MaybeUninit::uninit();
+    let mut helper = Helper::load(&mut object)?;
+    for (cpu, _) in &events {
+        cpus::pin_to(*cpu)?;
+        let answer = helper.call(RawRecord::SIZE * MAX_RECORDS, 0)?;
+        check!(
+            !answer.records().is_empty(),
+            "CPU {cpu}: the helper returned {}",
+            answer.returned
+        );
+        check!(
+            begins_at_entry(&answer, &symbols),
+            "CPU {cpu}: the newest branch is not the one into {}: the tracer's cost records",
+            Kallsyms::SNAPSHOT_FUNCTION
+        );
+    }
+    drop(tracer);
+    Ok(Verdict::Pass)
+}
+
+/// The function tracer of every function, until it is dropped.
+struct Tracer(PathBuf);
+
+impl Tracer {
+    /// `None` where there is none.
+    fn start() -> Result<Option<Self>> {
+        let files = TRACEFS.map(|dir| Path::new(dir).join("available_tracers"));
+        let has_it = |file: &&PathBuf| {
+            let tracers = fs::read_to_string(file).unwrap_or_default();
+            tracers.split_whitespace().any(|name| name == "function")
+        };
+        let Some(file) = files.iter().find(has_it) else {
+            return Ok(None);
+        };
+        let tracer = Self(file.with_file_name("current_tracer"));
+        tracer.set("function")?;
+        Ok(Some(tracer))
+    }
+
+    fn set(&self, name: &str) -> Result<()> {
+        let Self(file) = self;
+        fs::write(file, name).with_context(|| format!("cannot write {name} to {}", file.display()))
+    }
+}
+
+impl Drop for Tracer {
+    fn drop(&mut self) {
+        if let Err(error) = self.set("nop") {
+            eprintln!("the function tracer is still on: {error:#}");
+        }
+    }
+}
