@@ -107,6 +107,21 @@ pub const ALL: [GuestTest; 15] = [
 ];
 
 impl GuestTest {
+    fn kernel_args(&self) -> Vec<String> {
+        let pseudo_nmi = self.pseudo_nmi.then_some("irqchip.gicv3_pseudo_nmi=1");
+        // A task that is stuck is told before the test's time is over.
+        let hung = [
+            "sysctl.kernel.hung_task_timeout_secs=40",
+            "sysctl.kernel.hung_task_panic=1",
+        ];
+        let hung = hung.into_iter().filter(|_| self.debug);
+        pseudo_nmi
+            .into_iter()
+            .chain(hung)
+            .map(str::to_owned)
+            .collect()
+    }
+
     /// What builds the kernels that it runs on.
     pub fn builder<'a>(&self, subject: &'a Subject) -> &'a Builder {
         match self.debug {
@@ -131,10 +146,7 @@ impl GuestTest {
             cpus: self.cpus,
             virtualization: self.vhe,
             brbe_cpus: self.brbe_cpus,
-            kernel_args: match self.pseudo_nmi {
-                true => vec!["irqchip.gicv3_pseudo_nmi=1".to_owned()],
-                false => Vec::new(),
-            },
+            kernel_args: self.kernel_args(),
             qemu: match self.icount {
                 Some(shift) => vec!["-icount".to_owned(), format!("shift={shift}")],
                 None => Vec::new(),
