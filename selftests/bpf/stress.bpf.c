@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Takes branch snapshots from programs of every sort, each for user space to
- * look at.
+ * Takes branch snapshots from programs of every sort, for user space to look at.
  */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
@@ -20,16 +19,24 @@ enum sort {
 	SORTS,
 };
 
-struct event {
-	__u32 sort;
-	__u32 cpu;
+struct snapshot {
 	/* What the helper returned. */
 	__s64 taken;
 	/* It may write all but the last. */
 	struct record records[MAX_RECORDS + 1];
 };
 
-/* Those that found no room in the ring buffer, and so took no snapshot. */
+struct event {
+	__u32 sort;
+	__u32 cpu;
+	/*
+	 * One right after the other: what the first has read and left there is
+	 * no path to what the second reads after it.
+	 */
+	struct snapshot first, second;
+};
+
+/* Those that found no room in the ring buffer, and so took no snapshots. */
 __u64 full[SORTS];
 
 struct {
@@ -37,26 +44,34 @@ struct {
 	__uint(max_entries, 1024 * 1024);
 } events SEC(".maps");
 
+static __always_inline void fill(struct snapshot *snapshot)
+{
+	int i;
+
+	for (i = 0; i <= MAX_RECORDS; i++) {
+		snapshot->records[i].from = ~0ULL;
+		snapshot->records[i].to = ~0ULL;
+		snapshot->records[i].flags = ~0ULL;
+		/* Else this is a memset(), which BPF has not got. */
+		barrier();
+	}
+}
+
 static __always_inline int take(enum sort sort)
 {
 	struct event *event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
-	int i;
+	const __u32 size = MAX_RECORDS * sizeof(struct record);
 
 	if (!event) {
 		__sync_fetch_and_add(&full[sort], 1);
 		return 0;
 	}
-	for (i = 0; i <= MAX_RECORDS; i++) {
-		event->records[i].from = ~0ULL;
-		event->records[i].to = ~0ULL;
-		event->records[i].flags = ~0ULL;
-		/* Else this is a memset(), which BPF has not got. */
-		barrier();
-	}
+	fill(&event->first);
+	fill(&event->second);
 	event->sort = sort;
 	event->cpu = bpf_get_smp_processor_id();
-	event->taken = bpf_get_branch_snapshot(event->records,
-					       MAX_RECORDS * sizeof(struct record), 0);
+	event->first.taken = bpf_get_branch_snapshot(event->first.records, size, 0);
+	event->second.taken = bpf_get_branch_snapshot(event->second.records, size, 0);
 	/* User space looks anyway: no wakeup from wherever this is. */
 	bpf_ringbuf_submit(event, BPF_RB_NO_WAKEUP);
 	return 0;

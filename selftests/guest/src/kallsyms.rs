@@ -101,6 +101,17 @@ impl Kallsyms {
             .any(|symbol| symbol.name == name)
     }
 
+    /// `address` as a symbol and what is to be added to it.
+    pub(crate) fn describe(&self, address: u64) -> String {
+        let after = self
+            .symbols
+            .partition_point(|symbol| symbol.address <= address);
+        match self.symbols[..after].last() {
+            Some(symbol) => format!("{}+{:#x}", symbol.name, address - symbol.address),
+            None => format!("{address:#x}"),
+        }
+    }
+
     /// The symbols of modules and BPF that cover any of `addresses`, each once.
     pub(crate) fn outside_the_image(
         &self,

@@ -17,6 +17,24 @@ use crate::kcore::Kcore;
 #[error("the records of a snapshot are no path: {0}")]
 pub(crate) struct NoPath(Findings);
 
+/// Writes to standard error which records those are, the newest first.
+pub(crate) fn list(records: &[RawRecord]) -> Result<()> {
+    let symbols = Kallsyms::read()?;
+    for (number, raw) in records.iter().enumerate() {
+        let record = raw.decode();
+        eprintln!(
+            "{number:2} {:#x} {} -> {:#x} {}: {:?}, {:?}",
+            raw.from,
+            symbols.describe(raw.from),
+            raw.to,
+            symbols.describe(raw.to),
+            record.kind,
+            record.privilege
+        );
+    }
+    Ok(())
+}
+
 /// What checks snapshots, on machines whose code it can read.
 #[derive(Debug)]
 pub(crate) struct Paths {

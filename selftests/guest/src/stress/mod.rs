@@ -20,7 +20,7 @@ use rustix::io::Errno;
 
 use crate::contract::{Answer, MAX_RECORDS};
 use crate::kallsyms::Kallsyms;
-use crate::path::Steady;
+use crate::path::{self, Steady};
 use crate::perf::{self, FOR_SNAPSHOTS};
 use crate::ring::Ring;
 use crate::skeleton::stress::{StressSkel, StressSkelBuilder};
@@ -146,7 +146,7 @@ impl Watch<'_> {
         let mut builder = RingBufferBuilder::new();
         builder
             .add(&self.skeleton.maps.events, |bytes| {
-                self.seen.borrow_mut().snapshot(bytes, self.code);
+                self.seen.borrow_mut().snapshots(bytes, self.code);
                 0
             })
             .context("cannot read from the BPF programs")?;
@@ -228,21 +228,24 @@ struct Seen {
 }
 
 impl Seen {
-    fn snapshot(&mut self, bytes: &[u8], code: &Steady) {
-        let problem = match parse(bytes) {
-            Ok((sort, cpu, answer)) => {
-                let (with, without) = &mut self.snapshots[sort];
-                *if answer.records().is_empty() {
-                    without
-                } else {
-                    with
-                } += 1;
-                let problem = wrong(&answer).or_else(|| self.records(answer.records(), code));
-                problem.map(|problem| format!("{} on CPU {cpu}: {problem}", SORTS[sort]))
-            }
-            Err(error) => Some(format!("{error:#}")),
+    fn snapshots(&mut self, bytes: &[u8], code: &Steady) {
+        let (sort, cpu, answers) = match parse(bytes) {
+            Ok(parsed) => parsed,
+            Err(error) => return self.note(Some(format!("{error:#}"))),
         };
-        self.note(problem);
+        for (answer, which) in answers.iter().zip(["first", "second"]) {
+            let (with, without) = &mut self.snapshots[sort];
+            *if answer.records().is_empty() {
+                without
+            } else {
+                with
+            } += 1;
+            let problem = wrong(answer).or_else(|| self.records(answer.records(), code));
+            self.note(problem.map(|problem| {
+                let sort = SORTS[sort];
+                format!("the {which} {sort} snapshot on CPU {cpu}: {problem}")
+            }));
+        }
     }
 
     fn samples(&mut self, watched: &mut Watched, code: &Steady) -> Result<()> {
@@ -262,7 +265,10 @@ impl Seen {
                 self.possible += findings.possible as u64;
                 None
             }
-            Err(error) => Some(error.to_string()),
+            Err(error) => {
+                let listed = path::list(records);
+                Some(listed.map_or_else(|why| format!("{error}; {why:#}"), |()| error.to_string()))
+            }
         }
     }
 
@@ -295,20 +301,26 @@ impl fmt::Display for Seen {
     }
 }
 
-/// Takes apart the programs' `struct event`: sort, CPU, what the helper returned,
-/// and the memory that it was given.
-fn parse(bytes: &[u8]) -> Result<(usize, u32, Answer)> {
+/// Takes apart the programs' `struct event`: sort, CPU, and of each snapshot what
+/// the helper returned, and the memory that it was given.
+fn parse(bytes: &[u8]) -> Result<(usize, u32, [Answer; 2])> {
     let cut_off = || format!("an event of {} bytes from a BPF program", bytes.len());
     let (sort, rest) = bytes.split_first_chunk().with_context(cut_off)?;
     let (cpu, rest) = rest.split_first_chunk().with_context(cut_off)?;
-    let (taken, rest) = rest.split_first_chunk().with_context(cut_off)?;
-    let memory = rest.as_chunks().0.iter().map(RawRecord::from_ne_bytes);
-    let memory: Vec<_> = memory.take(MAX_RECORDS + 1).collect();
-    ensure!(memory.len() == MAX_RECORDS + 1, cut_off());
     let sort = u32::from_ne_bytes(*sort) as usize;
-    ensure!(sort < SORTS.len(), "a snapshot of sort {sort}");
-    let answer = Answer::new(i64::from_ne_bytes(*taken), memory);
-    Ok((sort, u32::from_ne_bytes(*cpu), answer))
+    ensure!(sort < SORTS.len(), "snapshots of sort {sort}");
+    let (first, rest) = split_snapshot(rest).with_context(cut_off)?;
+    let (second, _) = split_snapshot(rest).with_context(cut_off)?;
+    Ok((sort, u32::from_ne_bytes(*cpu), [first, second]))
+}
+
+/// Takes apart the programs' `struct snapshot`, and says what follows it.
+fn split_snapshot(bytes: &[u8]) -> Option<(Answer, &[u8])> {
+    let (taken, rest) = bytes.split_first_chunk()?;
+    let (memory, rest) = rest.split_at_checked((MAX_RECORDS + 1) * RawRecord::SIZE)?;
+    let memory = memory.as_chunks().0.iter().map(RawRecord::from_ne_bytes);
+    let answer = Answer::new(i64::from_ne_bytes(*taken), memory.collect());
+    Some((answer, rest))
 }
 
 /// How this is not what the helper may answer.
@@ -360,7 +372,13 @@ mod tests {
     fn event(sort: u32, taken: i64, written: usize) -> Vec<u8> {
         let mut bytes = sort.to_ne_bytes().to_vec();
         bytes.extend(3_u32.to_ne_bytes());
-        bytes.extend(taken.to_ne_bytes());
+        bytes.extend(snapshot(-2, 0));
+        bytes.extend(snapshot(taken, written));
+        bytes
+    }
+
+    fn snapshot(taken: i64, written: usize) -> Vec<u8> {
+        let mut bytes = taken.to_ne_bytes().to_vec();
         for record in 0..65 {
             // A conditional branch in the kernel.
             let words = match record < written {
@@ -373,9 +391,11 @@ mod tests {
     }
 
     fn found(sort: usize, taken: i64, written: usize) -> Option<String> {
-        let (sort, cpu, answer) = parse(&event(sort as u32, taken, written)).unwrap();
-        assert_eq!((sort, cpu), (sort, 3));
-        wrong(&answer)
+        let event = event(sort as u32, taken, written);
+        let (parsed, cpu, [first, second]) = parse(&event).unwrap();
+        assert_eq!((parsed, cpu), (sort, 3));
+        assert_eq!(wrong(&first), None);
+        wrong(&second)
     }
 
     #[test]
@@ -391,7 +411,8 @@ mod tests {
         );
         assert!(found(1, 72, 2).unwrap().starts_with("record 2: "));
         assert!(parse(&event(7, 48, 2)).is_err());
-        assert!(parse(&event(0, 48, 2)[..100]).is_err());
+        let event = event(0, 48, 2);
+        assert!(parse(&event[..event.len() - 1]).is_err());
     }
 
     #[test]
