@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Takes a branch snapshot while another one reads the records. The outer one
+ * Takes branch snapshots while another one reads the records. The outer one
  * runs by BPF_PROG_TEST_RUN.
  */
 #include <linux/bpf.h>
@@ -10,10 +10,12 @@
 
 struct record outer[MAX_RECORDS];
 struct record inner[MAX_RECORDS];
+struct record again[MAX_RECORDS];
 
 /* What the helper returned. */
 __s64 taken_outer;
 __s64 taken_inner;
+__s64 taken_again;
 
 SEC("raw_tp")
 int take_outer(void *ctx)
@@ -22,10 +24,12 @@ int take_outer(void *ctx)
 	return 0;
 }
 
-SEC("fentry/brbe_read_entries")
+/* Where user space says. */
+SEC("kprobe")
 int take_inner(void *ctx)
 {
 	taken_inner = bpf_get_branch_snapshot(inner, sizeof(inner), 0);
+	taken_again = bpf_get_branch_snapshot(again, sizeof(again), 0);
 	return 0;
 }
 

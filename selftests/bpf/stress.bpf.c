@@ -113,8 +113,8 @@ int on_overflow(void *ctx)
 	return take(PERF_EVENT);
 }
 
-/* While another snapshot reads the records. */
-SEC("fentry/brbe_read_entries")
+/* In the middle of another snapshot, where user space says. */
+SEC("kprobe")
 int on_read(void *ctx)
 {
 	return take(NESTED);

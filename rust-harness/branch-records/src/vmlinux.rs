@@ -1,7 +1,7 @@
 //! Names, inlined frames and source lines of the kernel image, from the vmlinux
 //! file that it was built as.
 
-use std::ops::Range;
+use std::ops::{ControlFlow, Range};
 use std::path::{Path, PathBuf};
 
 use blazesym::inspect::{self, Inspector};
@@ -85,6 +85,34 @@ impl Vmlinux {
         let (start, size) = self.look_up(name)?;
         let size = size.filter(|size| *size > 0);
         let size = size.ok_or_else(|| self.no_symbol(name))?;
+        Ok(start..start + size as u64)
+    }
+
+    /// The same for one written in Rust: `path` is the name as a reader writes it,
+    /// such as `<driver::Buffer>::read`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::function`].
+    pub fn function_in_rust(&self, path: &str) -> Result<Range<u64>, VmlinuxError> {
+        let mut source = inspect::source::Elf::new(&self.path);
+        source.debug_syms = false;
+        let mut found = None;
+        self.inspector
+            .for_each(&inspect::source::Source::Elf(source), |symbol| {
+                // Without the hash of the crate.
+                let is = |name| format!("{:#}", rustc_demangle::demangle(name)) == path;
+                // As symbols are many: what is no Rust takes no time.
+                if symbol.name.starts_with("_R") && is(&symbol.name) {
+                    found = Some((symbol.addr, symbol.size));
+                    return ControlFlow::Break(());
+                }
+                ControlFlow::Continue(())
+            })
+            .map_err(|error| self.unreadable(&error))?;
+        let (start, size) = found.ok_or_else(|| self.no_symbol(path))?;
+        let size = size.filter(|size| *size > 0);
+        let size = size.ok_or_else(|| self.no_symbol(path))?;
         Ok(start..start + size as u64)
     }
 

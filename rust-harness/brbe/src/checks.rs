@@ -7,7 +7,7 @@ use std::process::Command;
 use anyhow::{Context, Result};
 
 use crate::cargo::cargo;
-use crate::commands::Subject;
+use crate::commands::{Language, Subject};
 use crate::exec;
 use crate::places::Places;
 use crate::progress::Step;
@@ -72,22 +72,52 @@ fn count_tests(log: &Path) -> Result<String> {
 }
 
 /// Each patch on its own: style, and that the tree builds with it and those
-/// before it. That it applies has been seen when the subject was prepared.
-pub fn series(places: &Places, subject: &Subject, report: &mut Report) -> Result<()> {
-    let base = &subject.base.name;
-    for (index, patch) in subject.series.patches.iter().enumerate() {
+/// before it, in the configuration of another subject too. That it applies has been
+/// seen when the subject was prepared.
+pub fn series(
+    places: &Places,
+    subject: &Subject,
+    other: Option<&Subject>,
+    report: &mut Report,
+) -> Result<()> {
+    let name = subject.name();
+    let patches = subject.series.patches.iter().zip(&subject.commits[1..]);
+    let patches: Vec<_> = patches.skip(subject.shared).collect();
+    for (patch, _) in &patches {
         report.run(
-            base,
+            &name,
             format!("checkpatch --strict {}", short(patch)),
             || checkpatch(places, subject, patch),
         )?;
-        report.run(base, format!("builds up to {}", short(patch)), || {
-            let what = format!("{} with {}", subject.base.version, short(patch));
-            subject.builder.builds(&subject.commits[index + 1], &what)?;
-            Ok(Verdict::pass())
-        })?;
+    }
+    // Those of one configuration after the other: changing it takes time.
+    for subject in other.into_iter().chain([subject]) {
+        for (patch, commit) in &patches {
+            let test = format!("builds up to {}{}", short(patch), subject.builder.mark());
+            report.run(&name, test, || {
+                let what = format!("{} with {}", subject.base.version, short(patch));
+                subject.builder.builds(commit, &what)?;
+                Ok(Verdict::pass())
+            })?;
+        }
+    }
+    if subject.language == Language::Rust {
+        report.run(&name, "make rustfmtcheck", || rustfmt(subject))?;
     }
     Ok(())
+}
+
+/// The kernel's own check of how its Rust is formatted.
+fn rustfmt(subject: &Subject) -> Result<Verdict> {
+    let commit = subject.patched();
+    subject.builder.at(commit, &subject.title(true), |built| {
+        exec::logged(
+            "make rustfmtcheck",
+            built.log,
+            built.make().arg("rustfmtcheck"),
+        )
+    })?;
+    Ok(Verdict::pass())
 }
 
 /// `0001-perf-core-Do` is enough to tell which.
@@ -105,13 +135,18 @@ fn short(patch: &Patch) -> String {
 /// can only be looked up in a tree with history.
 const NOT_OURS: &str = "MISSING_SIGN_OFF,NO_AUTHOR_SIGN_OFF,UNKNOWN_COMMIT_ID";
 
+/// Rust is in new files, whose folders MAINTAINERS has. The constants that it gets
+/// from C are called as those of the generated sysreg-defs.h.
+const NOT_OURS_IN_RUST: &str = "FILE_PATH_CHANGES,CAMELCASE";
+
 fn checkpatch(places: &Places, subject: &Subject, patch: &Patch) -> Result<Verdict> {
-    let log = exec::fresh(places.log(&format!(
-        "checkpatch-{}-{}",
-        subject.base.name,
-        short(patch)
-    )))?;
+    let name = subject.name().replace(' ', "-");
+    let log = exec::fresh(places.log(&format!("checkpatch-{name}-{}", short(patch))))?;
     let step = Step::start(format!("checkpatch {}", patch.name));
+    let ignored = match subject.language {
+        Language::C => NOT_OURS.to_owned(),
+        Language::Rust => format!("{NOT_OURS},{NOT_OURS_IN_RUST}"),
+    };
     let mut checkpatch = Command::new("perl");
     checkpatch.current_dir(&subject.tree.path);
     checkpatch.args([
@@ -119,7 +154,7 @@ fn checkpatch(places: &Places, subject: &Subject, patch: &Patch) -> Result<Verdi
         "--strict",
         "--show-types",
         "--ignore",
-        NOT_OURS,
+        &ignored,
     ]);
     checkpatch.arg(&patch.path);
     let status = exec::status(&log, &mut checkpatch)?;

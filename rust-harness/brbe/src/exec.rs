@@ -16,21 +16,21 @@ use nix::unistd::Pid;
 use crate::progress::Step;
 
 /// Lines of a log that are shown when its step fails.
-const TAIL: usize = 15;
+const EXCERPT: usize = 15;
 
 static GROUPS: Mutex<BTreeSet<i32>> = Mutex::new(BTreeSet::new());
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
 /// A program that ended otherwise than with success.
 #[derive(Debug, thiserror::Error)]
-#[error("{name} failed ({status})\n{tail}\nthe whole log: {log}", log = log.display())]
+#[error("{name} failed ({status})\n{excerpt}\nthe whole log: {log}", log = log.display())]
 pub struct Failed {
     /// What was being done.
     pub name: String,
     /// How the program ended.
     pub status: ExitStatus,
     /// The last lines of its output.
-    pub tail: String,
+    pub excerpt: String,
     /// Where all of it is.
     pub log: PathBuf,
 }
@@ -73,7 +73,7 @@ pub fn logged(name: &str, log: &Path, command: &mut Command) -> Result<()> {
     Err(Failed {
         name: name.to_owned(),
         status,
-        tail: tail(&text),
+        excerpt: excerpt(&text),
         log: log.to_owned(),
     }
     .into())
@@ -155,11 +155,16 @@ pub fn fresh(log: PathBuf) -> Result<PathBuf> {
     Ok(log)
 }
 
-fn tail(text: &str) -> String {
+/// The lines from a compiler's first error on, or the last ones: what comes after a
+/// first error is about that.
+fn excerpt(text: &str) -> String {
     let lines: Vec<_> = text.lines().collect();
-    let from = lines.len().saturating_sub(TAIL);
+    let is_error = |line: &&str| line.contains("error: ") || line.contains("error[");
+    let last = lines.len().saturating_sub(EXCERPT);
+    let from = lines.iter().position(is_error).unwrap_or(last).min(last);
     lines[from..]
         .iter()
+        .take(EXCERPT)
         .map(|line| format!("    {line}"))
         .collect::<Vec<_>>()
         .join("\n")
@@ -186,6 +191,13 @@ mod tests {
             error.ends_with(&format!("the whole log: {}", log.display())),
             "{error}"
         );
+    }
+
+    #[test]
+    fn an_error_of_a_compiler_counts_more_than_the_end() {
+        let text = "CC a.o\na.c:1: error: no\n".to_owned() + &"make: waiting\n".repeat(40);
+        assert!(excerpt(&text).starts_with("    a.c:1: error: no\n    make: waiting\n"));
+        assert_eq!(excerpt(&text).lines().count(), EXCERPT);
     }
 
     #[test]

@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context as _, Error, Result, bail};
 
 use crate::commands::Subject;
-use crate::guest::{self, Guest, Setup, Share};
+use crate::guest::{self, Dead, Guest, Setup, Share};
+use crate::jobs::Job;
 use crate::kernel::Builder;
+use crate::machine::Run;
 use crate::places::Places;
 use crate::verdict::Verdict;
 
@@ -92,6 +94,8 @@ pub const ALL: [GuestTest; 15] = [
     },
     GuestTest {
         name: "twice, debug kernel",
+        // As the other one on this kernel, for one boot.
+        pseudo_nmi: true,
         debug: true,
         timeout: Duration::from_secs(180),
         ..on_two_cpus("twice")
@@ -130,7 +134,7 @@ impl GuestTest {
         }
     }
 
-    /// Runs it on the kernel of a commit, which is called `title`.
+    /// Runs it alone on the kernel of a commit, which is called `title`.
     pub fn run(
         &self,
         places: &Places,
@@ -139,8 +143,43 @@ impl GuestTest {
         commit: &str,
         title: &str,
     ) -> Result<Verdict> {
+        let name = format!("{} on {title}", self.name);
+        let run = self.boot(places, guest, subject, commit, (&name, title), &self.line())?;
+        guest::status(&run)?;
+        let [(status, said)] = &sections(&run.output)[..] else {
+            bail!(
+                "the guest does not tell how the test ended:\n{}",
+                run.output
+            );
+        };
+        Ok(self::verdict(*status, said))
+    }
+
+    /// A line of shell that runs it and tells how it ended. On a kernel that checks
+    /// itself all tasks are told, on the console, if it takes suspiciously long.
+    fn line(&self) -> String {
+        let Self { command, .. } = self;
+        let line = format!("./branch-guest {command}; echo {ENDED}$?");
+        match self.debug {
+            true => format!(
+                "(sleep {SUSPICIOUS}; echo t > /proc/sysrq-trigger) & watch=$!; {line}; \
+                 kill $watch\n"
+            ),
+            false => line + "\n",
+        }
+    }
+
+    /// Runs `lines` of tests on this one's machine.
+    fn boot(
+        &self,
+        places: &Places,
+        guest: &Guest,
+        subject: &Subject,
+        commit: &str,
+        (name, title): (&str, &str),
+        lines: &str,
+    ) -> Result<Run> {
         let kernel = self.builder(subject).kernel(commit, title)?;
-        let share = Share::new(places)?;
         let setup = Setup {
             timeout: self.timeout,
             cpus: self.cpus,
@@ -153,19 +192,171 @@ impl GuestTest {
             },
             ..Setup::default()
         };
-        let name = format!("{} on {title}", self.name);
-        let command = format!("./branch-guest {}", self.command);
-        let run = guest.run_as(&setup, &kernel, &name, &command, &share)?;
-        let lines = run.output.lines().rev();
-        let said = lines.map(str::trim).find(|line| !line.is_empty());
-        let said = said.unwrap_or_default();
-        Ok(match guest::status(&run)? {
-            0 => {
-                let seen = said.split_once(": ").map(|(_, seen)| seen);
-                Verdict::Pass(seen.unwrap_or_default().to_owned())
-            }
-            SKIPPED => Verdict::Skip(said.to_owned()),
-            _ => Verdict::Fail(run.output),
+        guest.run_as(&setup, &kernel, name, lines, &Share::new(places)?)
+    }
+
+    /// Whether it can run on the same machine after another one.
+    fn shares_a_machine_with(&self, other: &Self) -> bool {
+        let machine = |test: &Self| {
+            (
+                test.cpus,
+                test.pseudo_nmi,
+                test.vhe,
+                test.brbe_cpus,
+                test.icount,
+                test.debug,
+            )
+        };
+        machine(self) == machine(other)
+    }
+}
+
+/// Seconds that no test takes.
+const SUSPICIOUS: u32 = 90;
+
+/// Begins the line that tells a test's exit status.
+const ENDED: &str = "branch-guest ended with ";
+
+/// Each test's exit status, and what it said before.
+fn sections(output: &str) -> Vec<(i32, String)> {
+    let mut sections = Vec::new();
+    let mut said = String::new();
+    for line in output.lines() {
+        match line.strip_prefix(ENDED).map(str::parse) {
+            Some(Ok(status)) => sections.push((status, std::mem::take(&mut said))),
+            _ => said = said + line + "\n",
+        }
+    }
+    sections
+}
+
+fn verdict(status: i32, output: &str) -> Verdict {
+    let lines = output.lines().rev();
+    let last = lines.map(str::trim).find(|line| !line.is_empty());
+    let last = last.unwrap_or_default();
+    match status {
+        0 => {
+            let seen = last.split_once(": ").map(|(_, seen)| seen);
+            Verdict::Pass(seen.unwrap_or_default().to_owned())
+        }
+        SKIPPED => Verdict::Skip(last.to_owned()),
+        _ => Verdict::Fail(output.to_owned()),
+    }
+}
+
+/// These tests on the patched kernel: those that need the same machine after each
+/// other on one, since most of the time of a short test is the boot.
+pub fn jobs<'a>(
+    places: &'a Places,
+    guest: &'a Guest,
+    subject: &'a Subject,
+    tests: impl IntoIterator<Item = GuestTest>,
+) -> Vec<Job<'a>> {
+    let mut machines: Vec<Vec<GuestTest>> = Vec::new();
+    for test in tests {
+        let same = |machine: &&mut Vec<GuestTest>| test.shares_a_machine_with(&machine[0]);
+        match machines.iter_mut().find(same) {
+            Some(machine) => machine.push(test),
+            None => machines.push(vec![test]),
+        }
+    }
+    let job = |tests: Vec<GuestTest>| {
+        let names = tests.iter().map(|test| test.name.to_owned()).collect();
+        Job::several(subject.title(true), names, move || {
+            run_all(places, guest, subject, &tests)
         })
+    };
+    machines.into_iter().map(job).collect()
+}
+
+/// Tests that share a machine, in this order.
+fn run_all(
+    places: &Places,
+    guest: &Guest,
+    subject: &Subject,
+    tests: &[GuestTest],
+) -> Result<Vec<Verdict>> {
+    let (first, rest) = tests.split_first().context("there are tests")?;
+    let title = subject.title(true);
+    let more = match rest.len() {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let name = format!("{}{more} on {title}", first.name);
+    let lines: String = tests.iter().map(GuestTest::line).collect();
+    let machine = GuestTest {
+        timeout: tests.iter().map(|test| test.timeout).sum(),
+        ..*first
+    };
+    let names = (name.as_str(), title.as_str());
+    let run = machine.boot(places, guest, subject, subject.patched(), names, &lines)?;
+    let died = match guest::status(&run) {
+        Ok(_) => None,
+        Err(error) if error.is::<Dead>() => Some(error),
+        Err(error) => return Err(error),
+    };
+    Ok(verdicts(tests, &run.output, died))
+}
+
+/// A verdict for each test. The one that the guest died of fails, and those after it
+/// have not been run.
+fn verdicts(tests: &[GuestTest], output: &str, mut died: Option<Error>) -> Vec<Verdict> {
+    let sections = sections(output);
+    let mut culprit = None;
+    let tests = tests.iter().enumerate();
+    tests
+        .map(|(index, test)| match (sections.get(index), culprit) {
+            (Some((status, said)), _) => verdict(*status, said),
+            (None, None) => {
+                culprit = Some(test.name);
+                Verdict::Fail(match died.take() {
+                    Some(error) => format!("{error:#}"),
+                    None => format!("the guest does not tell how it ended:\n{output}"),
+                })
+            }
+            (None, Some(culprit)) => Verdict::Fail(format!("not run after {culprit}")),
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OUTPUT: &str = "one\nPASS a: 3 records\nbranch-guest ended with 0\n\
+                          FAIL b: no\nbranch-guest ended with 1\n\
+                          SKIP c: no BRBE\nbranch-guest ended with 77\n";
+
+    #[test]
+    fn tests_of_one_boot_have_verdicts_of_their_own() {
+        let tests = ["a", "b", "c"].map(on_two_cpus);
+        let expected = [
+            Verdict::Pass("3 records".to_owned()),
+            Verdict::Fail("FAIL b: no\n".to_owned()),
+            Verdict::Skip("SKIP c: no BRBE".to_owned()),
+        ];
+        assert_eq!(verdicts(&tests, OUTPUT, None), expected);
+    }
+
+    #[test]
+    fn what_the_guest_died_of_and_what_did_not_run_fail() {
+        let tests = ["a", "b", "c", "d", "e"].map(on_two_cpus);
+        let died = || Some(anyhow::anyhow!("the guest's kernel died"));
+        let verdicts = verdicts(&tests, OUTPUT, died());
+        let said: Vec<_> = verdicts.iter().map(Verdict::reason).collect();
+        assert_eq!(said[3..], ["the guest's kernel died", "not run after d"]);
+        let one = super::verdicts(&tests[3..4], "cut", None);
+        assert!(one[0].reason().contains("how it ended"), "{one:?}");
+    }
+
+    #[test]
+    fn only_the_same_machine_is_shared() {
+        let alike = on_two_cpus("a").shares_a_machine_with(&on_two_cpus("b"));
+        assert!(alike);
+        let other = GuestTest {
+            vhe: true,
+            ..on_two_cpus("c")
+        };
+        assert!(!other.shares_a_machine_with(&on_two_cpus("a")));
     }
 }

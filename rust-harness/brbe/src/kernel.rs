@@ -37,7 +37,7 @@ impl Config {
         })
     }
 
-    /// What sets its kernels apart: the fragments beside those of every kernel.
+    /// The fragments beside those of every kernel.
     fn mark(&self) -> String {
         let all = ["base", "arm64"];
         let more = self
@@ -62,6 +62,15 @@ impl Config {
     }
 }
 
+/// What becomes of options that are asked for, and that a commit does not have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Unknown {
+    /// They are a mistake.
+    Refused,
+    /// A later patch of the series brings them.
+    LeftOut,
+}
+
 /// A tree, a configuration, and the directory where the two are built.
 #[derive(Clone, Debug)]
 pub struct Builder {
@@ -84,10 +93,13 @@ pub struct Kernel {
 
 impl Builder {
     /// A builder for a tree. Nothing is done yet.
-    pub fn new(places: &Places, tree: &Tree, config: Config) -> Result<Self> {
+    ///
+    /// Kernels whose files are compiled in the same way, but for a few, share the
+    /// build directory of `family`: only those few are compiled again.
+    pub fn new(places: &Places, tree: &Tree, config: Config, family: &Config) -> Result<Self> {
         let out = places
             .home("build")
-            .join(format!("{}-{}", tree.id, config.key().name()));
+            .join(format!("{}-{}", tree.id, family.key().name()));
         let toolchain = Key::new("toolchain")
             .with_file(&places.repo("vm-images/toolchain/packages"))?
             .with_file(&places.repo("vm-images/toolchain/preferences.pref"))?;
@@ -98,6 +110,11 @@ impl Builder {
             out,
             toolchain,
         })
+    }
+
+    /// What sets its kernels apart: fragments of the configuration.
+    pub fn mark(&self) -> String {
+        self.config.mark()
     }
 
     /// A key for what is made from a commit.
@@ -136,10 +153,11 @@ impl Builder {
         })
     }
 
-    /// Checks that a commit builds; a finding is an error with the compiler's words.
+    /// Checks that a commit builds, which need not be the last one of a series; a
+    /// finding is an error with the compiler's words.
     pub fn builds(&self, commit: &str, what: &str) -> Result<()> {
         cache::entry(&self.places, "built", &self.key("built 2", commit)?, |_| {
-            self.at(commit, what, |_| Ok(()))
+            self.with(commit, what, Unknown::LeftOut, |_| Ok(()))
         })?;
         Ok(())
     }
@@ -152,6 +170,16 @@ impl Builder {
         what: &str,
         then: impl FnOnce(&Built<'_>) -> Result<T>,
     ) -> Result<T> {
+        self.with(commit, what, Unknown::Refused, then)
+    }
+
+    fn with<T>(
+        &self,
+        commit: &str,
+        what: &str,
+        unknown: Unknown,
+        then: impl FnOnce(&Built<'_>) -> Result<T>,
+    ) -> Result<T> {
         let _lock = Lock::take(&self.places, &format!("tree-{}", self.tree.id))?;
         let log = exec::fresh(self.places.log(&format!("kernel-{}", self.tree.id)))?;
         // Only files that differ between the two commits get a new time stamp.
@@ -159,8 +187,8 @@ impl Builder {
             &log,
             &["checkout", "--quiet", "--force", "--detach", commit],
         )?;
-        self.configure(&log)?;
-        let step = Step::start(format!("build {what}{}", self.config.mark()));
+        self.configure(commit, unknown, &log)?;
+        let step = Step::start(format!("build {what}{}", self.mark()));
         let built = Built {
             builder: self,
             out: &self.out,
@@ -175,9 +203,13 @@ impl Builder {
         then(&built)
     }
 
-    fn configure(&self, log: &Path) -> Result<()> {
+    /// Brings the configuration to what it is to be. Of what has been built only
+    /// that is built again which depends on an option that has changed.
+    fn configure(&self, commit: &str, unknown: Unknown, log: &Path) -> Result<()> {
         let config = self.out.join(".config");
-        if self.out.join("configured").is_file() {
+        let wanted = self.configuration(commit)?;
+        let mark = self.out.join("configured");
+        if fs::read_to_string(&mark).is_ok_and(|is| is == wanted.name()) {
             return Ok(());
         }
         let step = Step::start(format!(
@@ -185,9 +217,11 @@ impl Builder {
             self.tree.id,
             self.config.fragments.join(" + ")
         ));
-        cache::remove(&self.out)?;
         fs::create_dir_all(&self.out)
             .with_context(|| format!("creating {}", self.out.display()))?;
+        if mark.exists() {
+            fs::remove_file(&mark).with_context(|| format!("removing {}", mark.display()))?;
+        }
         let built = Built {
             builder: self,
             out: &self.out,
@@ -204,7 +238,10 @@ impl Builder {
             built.make().arg("olddefconfig"),
         )?;
         let finished = fs::read_to_string(&config).context("reading .config")?;
-        let dropped = self.config.dropped(&finished);
+        let mut dropped = self.config.dropped(&finished);
+        if unknown == Unknown::LeftOut {
+            dropped.retain(|line| self.has_option(commit, line));
+        }
         if !dropped.is_empty() {
             bail!(
                 "{}: these options of kernel-patches/config did not take effect: {}",
@@ -212,9 +249,29 @@ impl Builder {
                 dropped.join(" ")
             );
         }
-        fs::write(self.out.join("configured"), "").context("marking the configuration")?;
+        fs::write(mark, wanted.name()).context("marking the configuration")?;
         step.done();
         Ok(())
+    }
+
+    /// Whether the commit has the option of a line such as `CONFIG_A=y`.
+    fn has_option(&self, commit: &str, line: &str) -> bool {
+        let name = line.split('=').next().unwrap_or_default();
+        let name = name.trim_start_matches("CONFIG_");
+        let definition = format!("^(menu)?config {name}$");
+        let search = ["grep", "-qE", &definition, commit, "--", "*Kconfig*"];
+        self.tree.git().read(&search).is_ok()
+    }
+
+    /// A key for the options that are asked for, and those that the commit has.
+    fn configuration(&self, commit: &str) -> Result<Key> {
+        let files = self.tree.git().read(&["ls-tree", "-r", commit])?;
+        let has_options = |line: &&str| {
+            let name = line.rsplit('/').next().unwrap_or_default();
+            name.starts_with("Kconfig")
+        };
+        let options: Vec<_> = files.lines().filter(has_options).collect();
+        Ok(self.config.key().with(options.join("\n")))
     }
 
     /// The tree's path and id.
@@ -242,6 +299,8 @@ impl Built<'_> {
         make.arg(format!("O={}", self.out.display()));
         make.args(["LLVM=1", "ARCH=arm64", "LOCALVERSION=", "--jobs"])
             .arg(jobs.to_string());
+        // Of Rust a warning is an error, the lints included.
+        make.args(["CLIPPY=1", "KRUSTFLAGS=-Dwarnings"]);
         make.env("KBUILD_BUILD_USER", "brbe")
             .env("KBUILD_BUILD_HOST", "brbe");
         make.env("KBUILD_BUILD_TIMESTAMP", "1970-01-01");

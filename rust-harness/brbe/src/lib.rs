@@ -7,7 +7,10 @@
 //! the guest's root, [`machine`] boots a kernel with it and [`guest`] runs a test
 //! there, [`guest_tests`]
 //! those that `branch-guest` decides, [`perf`] those that perf is part of,
-//! [`overflow`] those in which a counter overflows at a chosen instruction. [`commands`] puts them together;
+//! [`overflow`] those in which a counter overflows at a chosen instruction, and
+//! [`kunit`] those that the kernel decides, which [`ktap`] reads.
+//! [`pause`] reads the code of a kernel, and [`cost`] counts what a snapshot executes.
+//! [`commands`] puts them together;
 //! [`cache`] keeps what they make, [`progress`] and [`verdict`] say what became
 //! of it.
 
@@ -16,6 +19,7 @@ pub mod cache;
 pub mod cargo;
 pub mod checks;
 pub mod commands;
+pub mod cost;
 pub mod exec;
 pub mod flow;
 pub mod git;
@@ -24,9 +28,12 @@ pub mod guest_tests;
 pub mod image;
 pub mod jobs;
 pub mod kernel;
+pub mod ktap;
+pub mod kunit;
 pub mod machine;
 pub mod mutants;
 pub mod overflow;
+pub mod pause;
 pub mod perf;
 pub mod places;
 pub mod progress;

@@ -1,11 +1,11 @@
-//! `kernel-patches/<base>/mutants`: patches that take a safeguard away.
+//! The `mutants` beside a series: patches that take a safeguard away.
 
 use std::fs;
+use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 
-use crate::places::Places;
 use crate::series::{Patch, Series};
 
 /// A safeguard, and how its absence shows.
@@ -29,12 +29,9 @@ struct Document {
     mutant: Vec<Mutant>,
 }
 
-/// The mutants of a base, in the order of its list.
-pub fn load(places: &Places, base: &str) -> Result<Vec<Mutant>> {
-    let path = places
-        .repo("kernel-patches")
-        .join(base)
-        .join("mutants/mutants.toml");
+/// The mutants of the series in a directory, in the order of the list.
+pub fn load(series: &Path) -> Result<Vec<Mutant>> {
+    let path = series.join("mutants/mutants.toml");
     let text = fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
     parse(&text).with_context(|| format!("in {}", path.display()))
 }
@@ -57,13 +54,12 @@ fn parse(text: &str) -> Result<Vec<Mutant>> {
 }
 
 impl Mutant {
-    /// The series of the base, and this on top of it.
-    pub fn on_top_of(&self, series: &Series, places: &Places, base: &str) -> Series {
-        let dir = places.repo("kernel-patches").join(base).join("mutants");
+    /// The series, which is in this directory, and this on top of it.
+    pub fn on_top_of(&self, series: &Series, dir: &Path) -> Series {
         let mut patches = series.patches.clone();
         patches.push(Patch {
             name: self.patch.clone(),
-            path: dir.join(&self.patch),
+            path: dir.join("mutants").join(&self.patch),
         });
         Series { patches }
     }

@@ -27,15 +27,21 @@ pub struct Series {
 }
 
 impl Series {
-    /// The series in `kernel-patches/<base>`.
-    pub fn load(places: &Places, base: &str) -> Result<Self> {
-        let dir = places.repo("kernel-patches").join(base);
+    /// The series in a directory, one of `kernel-patches`.
+    pub fn load(dir: &Path) -> Result<Self> {
         let path = dir.join("series");
         let text = fs::read_to_string(&path)
-            .with_context(|| format!("there is no series for {base}: {}", path.display()))?;
+            .with_context(|| format!("there is no series: {}", path.display()))?;
         Ok(Self {
-            patches: parse(&text, &dir).with_context(|| format!("in {}", path.display()))?,
+            patches: parse(&text, dir).with_context(|| format!("in {}", path.display()))?,
         })
+    }
+
+    /// This one, and then another.
+    #[must_use]
+    pub fn and(mut self, other: &Self) -> Self {
+        self.patches.extend_from_slice(&other.patches);
+        self
     }
 
     /// Turns the series into commits on top of the unchanged source, without

@@ -35,7 +35,8 @@ impl Verdict {
         }
     }
 
-    fn reason(&self) -> &str {
+    /// What was seen, or why it failed or was skipped.
+    pub fn reason(&self) -> &str {
         let (Self::Pass(reason) | Self::Fail(reason) | Self::Skip(reason)) = self;
         reason
     }
@@ -90,7 +91,8 @@ impl Report {
         }
     }
 
-    fn wants(&self, subject: &str, test: &str) -> bool {
+    /// Whether this test is one of those.
+    pub fn wants(&self, subject: &str, test: &str) -> bool {
         let line = || format!("{subject}: {test}");
         self.only.as_ref().is_none_or(|only| line().contains(only))
     }

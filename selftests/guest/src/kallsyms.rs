@@ -60,6 +60,21 @@ impl Kallsyms {
         })
     }
 
+    /// The function that reads the records for that one, while BRBE is paused: in
+    /// Rust `<arm_brbe_snapshot::Paused>::read`, or else in C what samples are read
+    /// by too.
+    pub(crate) fn reader(&self) -> Option<&str> {
+        let mut names = self.symbols.iter().map(|symbol| symbol.name.as_str());
+        let in_rust = |name: &&str| {
+            name.starts_with("_R")
+                && name.contains("17arm_brbe_snapshot")
+                && name.ends_with("6Paused4read")
+        };
+        let in_c = "brbe_read_entries";
+        let in_c = self.has(in_c).then_some(in_c);
+        names.find(in_rust).or(in_c)
+    }
+
     /// Whether the symbol of this name is at `address`.
     pub(crate) fn is_at(&self, name: &str, address: u64) -> bool {
         let first = self

@@ -2,26 +2,30 @@
 
 use std::collections::BTreeSet;
 use std::io::Write as _;
+use std::iter;
 use std::num::NonZeroU32;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
 
-use super::{KernelArgs, Subject};
+use super::{KernelArgs, Language, Subject};
 use crate::bases;
+use crate::exec::Failed;
 use crate::guest::{Dead, Guest};
 use crate::guest_tests::{self, GuestTest};
 use crate::jobs::Job;
 use crate::kernel::Builder;
+use crate::kunit;
 use crate::mutants::{self, Mutant};
 use crate::overflow;
+use crate::pause;
 use crate::places::Places;
 use crate::verdict::{Report, Verdict};
 
 /// Take each safeguard out of the patches, and see a test fail
 ///
-/// For each mutant of kernel-patches/<base>/mutants: the test passes on the
-/// patched kernel, and fails on the one with the mutant on top, with the words
+/// For each mutant of kernel-patches/<base>/mutants and
+/// kernel-patches/<base>/rust/mutants: the test passes on the patched kernel, and fails on the one with the mutant on top, with the words
 /// that the list expects. A mutant that no test notices has survived, and fails
 /// here.
 #[derive(Args, Debug)]
@@ -34,7 +38,7 @@ pub struct Prove {
     #[arg(long, value_name = "N", default_value = "1")]
     rounds: NonZeroU32,
 
-    /// Only mutants whose name contains this
+    /// Only mutants whose subject and name contain this, such as `in Rust not-`
     #[arg(value_name = "TEXT")]
     only: Option<String>,
 
@@ -48,12 +52,27 @@ pub struct Prove {
 enum Test {
     Guest(GuestTest),
     Overflow(overflow::Kind),
+    Pause,
+    Kunit(&'static kunit::Kind),
+    /// That the kernel can be built.
+    Compiler,
 }
+
+/// What a list of mutants calls the last one.
+const COMPILER: &str = "the compiler";
 
 impl Test {
     fn named(name: &str) -> Result<Self> {
         if let Some(test) = guest_tests::ALL.iter().find(|test| test.name == name) {
             return Ok(Self::Guest(*test));
+        }
+        match name {
+            pause::TEST => return Ok(Self::Pause),
+            COMPILER => return Ok(Self::Compiler),
+            _ => {}
+        }
+        if let Some(kind) = kunit::KINDS.iter().find(|kind| kind.name == name) {
+            return Ok(Self::Kunit(kind));
         }
         match overflow::KINDS.iter().find(|kind| kind.name == name) {
             Some(kind) => Ok(Self::Overflow(*kind)),
@@ -65,7 +84,7 @@ impl Test {
     fn builder(self, subject: &Subject) -> &Builder {
         match self {
             Self::Guest(test) => test.builder(subject),
-            Self::Overflow(_) => &subject.builder,
+            _ => &subject.builder,
         }
     }
 
@@ -79,6 +98,17 @@ impl Test {
     ) -> Result<Verdict> {
         match self {
             Self::Guest(test) => test.run(places, guest, subject, commit, title),
+            Self::Kunit(kind) => {
+                let kernel = subject.builder.kernel(commit, title)?;
+                let name = format!("{} on {title}", kind.name);
+                kind.run(places, guest, &kernel, &name)
+            }
+            Self::Compiler => match subject.builder.kernel(commit, title) {
+                Ok(_) => Ok(Verdict::pass()),
+                Err(error) if error.is::<Failed>() => Ok(Verdict::Fail(format!("{error:#}"))),
+                Err(error) => Err(error),
+            },
+            Self::Pause => pause::check(&subject.builder.kernel(commit, title)?.vmlinux),
             Self::Overflow(kind) => {
                 let kernel = subject.builder.kernel(commit, title)?;
                 let name = format!("{} on {title}", kind.name);
@@ -97,18 +127,18 @@ impl Prove {
             if self.base.as_ref().is_some_and(|name| *name != base.name) {
                 continue;
             }
-            let wanted = |mutant: &Mutant| {
-                let only = self.only.as_deref();
-                only.is_none_or(|only| mutant.name().contains(only))
+            let args = KernelArgs {
+                base: Some(base.name.clone()),
+                kernel_src: None,
             };
-            let mut mutants = mutants::load(places, &base.name)?;
-            mutants.retain(wanted);
-            if !mutants.is_empty() {
-                let args = KernelArgs {
-                    base: Some(base.name.clone()),
-                    kernel_src: None,
-                };
-                let subject = Subject::prepare(places, &args)?;
+            let subject = Subject::prepare(places, &args)?;
+            let in_rust = subject.in_rust(places)?;
+            for subject in iter::once(subject).chain(in_rust) {
+                let mut mutants = mutants::load(&subject.dir)?;
+                let only = self.only.as_deref();
+                mutants.retain(|mutant| {
+                    only.is_none_or(|only| called(&subject, mutant).contains(only))
+                });
                 let mut jobs: Vec<_> = controls(places, &guest, &subject, &mutants).collect();
                 for _ in 0..self.rounds.get() {
                     let mutants = mutants.iter().cloned();
@@ -144,6 +174,14 @@ fn controls<'a>(
     })
 }
 
+/// What the kernel with a mutant is called.
+fn called(subject: &Subject, mutant: &Mutant) -> String {
+    match subject.language {
+        Language::C => format!("{} {}", subject.base.version, mutant.name()),
+        Language::Rust => format!("{} {}", subject.title(true), mutant.name()),
+    }
+}
+
 /// Tries a mutant.
 pub(super) fn job<'a>(
     places: &'a Places,
@@ -151,14 +189,16 @@ pub(super) fn job<'a>(
     subject: &'a Subject,
     mutant: Mutant,
 ) -> Job<'a> {
-    let title = format!("{} {}", subject.base.version, mutant.name());
+    let title = called(subject, &mutant);
     Job::new(title.clone(), mutant.safeguard.clone(), move || {
-        let series = mutant.on_top_of(&subject.series, places, &subject.base.name);
+        let series = mutant.on_top_of(&subject.series, &subject.dir);
         let commits = series.commits(places, &subject.tree)?;
         let commit = commits.last().context("a series has a commit")?;
         let test = Test::named(&mutant.test)?;
-        // A kernel that cannot be built is no sign of a safeguard.
-        test.builder(subject).kernel(commit, &title)?;
+        if !matches!(test, Test::Compiler) {
+            // Otherwise a kernel that cannot be built is no sign of a safeguard.
+            test.builder(subject).kernel(commit, &title)?;
+        }
         judge(&mutant, test.run(places, guest, subject, commit, &title))
     })
 }

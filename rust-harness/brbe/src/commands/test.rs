@@ -7,16 +7,19 @@ use anyhow::{Context, Result};
 use branch_records::report::Report as Snapshots;
 use clap::Args;
 
-use super::{KernelArgs, Subject, emulation, prove, snapshot};
+use super::{KernelArgs, Language, Subject, emulation, prove, snapshot};
 use crate::bases;
 use crate::checks;
+use crate::cost;
 use crate::guest::{self, Guest, Setup, Share};
 use crate::guest_tests::{self, GuestTest};
 use crate::jobs::Job;
 use crate::kernel::Kernel;
+use crate::kunit;
 use crate::machine::{End, Run};
 use crate::mutants;
 use crate::overflow;
+use crate::pause;
 use crate::perf;
 use crate::places::Places;
 use crate::selftests::{self, Outcome};
@@ -84,8 +87,24 @@ impl Test {
                 subject = Some(prepared);
                 Ok(Verdict::Pass(format!("{count} patches")))
             })?;
-            if let Some(subject) = subject {
-                self.base(places, &guest, &subject, &mut report)?;
+            let Some(subject) = subject else { continue };
+            self.base(places, &guest, &subject, &mut report)?;
+            let mut in_rust = None;
+            let name = format!("{name} in Rust");
+            report.run_always(&name, "the series applies with git am", || {
+                in_rust = subject.in_rust(places)?;
+                Ok(match &in_rust {
+                    Some(subject) => {
+                        let count = subject.series.patches.len() - subject.shared;
+                        Verdict::Pass(format!("{count} patches"))
+                    }
+                    None => Verdict::Skip("there is none".to_owned()),
+                })
+            })?;
+            if let Some(in_rust) = in_rust {
+                checks::series(places, &in_rust, Some(&subject), &mut report)?;
+                patched(places, &guest, &in_rust, self.prove(), &mut report)?;
+                compared(places, &guest, [&subject, &in_rust], &mut report)?;
             }
         }
         self.print(&report)
@@ -101,9 +120,13 @@ impl Test {
         report: &mut Report,
     ) -> Result<()> {
         unpatched(places, guest, subject, report)?;
-        checks::series(places, subject, report)?;
-        let prove = self.prove && self.kernel.kernel_src.is_none();
-        patched(places, guest, subject, prove, report)
+        checks::series(places, subject, None, report)?;
+        patched(places, guest, subject, self.prove(), report)
+    }
+
+    /// Mutants are of the bases, and may not apply elsewhere.
+    fn prove(&self) -> bool {
+        self.prove && self.kernel.kernel_src.is_none()
     }
 
     fn print(&self, report: &Report) -> Result<bool> {
@@ -243,32 +266,54 @@ fn patched(
                 _ => Verdict::Fail(run.output),
             })
         }),
+        Job::new(&title, pause::TEST, || pause::check(&kernel.vmlinux)),
         Job::new(&title, "snapshot of a failing BPF_MAP_CREATE", || {
             let name = format!("snapshot on {title}");
             Ok(explains(&snapshot::take(places, guest, kernel, &name)?))
         }),
     ];
     // One debug kernel is enough for the time that CI has.
-    let runs = |test: &GuestTest| subject.is_default || !test.debug;
-    for test in guest_tests::ALL.into_iter().filter(runs) {
-        let title = title.clone();
-        jobs.push(Job::new(title.clone(), test.name, move || {
-            test.run(places, guest, subject, subject.patched(), &title)
-        }));
-    }
+    let runs =
+        |test: &GuestTest| (subject.is_default || !test.debug) && report.wants(&title, test.name);
+    let tests = guest_tests::ALL.into_iter().filter(runs);
+    jobs.extend(guest_tests::jobs(places, guest, subject, tests));
     if subject.is_default {
         jobs.extend(overflow::jobs(places, guest, kernel, &title));
+    }
+    if subject.language == Language::Rust {
+        jobs.extend(kunit::jobs(places, guest, kernel, &title));
+    }
+    // What does not depend on the language.
+    if subject.is_default && subject.language == Language::C {
         jobs.push(perf::recordings(places, guest, kernel, &title));
         jobs.push(perf::suite(places, guest, kernel, subject));
         jobs.extend(machine(places, guest, kernel));
         jobs.extend(emulation::jobs(places, guest, kernel));
     }
     if prove {
-        let mutants = mutants::load(places, &subject.base.name)?;
+        let mutants = mutants::load(&subject.dir)?;
         let prove = mutants.into_iter();
         jobs.extend(prove.map(|mutant| prove::job(places, guest, subject, mutant)));
     }
     report.run_together(jobs)
+}
+
+/// What the snapshot costs in both languages.
+fn compared(
+    places: &Places,
+    guest: &Guest,
+    subjects: [&Subject; 2],
+    report: &mut Report,
+) -> Result<()> {
+    let titles = subjects.map(|subject| subject.title(true));
+    let [c, rust] = &titles;
+    report.run(rust, "cost of a snapshot, beside C's", || {
+        let kernel = |subject: &Subject, title| subject.builder.kernel(subject.patched(), title);
+        let [in_c, in_rust] = subjects;
+        let kernels = [kernel(in_c, c)?, kernel(in_rust, rust)?];
+        let [in_c, in_rust] = &kernels;
+        cost::compare(places, guest, [(in_c, c), (in_rust, rust)])
+    })
 }
 
 /// Without the patches one attempt is enough to see it fail.

@@ -5,6 +5,7 @@
 //! and takes a snapshot in each. The plugin tells what each overflow hit
 //! (`watch=`), so that it is seen, and not assumed, that none was left out.
 
+pub mod functions;
 pub mod judge;
 pub mod window;
 
@@ -17,7 +18,6 @@ use anyhow::{Context, Result};
 use branch_records::path;
 use branch_records::record::{BranchType, Cycles, RawRecord};
 use branch_records::sweep::Sweep;
-use branch_records::vmlinux::Vmlinux;
 
 use crate::guest::{self, Guest, Setup, Share};
 use crate::jobs::Job;
@@ -25,6 +25,7 @@ use crate::kernel::Kernel;
 use crate::places::Places;
 use crate::progress;
 use crate::verdict::Verdict;
+use functions::functions;
 use judge::{Findings, judge};
 use window::{Functions, windows};
 
@@ -186,16 +187,6 @@ fn read(saw: &Path, log: &Path, functions: &Functions) -> Result<Findings> {
         possible,
         undecided,
         ..findings
-    })
-}
-
-/// Where the functions are. The kernel is booted where it was linked.
-fn functions(vmlinux: &Path) -> Result<Functions> {
-    let vmlinux = Vmlinux::open(vmlinux)?;
-    Ok(Functions {
-        entry: vmlinux.function("arm_brbe_snapshot_branch_stack")?,
-        paused: vmlinux.function("brbe_snapshot_paused")?,
-        read: vmlinux.function("brbe_read_entries")?,
     })
 }
 

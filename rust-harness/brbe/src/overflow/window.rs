@@ -6,15 +6,30 @@ use std::ops::Range;
 
 use anyhow::{Context, Result, bail};
 
-/// Where the functions are that a snapshot consists of.
+/// A function of which a snapshot consists, or a part of one.
 #[derive(Clone, Debug)]
-pub struct Functions {
-    /// The one that BPF calls: masks, pauses, and puts both back.
-    pub entry: Range<u64>,
-    /// What it calls in between.
-    pub paused: Range<u64>,
-    /// What that calls to read the records. The overflow handler calls it too.
-    pub read: Range<u64>,
+pub struct Function {
+    /// Where it is.
+    pub range: Range<u64>,
+    /// What it does there.
+    pub place: Place,
+    /// Whether the overflow handler calls it too.
+    pub handlers: bool,
+}
+
+/// All of them: exactly one of [`Place::Entry`].
+#[derive(Clone, Debug)]
+pub struct Functions(pub Vec<Function>);
+
+/// What a function does for a snapshot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// BPF calls it: it masks, pauses, and puts both back.
+    Entry,
+    /// What that calls in between.
+    Paused,
+    /// What that calls to read the records.
+    Read,
 }
 
 /// Where an instruction is in a snapshot.
@@ -49,29 +64,27 @@ pub struct Window {
     pub read_by: Option<u64>,
 }
 
-/// Which function a block belongs to.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
-    Entry,
-    Paused,
-    Read,
-}
-
 impl Functions {
     /// All of their addresses, as the plugin's option `watch=` has it.
     pub fn to_option(&self) -> String {
-        let text = |range: &Range<u64>| format!("{:#x}-{:#x}", range.start, range.end);
-        [&self.entry, &self.paused, &self.read].map(text).join(":")
+        let text =
+            |Function { range, .. }: &Function| format!("{:#x}-{:#x}", range.start, range.end);
+        let texts: Vec<_> = self.0.iter().map(text).collect();
+        texts.join(":")
     }
 
-    fn place(&self, address: u64) -> Option<Place> {
-        if self.entry.contains(&address) {
-            Some(Place::Entry)
-        } else if self.paused.contains(&address) {
-            Some(Place::Paused)
-        } else {
-            self.read.contains(&address).then_some(Place::Read)
-        }
+    fn at(&self, address: u64) -> Option<&Function> {
+        self.0
+            .iter()
+            .find(|function| function.range.contains(&address))
+    }
+
+    /// Whether a snapshot begins here.
+    fn is_entry(&self, address: u64) -> bool {
+        let function = self.at(address);
+        function.is_some_and(|function| {
+            function.place == Place::Entry && function.range.start == address
+        })
     }
 }
 
@@ -131,17 +144,16 @@ impl Reader<'_> {
     }
 
     fn block(&mut self, address: u64, instructions: u64) -> Result<()> {
-        let Some(place) = self.functions.place(address) else {
+        let Some(function) = self.functions.at(address) else {
             bail!("an address that is not watched");
         };
-        // The overflow handler reads records too.
-        let handlers =
-            place == Place::Read && (self.interrupted || self.place == Some(Place::Entry));
+        let place = function.place;
+        let handlers = function.handlers && (self.interrupted || self.place == Some(Place::Entry));
         let overflow = std::mem::take(&mut self.overflow);
         if handlers {
             return Ok(());
         }
-        if address == self.functions.entry.start {
+        if self.functions.is_entry(address) {
             let first = Position { index: 0, address };
             let hit = match std::mem::take(&mut self.interrupted_at_entry) {
                 true => Some(Hit::Interrupted(first)),
@@ -166,11 +178,15 @@ impl Reader<'_> {
     }
 
     fn interrupt(&mut self, address: u64, overflow: u64) {
-        if self.interrupted || (self.functions.read.contains(&address) && self.place.is_none()) {
+        let handlers = self
+            .functions
+            .at(address)
+            .is_some_and(|function| function.handlers);
+        if self.interrupted || (handlers && self.place.is_none()) {
             return;
         }
         self.interrupted = true;
-        if address == self.functions.entry.start {
+        if self.functions.is_entry(address) {
             self.interrupted_at_entry = overflow != 0;
             return;
         }
@@ -202,12 +218,18 @@ fn hexadecimal(text: &str) -> Result<u64> {
 mod tests {
     use super::*;
 
-    fn windows(log: &str) -> Vec<Window> {
-        let functions = Functions {
-            entry: 0x1000..0x1040,
-            paused: 0x2000..0x2040,
-            read: 0x3000..0x3040,
+    fn functions(ranges: [Range<u64>; 3]) -> Functions {
+        let places = [Place::Entry, Place::Paused, Place::Read];
+        let function = |(range, place)| Function {
+            range,
+            place,
+            handlers: place == Place::Read,
         };
+        Functions(ranges.into_iter().zip(places).map(function).collect())
+    }
+
+    fn windows(log: &str) -> Vec<Window> {
+        let functions = functions([0x1000..0x1040, 0x2000..0x2040, 0x3000..0x3040]);
         super::windows(log.as_bytes(), &functions).unwrap()
     }
 
@@ -268,11 +290,7 @@ mod tests {
 
     #[test]
     fn another_log_is_refused() {
-        let functions = Functions {
-            entry: 0..4,
-            paused: 4..8,
-            read: 8..12,
-        };
+        let functions = functions([0..4, 4..8, 8..12]);
         for log in ["0 freeze\n", "0 block 0x1000 4\n", "0 block 16 4\n"] {
             assert!(super::windows(log.as_bytes(), &functions).is_err(), "{log}");
         }

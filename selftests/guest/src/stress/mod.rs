@@ -42,8 +42,6 @@ const SORTS: [&str; 7] = [
 /// A program that runs while records are read: an overflow there, or the end of
 /// the event, may have left none.
 const MAY_HAVE_NONE: [&str; 2] = ["perf event", "nested"];
-/// Where a nested snapshot is taken.
-const READER: &str = "brbe_read_entries";
 /// Cycles from one sample to the next.
 const PERIOD: u64 = 5_000_000;
 /// Snapshots that are looked at before something else is done.
@@ -106,22 +104,24 @@ pub(crate) fn run(time: Duration) -> Result<Verdict> {
     Ok(verdict(seen, splats.next()?))
 }
 
-/// Loads the programs. The one for a function that this kernel has not got, or
-/// that its compiler has inlined, stays out.
+/// Loads and attaches the programs, that for a nested snapshot if there is a
+/// function to probe.
 fn load<'object>(
     object: &'object mut MaybeUninit<OpenObject>,
     symbols: &Kallsyms,
 ) -> Result<StressSkel<'object>> {
-    let mut open = StressSkelBuilder::default()
+    let mut skeleton = StressSkelBuilder::default()
         .open(object)
-        .context("cannot open the BPF programs")?;
-    open.progs.on_read.set_autoload(symbols.has(READER));
-    let mut skeleton = open
-        .load()
+        .and_then(|skeleton| skeleton.load())
         .context("cannot load the BPF programs: run as root, or with CAP_PERFMON and CAP_BPF")?;
     skeleton
         .attach()
         .context("cannot attach the BPF programs")?;
+    let nested = symbols.reader().map(|reader| {
+        let link = skeleton.progs.on_read.attach_kprobe(false, reader);
+        link.with_context(|| format!("cannot probe {reader}()"))
+    });
+    skeleton.links.on_read = nested.transpose()?;
     Ok(skeleton)
 }
 

@@ -1,32 +1,17 @@
-//! `brbe bench`: what things cost, as ratios.
+//! `brbe bench plugin`: what emulation costs.
 
 use std::fs;
 use std::io::Write as _;
 
 use anyhow::{Context, Result, ensure};
-use clap::{Args, Subcommand};
+use clap::Args;
 use comfy_table::{Table, presets::UTF8_FULL_CONDENSED};
 use serde::{Deserialize, Serialize};
 
-use super::{KernelArgs, Subject};
+use crate::commands::{KernelArgs, Subject};
 use crate::guest::{self, Guest, Setup, Share};
 use crate::kernel::Kernel;
 use crate::places::Places;
-
-/// Measure what things cost
-///
-/// Only ratios of what was measured in the same run are printed: seconds say more
-/// about the machine than about what is measured.
-#[derive(Args, Debug)]
-pub struct Bench {
-    #[command(subcommand)]
-    what: What,
-}
-
-#[derive(Subcommand, Debug)]
-enum What {
-    Plugin(Plugin),
-}
 
 /// The plugin against the same QEMU without it
 ///
@@ -34,7 +19,7 @@ enum What {
 /// full of branches: one sorts, the other calls functions through a table. The
 /// fastest of each counts.
 #[derive(Args, Debug)]
-pub struct Plugin {
+pub(super) struct Plugin {
     #[command(flatten)]
     kernel: KernelArgs,
 
@@ -45,14 +30,6 @@ pub struct Plugin {
     /// Print the ratios as JSON
     #[arg(long)]
     json: bool,
-}
-
-impl Bench {
-    /// Runs the command.
-    pub fn run(&self, places: &Places) -> Result<()> {
-        let What::Plugin(plugin) = &self.what;
-        plugin.run(places)
-    }
 }
 
 /// Nanoseconds of the loops, as the guest prints them.
@@ -86,7 +63,8 @@ struct Ratio {
 }
 
 impl Plugin {
-    fn run(&self, places: &Places) -> Result<()> {
+    /// Runs the command.
+    pub(super) fn run(&self, places: &Places) -> Result<()> {
         let subject = Subject::prepare(places, &self.kernel)?;
         let title = subject.title(true);
         let kernel = subject.builder.kernel(subject.patched(), &title)?;

@@ -1,0 +1,146 @@
+//! The kernel's unit tests of the snapshot in Rust, and the examples in its
+//! documentation.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::guest::{self, Guest, Setup, Share};
+use crate::jobs::Job;
+use crate::kernel::Kernel;
+use crate::ktap::Suite;
+use crate::places::Places;
+use crate::verdict::Verdict;
+
+/// A suite on a machine.
+#[derive(Debug)]
+pub struct Kind {
+    /// What it is called.
+    pub name: &'static str,
+    suite: &'static str,
+    /// The kernel runs at EL2.
+    vhe: bool,
+    /// Of the record buffer.
+    records: u8,
+    /// Tests that are there for certain contain each of these.
+    tests: &'static [&'static str],
+}
+
+/// All of them.
+pub static KINDS: [Kind; 3] = [
+    Kind {
+        name: "KUnit: decoding, and 20,000 buffers as in C",
+        suite: "arm_brbe_snapshot",
+        vhe: false,
+        records: 64,
+        tests: &["injected_records_as_in_c", "live_records_as_in_c"],
+    },
+    Kind {
+        name: "KUnit: the same at EL2 (VHE), 8 records",
+        suite: "arm_brbe_snapshot",
+        vhe: true,
+        records: 8,
+        tests: &["injected_records_as_in_c", "live_records_as_in_c"],
+    },
+    Kind {
+        name: "KUnit: examples in the documentation",
+        suite: "rust_doctests_kernel",
+        vhe: false,
+        records: 64,
+        tests: &[
+            "_perf_rs_",
+            "_arch_arm64_daif_rs_",
+            "_arch_arm64_sysreg_rs_",
+        ],
+    },
+];
+
+/// Several times as long as they take here.
+const TIMEOUT: Duration = Duration::from_secs(180);
+
+/// What the comparing tests say in the kernel's log.
+const COMPARED: &str = "buffers compared";
+
+/// A job for each suite.
+pub fn jobs<'a>(
+    places: &'a Places,
+    guest: &'a Guest,
+    kernel: &'a Kernel,
+    title: &str,
+) -> impl Iterator<Item = Job<'a>> {
+    KINDS.iter().map(move |kind| {
+        let name = format!("{} on {title}", kind.name);
+        Job::new(title, kind.name, move || {
+            kind.run(places, guest, kernel, &name)
+        })
+    })
+}
+
+impl Kind {
+    /// Boots `kernel` on that machine, and runs the suite. `name` is how that is called.
+    ///
+    /// # Errors
+    ///
+    /// When the guest dies, or says nothing that is whole.
+    pub fn run(
+        &self,
+        places: &Places,
+        guest: &Guest,
+        kernel: &Kernel,
+        name: &str,
+    ) -> Result<Verdict> {
+        let setup = Setup {
+            timeout: TIMEOUT,
+            virtualization: self.vhe,
+            plugin: Some(vec![format!("records={}", self.records)]),
+            ..Setup::default()
+        };
+        let command = format!(
+            "cd /sys/kernel/debug/kunit/{} && echo > run && cat results && dmesg | grep '{COMPARED}'; true",
+            self.suite
+        );
+        let run = guest.run_as(&setup, kernel, name, &command, &Share::new(places)?)?;
+        guest::status(&run)?;
+        let suite = Suite::parse(&run.output)
+            .with_context(|| format!("{}: {}", self.suite, run.output.trim()))?;
+        for test in self.tests {
+            let there = suite
+                .passed
+                .iter()
+                .chain(suite.failed.iter().map(|(name, _)| name));
+            ensure!(
+                there.into_iter().any(|name| name.contains(test)),
+                "{} has no test {test}",
+                self.suite
+            );
+        }
+        if !suite.failed.is_empty() {
+            return Ok(Verdict::Fail(suite.to_string()));
+        }
+        let compared = run.output.lines().filter_map(compared);
+        let said: Vec<_> = [suite.to_string()].into_iter().chain(compared).collect();
+        Ok(Verdict::Pass(said.join("; ")))
+    }
+}
+
+/// What the kernel's log says of buffers that were compared, without the time.
+fn compared(line: &str) -> Option<String> {
+    let (_, said) = line.split_once("] ")?;
+    said.contains(COMPARED).then(|| said.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_log_is_read_without_its_times() {
+        let line = "[    3.141592] 10000 buffers compared, 320000 entries";
+        let said = compared(line);
+        assert_eq!(
+            said.as_deref(),
+            Some("10000 buffers compared, 320000 entries")
+        );
+        assert_eq!(compared("    ok 1 types"), None);
+    }
+}
