@@ -14,11 +14,12 @@ use anyhow::{Context as _, Result, ensure};
 use rustix::io::Errno;
 
 use crate::cpus;
-use crate::perf::{self, FOR_SAMPLES, FOR_SNAPSHOTS, OF_USER, Recording};
+use crate::perf::{self, FOR_SNAPSHOTS, OF_USER, Recording};
 
 /// Where the version 2 hierarchy is, whose groups perf can count.
 const CGROUPS: &str = "/sys/fs/cgroup";
-const RECORDINGS: [Recording; 3] = [FOR_SNAPSHOTS, FOR_SAMPLES, OF_USER];
+const RECORDINGS: [Recording; 3] = [FOR_SNAPSHOTS, SAMPLES, OF_USER];
+const SAMPLES: Recording = perf::all_branches(Some(super::PERIOD));
 
 /// Shared with the threads that make the load.
 #[derive(Debug, Default)]
@@ -98,7 +99,7 @@ pub(super) fn start_processes(shared: &Shared, group: &Group) -> Result<()> {
         if !shared.goes_on() {
             break;
         }
-        let event = perf::open_inherited(FOR_SAMPLES).context("cannot open an event")?;
+        let event = perf::open_inherited(SAMPLES).context("cannot open an event")?;
         let mut child = Command::new("/proc/self/exe")
             .arg("--version")
             .stdout(Stdio::null())
@@ -200,7 +201,7 @@ impl PerfRecord {
     /// Starts it, and returns when it records; `None` without perf.
     pub(super) fn start() -> Result<Option<Self>> {
         let child = Command::new("perf")
-            .args(["record", "--quiet", "-b", "--all-cpus", "--freq", "200"])
+            .args(["record", "--quiet", "-b", "--all-cpus", "--freq", "50"])
             .args(["--no-buildid", "--no-buildid-cache", "--output", "-"])
             .stdin(Stdio::null())
             .stdout(Stdio::piped())

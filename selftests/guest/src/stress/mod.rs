@@ -42,8 +42,10 @@ const SORTS: [&str; 7] = [
 /// A program that runs while records are read: an overflow there, or the end of
 /// the event, may have left none.
 const MAY_HAVE_NONE: [&str; 2] = ["perf event", "nested"];
-/// Cycles from one sample to the next.
-const PERIOD: u64 = 5_000_000;
+/// Cycles from one sample to the next, of each event. On an emulated machine that
+/// checks itself an overflow takes up to a millisecond: events that overflow much
+/// more often than this leave little time for anything else.
+const PERIOD: u64 = 20_000_000;
 /// Snapshots that are looked at before something else is done.
 const AT_ONCE: usize = 100;
 
@@ -265,10 +267,12 @@ impl Seen {
                 self.possible += findings.possible as u64;
                 None
             }
-            Err(error) => {
+            // The first one is enough, and reading the symbols takes seconds.
+            Err(error) if self.problem.is_none() => {
                 let listed = path::list(records);
                 Some(listed.map_or_else(|why| format!("{error}; {why:#}"), |()| error.to_string()))
             }
+            Err(error) => Some(error.to_string()),
         }
     }
 
