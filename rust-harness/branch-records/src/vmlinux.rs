@@ -83,9 +83,7 @@ impl Vmlinux {
     /// When there is no such function, or nothing says how long it is.
     pub fn function(&self, name: &str) -> Result<Range<u64>, VmlinuxError> {
         let (start, size) = self.look_up(name)?;
-        let size = size.filter(|size| *size > 0);
-        let size = size.ok_or_else(|| self.no_symbol(name))?;
-        Ok(start..start + size as u64)
+        self.range(name, start, size)
     }
 
     /// The same for one written in Rust: `path` is the name as a reader writes it,
@@ -95,11 +93,9 @@ impl Vmlinux {
     ///
     /// As [`Self::function`].
     pub fn function_in_rust(&self, path: &str) -> Result<Range<u64>, VmlinuxError> {
-        let mut source = inspect::source::Elf::new(&self.path);
-        source.debug_syms = false;
         let mut found = None;
         self.inspector
-            .for_each(&inspect::source::Source::Elf(source), |symbol| {
+            .for_each(&self.symbols(), |symbol| {
                 // Without the hash of the crate.
                 let is = |name| format!("{:#}", rustc_demangle::demangle(name)) == path;
                 // As symbols are many: what is no Rust takes no time.
@@ -111,9 +107,26 @@ impl Vmlinux {
             })
             .map_err(|error| self.unreadable(&error))?;
         let (start, size) = found.ok_or_else(|| self.no_symbol(path))?;
+        self.range(path, start, size)
+    }
+
+    /// The addresses of a symbol that is not empty.
+    fn range(
+        &self,
+        name: &str,
+        start: u64,
+        size: Option<usize>,
+    ) -> Result<Range<u64>, VmlinuxError> {
         let size = size.filter(|size| *size > 0);
-        let size = size.ok_or_else(|| self.no_symbol(path))?;
+        let size = size.ok_or_else(|| self.no_symbol(name))?;
         Ok(start..start + size as u64)
+    }
+
+    /// Where the inspector finds symbols, and does not look at debug information.
+    fn symbols(&self) -> inspect::source::Source {
+        let mut source = inspect::source::Elf::new(&self.path);
+        source.debug_syms = false;
+        inspect::source::Source::Elf(source)
     }
 
     /// Where the kernel image was linked to have `name`.
@@ -123,11 +136,9 @@ impl Vmlinux {
 
     /// Address and size of the symbol `name`.
     fn look_up(&self, name: &str) -> Result<(u64, Option<usize>), VmlinuxError> {
-        let mut source = inspect::source::Elf::new(&self.path);
-        source.debug_syms = false;
         let found = self
             .inspector
-            .lookup(&inspect::source::Source::Elf(source), &[name])
+            .lookup(&self.symbols(), &[name])
             .map_err(|error| self.unreadable(&error))?;
         found
             .first()

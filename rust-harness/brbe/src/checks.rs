@@ -6,6 +6,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
+use crate::cache;
 use crate::cargo::cargo;
 use crate::commands::{Language, Subject};
 use crate::exec;
@@ -102,20 +103,23 @@ pub fn series(
         }
     }
     if subject.language == Language::Rust {
-        report.run(&name, "make rustfmtcheck", || rustfmt(subject))?;
+        report.run(&name, "make rustfmtcheck", || rustfmt(places, subject))?;
     }
     Ok(())
 }
 
 /// The kernel's own check of how its Rust is formatted.
-fn rustfmt(subject: &Subject) -> Result<Verdict> {
+fn rustfmt(places: &Places, subject: &Subject) -> Result<Verdict> {
     let commit = subject.patched();
-    subject.builder.at(commit, &subject.title(true), |built| {
-        exec::logged(
-            "make rustfmtcheck",
-            built.log,
-            built.make().arg("rustfmtcheck"),
-        )
+    let key = subject.builder.key("rustfmt 1", commit)?;
+    cache::entry(places, "rustfmt", &key, |_| {
+        subject.builder.at(commit, &subject.title(true), |built| {
+            exec::logged(
+                "make rustfmtcheck",
+                built.log,
+                built.make().arg("rustfmtcheck"),
+            )
+        })
     })?;
     Ok(Verdict::pass())
 }

@@ -4,8 +4,8 @@ use std::fs::File;
 use std::io::BufReader;
 
 use anyhow::{Context, Result, bail, ensure};
-use branch_records::capture::Capture;
 
+use crate::captures;
 use crate::guest::{self, Guest, Setup, Share};
 use crate::kernel::Kernel;
 use crate::overflow::functions::functions;
@@ -13,7 +13,7 @@ use crate::overflow::window::windows;
 use crate::places::Places;
 use crate::verdict::Verdict;
 
-/// Snapshots that are taken: one alone may not be full, a task switch empties BRBE.
+/// Snapshots that are taken.
 const SNAPSHOTS: usize = 5;
 
 /// What Rust may cost, as a multiple of what C does.
@@ -45,25 +45,13 @@ pub fn instructions(
         kernel_args: vec!["nokaslr".to_owned()],
         ..Setup::default()
     };
-    let command = format!(
-        "for n in $(seq {SNAPSHOTS}); do \
-         ./branch-guest snapshot --output snapshot-$n.json || exit; done"
-    );
     let name = format!("cost of {records} records on {title}");
-    let run = guest.run_as(&setup, kernel, &name, &command, &share)?;
+    let run = guest.run_as(&setup, kernel, &name, &captures::command(SNAPSHOTS), &share)?;
     let status = guest::status(&run)?;
     ensure!(status == 0, "no snapshots on {title}:\n{}", run.output);
-    let mut most = 0;
-    for number in 1..=SNAPSHOTS {
-        let path = share.path().join(format!("snapshot-{number}.json"));
-        let file = File::open(&path).with_context(|| format!("opening {}", path.display()))?;
-        let capture = Capture::from_reader(file).context("the guest's capture")?;
-        let lengths = capture
-            .snapshots
-            .iter()
-            .map(|snapshot| snapshot.records.len());
-        most = most.max(lengths.max().unwrap_or(0));
-    }
+    let taken = captures::read(&share, SNAPSHOTS)?;
+    let lengths = taken.iter().map(|(snapshot, _)| snapshot.records.len());
+    let most = lengths.max().unwrap_or(0);
     ensure!(
         most == usize::from(records),
         "of {SNAPSHOTS} snapshots on {title} the longest has {most} records, not {records}"

@@ -69,15 +69,15 @@ pub fn jobs<'a>(
     title: &str,
 ) -> impl Iterator<Item = Job<'a>> {
     KINDS.iter().map(move |kind| {
-        let name = format!("{} on {title}", kind.name);
-        Job::new(title, kind.name, move || {
-            kind.run(places, guest, kernel, &name)
+        let title = title.to_owned();
+        Job::new(title.clone(), kind.name, move || {
+            kind.run(places, guest, kernel, &title)
         })
     })
 }
 
 impl Kind {
-    /// Boots `kernel` on that machine, and runs the suite. `name` is how that is called.
+    /// Boots `kernel`, which is called `title`, on that machine, and runs the suite.
     ///
     /// # Errors
     ///
@@ -87,7 +87,7 @@ impl Kind {
         places: &Places,
         guest: &Guest,
         kernel: &Kernel,
-        name: &str,
+        title: &str,
     ) -> Result<Verdict> {
         let setup = Setup {
             timeout: TIMEOUT,
@@ -99,7 +99,8 @@ impl Kind {
             "cd /sys/kernel/debug/kunit/{} && echo > run && cat results && dmesg | grep '{COMPARED}'; true",
             self.suite
         );
-        let run = guest.run_as(&setup, kernel, name, &command, &Share::new(places)?)?;
+        let name = format!("{} on {title}", self.name);
+        let run = guest.run_as(&setup, kernel, &name, &command, &Share::new(places)?)?;
         guest::status(&run)?;
         let suite = Suite::parse(&run.output)
             .with_context(|| format!("{}: {}", self.suite, run.output.trim()))?;

@@ -16,6 +16,7 @@
 
 pub mod bases;
 pub mod cache;
+pub mod captures;
 pub mod cargo;
 pub mod checks;
 pub mod commands;

@@ -101,15 +101,13 @@ impl Kallsyms {
 
     /// Whether the symbol that covers `address` has this name.
     pub(crate) fn is_within(&self, name: &str, address: u64) -> bool {
-        let after = self
-            .symbols
-            .partition_point(|symbol| symbol.address <= address);
-        let Some(nearest) = self.symbols[..after].last() else {
+        let before = self.up_to(address);
+        let Some(nearest) = before.last() else {
             return false;
         };
         // Several names can stand for one address.
         let same = |symbol: &&Symbol| symbol.address == nearest.address;
-        self.symbols[..after]
+        before
             .iter()
             .rev()
             .take_while(same)
@@ -118,10 +116,7 @@ impl Kallsyms {
 
     /// `address` as a symbol and what is to be added to it.
     pub(crate) fn describe(&self, address: u64) -> String {
-        let after = self
-            .symbols
-            .partition_point(|symbol| symbol.address <= address);
-        match self.symbols[..after].last() {
+        match self.up_to(address).last() {
             Some(symbol) => format!("{}+{:#x}", symbol.name, address - symbol.address),
             None => format!("{address:#x}"),
         }
@@ -140,16 +135,22 @@ impl Kallsyms {
         found
     }
 
-    fn covering(&self, address: u64) -> Option<GuestSymbol> {
+    /// Those that are at `address` or before it.
+    fn up_to(&self, address: u64) -> &[Symbol] {
         let after = self
             .symbols
             .partition_point(|symbol| symbol.address <= address);
-        let symbol = self.symbols[..after].last()?;
+        &self.symbols[..after]
+    }
+
+    fn covering(&self, address: u64) -> Option<GuestSymbol> {
+        let before = self.up_to(address);
+        let symbol = before.last()?;
         // Sizes are not shown: what follows ends a symbol, or its last page.
         let page_end = (address | 0xfff).saturating_add(1);
         let end = self
             .symbols
-            .get(after)
+            .get(before.len())
             .map_or(page_end, |next| next.address);
         Some(GuestSymbol {
             address: symbol.address,

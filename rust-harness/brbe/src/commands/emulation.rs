@@ -1,12 +1,9 @@
 //! The part of `brbe test` that asks whether the emulated BRBE is right: on
 //! machines of every kind, and against QEMU's own log.
 
-use std::path::Path;
+use branch_records::path;
 
-use anyhow::{Context, Result, bail};
-use branch_records::capture::Capture;
-use branch_records::path::{self, Findings};
-
+use crate::captures;
 use crate::flow::check::{self, Workload};
 use crate::flow::compare::Comparison;
 use crate::guest::{self, Guest, Setup, Share};
@@ -59,9 +56,8 @@ fn kinds() -> Vec<(&'static str, usize, Setup)> {
     ]
 }
 
-/// Snapshots taken on each kind of machine. One alone may not be full: the driver
-/// empties the buffer when it switches tasks, and a tick just before the call
-/// leaves as few as 38 records.
+/// Snapshots taken on each kind of machine: a tick just before the call leaves as few
+/// as 38 records.
 const SNAPSHOTS: usize = 3;
 
 /// Snapshots on every kind of machine, and what the guest says of their bits.
@@ -74,18 +70,21 @@ fn machines<'a>(
         Job::new("plugin", format!("snapshot with {kind}"), move || {
             let share = Share::new(places)?;
             let command = format!(
-                "for n in $(seq {SNAPSHOTS}); do \
-                 ./branch-guest snapshot --output snapshot-$n.json || exit; done; \
-                 ./branch-guest stale-bits && ./branch-guest no-event"
+                "{}; ./branch-guest stale-bits && ./branch-guest no-event",
+                captures::command(SNAPSHOTS)
             );
             let name = format!("snapshot with {kind}");
             let run = guest.run_as(&setup, kernel, &name, &command, &share)?;
             if guest::status(&run)? != 0 {
                 return Ok(Verdict::Fail(run.output));
             }
-            let found = (1..=SNAPSHOTS)
-                .map(|n| look_at(&share.path().join(format!("snapshot-{n}.json"))))
-                .collect::<Result<Vec<_>>>()?;
+            let found: Vec<_> = captures::read(&share, SNAPSHOTS)?
+                .into_iter()
+                .map(|(snapshot, code)| {
+                    let path = path::check(&snapshot.records, &code);
+                    (snapshot.records.len(), path)
+                })
+                .collect();
             for (_, path) in &found {
                 if !path.is_path() {
                     return Ok(Verdict::Fail(format!("the path: {path}")));
@@ -100,20 +99,6 @@ fn machines<'a>(
             })
         })
     })
-}
-
-/// How many records the one snapshot in a capture of the guest's has, and whether
-/// they are a path.
-fn look_at(path: &Path) -> Result<(usize, Findings)> {
-    let file = std::fs::File::open(path).context("opening the capture")?;
-    let capture = Capture::from_reader(file).context("the guest's capture")?;
-    match &capture.snapshots[..] {
-        [snapshot] => Ok((
-            snapshot.records.len(),
-            path::check(&snapshot.records, &capture.code),
-        )),
-        snapshots => bail!("a capture of {} snapshots instead of one", snapshots.len()),
-    }
 }
 
 /// Records that have to agree with QEMU's own log.

@@ -7,16 +7,42 @@ pub mod prove;
 pub mod snapshot;
 pub mod test;
 
+use std::io::{self, Write};
 use std::path::PathBuf;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use clap::Args;
+use serde::Serialize;
 
 use crate::bases::{self, Base};
 use crate::kernel::{Builder, Config};
 use crate::places::Places;
 use crate::series::Series;
 use crate::source::{self, Tree};
+use crate::verdict::Report;
+
+/// Prints what a command found: as JSON, or as `text` writes it.
+fn print(
+    json: bool,
+    found: &impl Serialize,
+    text: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+) -> Result<()> {
+    let mut out = anstream::stdout().lock();
+    if json {
+        serde_json::to_writer_pretty(&mut out, found).context("writing JSON")?;
+        writeln!(out).context("writing")
+    } else {
+        text(&mut out).context("writing")
+    }
+}
+
+/// Prints a report of tests, and says whether all is well.
+fn print_report(json: bool, report: &Report) -> Result<bool> {
+    print(json, report, |out| {
+        writeln!(out, "\n{}\n{}", report.table(), report.summary())
+    })?;
+    Ok(report.good())
+}
 
 /// Which kernel.
 #[derive(Args, Clone, Debug)]
@@ -67,6 +93,25 @@ pub enum Language {
     Rust,
 }
 
+impl Language {
+    /// Where the series of a base is.
+    fn dir(self, places: &Places, base: &Base) -> PathBuf {
+        let dir = places.repo("kernel-patches").join(&base.name);
+        match self {
+            Self::C => dir,
+            Self::Rust => dir.join("rust"),
+        }
+    }
+
+    /// What the kernel of a base is called, with all patches.
+    fn title(self, base: &Base) -> String {
+        match self {
+            Self::C => format!("{} patched", base.version),
+            Self::Rust => format!("{} in Rust", base.version),
+        }
+    }
+}
+
 impl Subject {
     /// Fetches and patches.
     pub fn prepare(places: &Places, args: &KernelArgs) -> Result<Self> {
@@ -77,7 +122,7 @@ impl Subject {
             Some(dir) => source::from_dir(places, dir)?,
             None => source::from_mirror(places, &base)?,
         };
-        let dir = places.repo("kernel-patches").join(&base.name);
+        let dir = Language::C.dir(places, &base);
         let series = Series::load(&dir)?;
         let commits = series.commits(places, &tree)?;
         let [builder, debug] = builders(places, &tree, &[])?;
@@ -97,7 +142,7 @@ impl Subject {
 
     /// The same with the snapshot in Rust, if there are patches for that.
     pub fn in_rust(&self, places: &Places) -> Result<Option<Self>> {
-        let dir = self.dir.join("rust");
+        let dir = Language::Rust.dir(places, &self.base);
         if !dir.is_dir() {
             return Ok(None);
         }
@@ -130,11 +175,9 @@ impl Subject {
 
     /// What the kernel of the unpatched or the patched commit is called.
     pub fn title(&self, patched: bool) -> String {
-        let version = &self.base.version;
-        match (patched, self.language) {
-            (false, _) => format!("{version} unpatched"),
-            (true, Language::C) => format!("{version} patched"),
-            (true, Language::Rust) => format!("{version} in Rust"),
+        match patched {
+            true => self.language.title(&self.base),
+            false => format!("{} unpatched", self.base.version),
         }
     }
 

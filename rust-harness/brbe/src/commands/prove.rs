@@ -1,7 +1,6 @@
 //! `brbe prove`: each safeguard of the patches, proven by its absence.
 
 use std::collections::BTreeSet;
-use std::io::Write as _;
 use std::iter;
 use std::num::NonZeroU32;
 
@@ -9,7 +8,7 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 
 use super::{KernelArgs, Language, Subject};
-use crate::bases;
+use crate::bases::{self, Base};
 use crate::exec::Failed;
 use crate::guest::{Dead, Guest};
 use crate::guest_tests::{self, GuestTest};
@@ -100,8 +99,7 @@ impl Test {
             Self::Guest(test) => test.run(places, guest, subject, commit, title),
             Self::Kunit(kind) => {
                 let kernel = subject.builder.kernel(commit, title)?;
-                let name = format!("{} on {title}", kind.name);
-                kind.run(places, guest, &kernel, &name)
+                kind.run(places, guest, &kernel, title)
             }
             Self::Compiler => match subject.builder.kernel(commit, title) {
                 Ok(_) => Ok(Verdict::pass()),
@@ -111,8 +109,7 @@ impl Test {
             Self::Pause => pause::check(&subject.builder.kernel(commit, title)?.vmlinux),
             Self::Overflow(kind) => {
                 let kernel = subject.builder.kernel(commit, title)?;
-                let name = format!("{} on {title}", kind.name);
-                overflow::sweep(places, guest, &kernel, &name, kind)
+                overflow::sweep(places, guest, &kernel, title, kind)
             }
         }
     }
@@ -127,18 +124,31 @@ impl Prove {
             if self.base.as_ref().is_some_and(|name| *name != base.name) {
                 continue;
             }
+            let mutants = |language: Language| {
+                let dir = language.dir(places, &base);
+                let mut mutants = match language {
+                    Language::Rust if !dir.is_dir() => Vec::new(),
+                    _ => mutants::load(&dir)?,
+                };
+                let only = self.only.as_deref();
+                mutants.retain(|mutant| {
+                    only.is_none_or(|only| called(&base, language, mutant).contains(only))
+                });
+                anyhow::Ok(mutants)
+            };
+            let [in_c, in_rust] = [mutants(Language::C)?, mutants(Language::Rust)?];
+            // Fetching a base takes minutes.
+            if in_c.is_empty() && in_rust.is_empty() {
+                continue;
+            }
             let args = KernelArgs {
                 base: Some(base.name.clone()),
                 kernel_src: None,
             };
-            let subject = Subject::prepare(places, &args)?;
-            let in_rust = subject.in_rust(places)?;
-            for subject in iter::once(subject).chain(in_rust) {
-                let mut mutants = mutants::load(&subject.dir)?;
-                let only = self.only.as_deref();
-                mutants.retain(|mutant| {
-                    only.is_none_or(|only| called(&subject, mutant).contains(only))
-                });
+            let c = Subject::prepare(places, &args)?;
+            let rust = c.in_rust(places)?;
+            let subjects = iter::once((c, in_c)).chain(rust.map(|rust| (rust, in_rust)));
+            for (subject, mutants) in subjects {
                 let mut jobs: Vec<_> = controls(places, &guest, &subject, &mutants).collect();
                 for _ in 0..self.rounds.get() {
                     let mutants = mutants.iter().cloned();
@@ -147,14 +157,7 @@ impl Prove {
                 report.run_together(jobs)?;
             }
         }
-        let mut out = std::io::stdout().lock();
-        if self.json {
-            serde_json::to_writer_pretty(&mut out, &report).context("writing JSON")?;
-            writeln!(out).context("writing")?;
-        } else {
-            writeln!(out, "\n{}\n{}", report.table(), report.summary()).context("writing")?;
-        }
-        Ok(report.good())
+        super::print_report(self.json, &report)
     }
 }
 
@@ -175,10 +178,10 @@ fn controls<'a>(
 }
 
 /// What the kernel with a mutant is called.
-fn called(subject: &Subject, mutant: &Mutant) -> String {
-    match subject.language {
-        Language::C => format!("{} {}", subject.base.version, mutant.name()),
-        Language::Rust => format!("{} {}", subject.title(true), mutant.name()),
+fn called(base: &Base, language: Language, mutant: &Mutant) -> String {
+    match language {
+        Language::C => format!("{} {}", base.version, mutant.name()),
+        Language::Rust => format!("{} {}", language.title(base), mutant.name()),
     }
 }
 
@@ -189,7 +192,7 @@ pub(super) fn job<'a>(
     subject: &'a Subject,
     mutant: Mutant,
 ) -> Job<'a> {
-    let title = called(subject, &mutant);
+    let title = called(&subject.base, subject.language, &mutant);
     Job::new(title.clone(), mutant.safeguard.clone(), move || {
         let series = mutant.on_top_of(&subject.series, &subject.dir);
         let commits = series.commits(places, &subject.tree)?;

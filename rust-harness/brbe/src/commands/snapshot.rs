@@ -1,7 +1,6 @@
 //! `brbe snapshot`: from nothing to a symbolised branch snapshot.
 
 use std::fs::File;
-use std::io::Write as _;
 
 use anyhow::{Context, Result, bail};
 use branch_records::capture::Capture;
@@ -46,14 +45,7 @@ impl Snapshot {
         let kernel = subject.builder.kernel(commit, &title)?;
         let guest = Guest::prepare(places)?;
         let report = take(places, &guest, &kernel, &format!("snapshot on {title}"))?;
-        let mut out = anstream::stdout().lock();
-        if self.json {
-            serde_json::to_writer_pretty(&mut out, &report).context("writing JSON")?;
-            writeln!(out).context("writing")?;
-        } else {
-            text::write(&report, &mut out).context("writing")?;
-        }
-        Ok(())
+        super::print(self.json, &report, |mut out| text::write(&report, &mut out))
     }
 }
 

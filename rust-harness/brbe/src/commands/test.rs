@@ -1,9 +1,8 @@
 //! `brbe test`: everything that can be decided here, in one table.
 
-use std::io::Write as _;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use branch_records::report::Report as Snapshots;
 use clap::Args;
 
@@ -107,7 +106,7 @@ impl Test {
                 compared(places, &guest, [&subject, &in_rust], &mut report)?;
             }
         }
-        self.print(&report)
+        super::print_report(self.json, &report)
     }
 
     /// All tests of one base: first without the patches, then patch by patch,
@@ -127,17 +126,6 @@ impl Test {
     /// Mutants are of the bases, and may not apply elsewhere.
     fn prove(&self) -> bool {
         self.prove && self.kernel.kernel_src.is_none()
-    }
-
-    fn print(&self, report: &Report) -> Result<bool> {
-        let mut out = std::io::stdout().lock();
-        if self.json {
-            serde_json::to_writer_pretty(&mut out, report).context("writing JSON")?;
-            writeln!(out).context("writing")?;
-        } else {
-            writeln!(out, "\n{}\n{}", report.table(), report.summary()).context("writing")?;
-        }
-        Ok(report.good())
     }
 }
 

@@ -96,24 +96,25 @@ pub fn jobs<'a>(
     title: &str,
 ) -> impl Iterator<Item = Job<'a>> {
     KINDS.into_iter().map(move |kind| {
-        let name = format!("{} on {title}", kind.name);
-        Job::new(title, kind.name, move || {
-            sweep(places, guest, kernel, &name, kind)
+        let title = title.to_owned();
+        Job::new(title.clone(), kind.name, move || {
+            sweep(places, guest, kernel, &title, kind)
         })
     })
 }
 
-/// Runs one kind on `kernel`. An interrupt may have kept an overflow from where
+/// Runs one kind on `kernel`, which is called `title`. An interrupt may have kept an overflow from where
 /// it should have come: then once more.
 pub fn sweep(
     places: &Places,
     guest: &Guest,
     kernel: &Kernel,
-    name: &str,
+    title: &str,
     kind: Kind,
 ) -> Result<Verdict> {
     let functions = functions(&kernel.vmlinux)?;
-    let once = || sweep_once(places, guest, kernel, name, kind, &functions);
+    let name = format!("{} on {title}", kind.name);
+    let once = || sweep_once(places, guest, kernel, &name, kind, &functions);
     Ok(match once()? {
         Err(said) => Verdict::Fail(said),
         Ok(findings) if findings.wrong > 0 || findings.missed().is_empty() => {

@@ -1,14 +1,13 @@
 //! `brbe bench plugin`: what emulation costs.
 
 use std::fs;
-use std::io::Write as _;
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 use comfy_table::{Table, presets::UTF8_FULL_CONDENSED};
 use serde::{Deserialize, Serialize};
 
-use crate::commands::{KernelArgs, Subject};
+use crate::commands::{self, KernelArgs, Subject};
 use crate::guest::{self, Guest, Setup, Share};
 use crate::kernel::Kernel;
 use crate::places::Places;
@@ -70,13 +69,9 @@ impl Plugin {
         let kernel = subject.builder.kernel(subject.patched(), &title)?;
         let guest = Guest::prepare(places)?;
         let ratios = self.measure(places, &guest, &kernel)?;
-        let mut out = anstream::stdout().lock();
-        if self.json {
-            serde_json::to_writer_pretty(&mut out, &ratios).context("writing JSON")?;
-            writeln!(out).context("writing")
-        } else {
-            writeln!(out, "{}", table(&ratios)).context("writing")
-        }
+        commands::print(self.json, &ratios, |out| {
+            writeln!(out, "{}", table(&ratios))
+        })
     }
 
     fn measure(&self, places: &Places, guest: &Guest, kernel: &Kernel) -> Result<Vec<Ratio>> {

@@ -1,13 +1,11 @@
 //! `brbe bench snapshot`: how many instructions a snapshot takes.
 
-use std::io::Write as _;
-
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::Args;
 use comfy_table::{Table, presets::UTF8_FULL_CONDENSED};
 use serde::Serialize;
 
-use crate::commands::{KernelArgs, Subject};
+use crate::commands::{self, KernelArgs, Subject};
 use crate::cost;
 use crate::guest::Guest;
 use crate::places::Places;
@@ -58,13 +56,7 @@ impl Snapshot {
                 row.rust = Some(count(in_rust, row.records)?);
             }
         }
-        let mut out = anstream::stdout().lock();
-        if self.json {
-            serde_json::to_writer_pretty(&mut out, &rows).context("writing JSON")?;
-            writeln!(out).context("writing")
-        } else {
-            writeln!(out, "{}", table(&rows)).context("writing")
-        }
+        commands::print(self.json, &rows, |out| writeln!(out, "{}", table(&rows)))
     }
 }
 
