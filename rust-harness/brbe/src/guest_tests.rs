@@ -113,15 +113,17 @@ pub const ALL: [GuestTest; 15] = [
 impl GuestTest {
     fn kernel_args(&self) -> Vec<String> {
         let pseudo_nmi = self.pseudo_nmi.then_some("irqchip.gicv3_pseudo_nmi=1");
-        // A task that is stuck is told before the test's time is over.
-        let hung = [
+        // A task that is stuck is told before the test's time is over, and addresses
+        // that are told are those of vmlinux.
+        let telling = [
+            "nokaslr",
             "sysctl.kernel.hung_task_timeout_secs=40",
             "sysctl.kernel.hung_task_panic=1",
         ];
-        let hung = hung.into_iter().filter(|_| self.debug);
+        let telling = telling.into_iter().filter(|_| self.debug);
         pseudo_nmi
             .into_iter()
-            .chain(hung)
+            .chain(telling)
             .map(str::to_owned)
             .collect()
     }

@@ -165,16 +165,16 @@ fn machine<'a>(places: &'a Places, guest: &'a Guest, kernel: &'a Kernel) -> Vec<
             }),
         ),
         job(
-            "a guest that hangs is ended",
+            "a guest that hangs is ended, and tells where its CPUs are",
             Box::new(move || {
-                Ok(
-                    match run("hang", "echo here > /dev/kmsg; sleep 1000", 20)?.end {
-                        End::TimedOut(last) if last.iter().any(|line| line.contains("here")) => {
-                            Verdict::pass()
-                        }
-                        end => Verdict::Fail(format!("{end:?} instead of a time-out")),
-                    },
-                )
+                let end = run("hang", "echo here > /dev/kmsg; sleep 1000", 20)?.end;
+                let told = |last: &[String], what| last.iter().any(|line| line.contains(what));
+                Ok(match &end {
+                    End::TimedOut(last) if told(last, "here") && told(last, "CPU#0 PC=") => {
+                        Verdict::pass()
+                    }
+                    end => Verdict::Fail(format!("{end:?} instead of a time-out")),
+                })
             }),
         ),
     ]

@@ -5,8 +5,9 @@
 
 use std::io::{self, Write as _};
 use std::path::Path;
-use std::sync::mpsc;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use nix::mount::{MsFlags, mount};
@@ -15,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use vmtest::output::Output;
 use vmtest::{Config, Target, VMConfig, Vmtest};
 
+use super::processors::{self, Monitor};
 use super::{Boot, SHARE, heterogeneous};
 
 /// What the process says on its standard output, one JSON document a line.
@@ -32,6 +34,7 @@ pub enum Event {
 
 /// Reads a [`Boot`] from standard input and runs it.
 pub fn main() -> Result<()> {
+    let started = Instant::now();
     let mut boot: Boot =
         serde_json::from_reader(io::stdin().lock()).context("reading what to boot")?;
     private_tmp(&boot).context("a /tmp of the machine's own")?;
@@ -43,23 +46,52 @@ pub fn main() -> Result<()> {
         anyhow::Ok(tree)
     });
     let _tree = tree.transpose()?;
+    let monitor = Monitor::new();
+    boot.qemu_args.extend(monitor.args());
     let config = Config {
         target: vec![target(&boot)],
     };
     let machine = Vmtest::new(&boot.share, config).context("describing the machine")?;
     let (sender, receiver) = mpsc::channel();
     let running = thread::spawn(move || machine.run_one(0, sender));
-    let mut out = io::stdout().lock();
-    for output in receiver {
-        if let Some(event) = event(output) {
-            serde_json::to_writer(&mut out, &event).context("reporting")?;
-            writeln!(out).context("reporting")?;
-            out.flush().context("reporting")?;
-        }
-    }
+    let last_chance = started + boot.timeout.saturating_sub(processors::ASKING);
+    report(&receiver, last_chance, &monitor)?;
     running
         .join()
         .map_err(|_| anyhow::anyhow!("vmtest panicked"))
+}
+
+/// Reports what happens, and, if it still does at `last_chance`, where the machine's
+/// processors are: whoever started this is about to end it.
+fn report(outputs: &Receiver<Output>, last_chance: Instant, monitor: &Monitor) -> Result<()> {
+    let mut asked = false;
+    loop {
+        let patience = match asked {
+            true => Duration::MAX,
+            false => last_chance.saturating_duration_since(Instant::now()),
+        };
+        match outputs.recv_timeout(patience) {
+            Ok(output) => {
+                if let Some(event) = event(output) {
+                    tell(&event)?;
+                }
+            }
+            Err(RecvTimeoutError::Disconnected) => return Ok(()),
+            Err(RecvTimeoutError::Timeout) => {
+                asked = true;
+                for line in monitor.processors() {
+                    tell(&Event::Console(format!("brbe: {line}")))?;
+                }
+            }
+        }
+    }
+}
+
+fn tell(event: &Event) -> Result<()> {
+    let mut out = io::stdout().lock();
+    serde_json::to_writer(&mut out, event).context("reporting")?;
+    writeln!(out).context("reporting")?;
+    out.flush().context("reporting")
 }
 
 /// vmtest puts sockets into /tmp and its init into the guest's, and leaves them

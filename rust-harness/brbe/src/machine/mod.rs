@@ -3,6 +3,7 @@
 pub mod child;
 pub mod console;
 mod heterogeneous;
+mod processors;
 mod vmtest;
 
 use std::path::PathBuf;
