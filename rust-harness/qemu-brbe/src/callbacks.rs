@@ -150,6 +150,14 @@ fn instrument(insn: *mut c_void, site: Site, class: Class) {
         Class::System(_) => {
             return call_always(insn, system, CallbackFlags::WriteRegistersAndPc, site);
         }
+        Class::WaitForEvent => {
+            return call_always(
+                insn,
+                wait_for_event,
+                CallbackFlags::WriteRegistersAndPc,
+                site,
+            );
+        }
         // One to AArch32 matters whether anything is recorded or not.
         Class::ExceptionReturn => {
             return call_always(insn, exception_return, CallbackFlags::ReadRegisters, site);
@@ -218,13 +226,24 @@ extern "C" fn host_call(index: c_uint, _: *mut c_void) {
     }
 }
 
-extern "C" fn system(index: c_uint, userdata: *mut c_void) {
+extern "C" fn wait_for_event(index: c_uint, userdata: *mut c_void) {
     let site = Site::from_userdata(userdata);
-    let Some(address) = emulate(index, site) else {
-        return;
-    };
-    // SAFETY: the callback is registered to write the PC. The call does not
-    // return: nothing here owns anything.
+    let next = current(index).and_then(|vcpu| vcpu.wait_for_event(site));
+    if let Some(next) = next {
+        go_on_at(next);
+    }
+}
+
+extern "C" fn system(index: c_uint, userdata: *mut c_void) {
+    if let Some(next) = emulate(index, Site::from_userdata(userdata)) {
+        go_on_at(next);
+    }
+}
+
+/// Ends a callback that is registered to write the PC.
+fn go_on_at(address: u64) -> ! {
+    // SAFETY: the callbacks that call this are registered to write the PC. The call
+    // does not return: nothing in them owns anything.
     unsafe { (api().qemu_plugin_set_pc)(address) }
 }
 

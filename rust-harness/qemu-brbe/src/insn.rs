@@ -55,6 +55,8 @@ pub(crate) enum Class {
     /// ERET, ERETAA, ERETAB.
     ExceptionReturn,
     System(System),
+    /// WFE, which is not waited for.
+    WaitForEvent,
     /// A semihosting call: it may end QEMU.
     HostCall,
     /// Writes a register that sets or clears the flags that freeze.
@@ -66,11 +68,16 @@ pub(crate) enum Class {
 
 /// `HLT #0xF000`.
 const HLT_SEMIHOSTING: u32 = 0xd45e_0000;
+/// `WFE`, which is `HINT #2`.
+const WFE: u32 = 0xd503_205f;
 
 /// Class of an instruction, `None` for all the others.
 pub(crate) fn classify(word: u32) -> Option<Class> {
     if word == HLT_SEMIHOSTING {
         return Some(Class::HostCall);
+    }
+    if word == WFE {
+        return Some(Class::WaitForEvent);
     }
     if word >> 24 != 0xd5 {
         return match decode(word) {
@@ -136,6 +143,8 @@ mod tests {
             (0x5400_0040, None),                   // b.eq .+8
             (0xd51c_1120, Some(Class::StateWrite)), // msr mdcr_el2, x0
             (0xd45e_0000, Some(Class::HostCall)),  // hlt #0xf000
+            (0xd503_205f, Some(Class::WaitForEvent)), // wfe
+            (0xd503_207f, None),                   // wfi
             (0xd503_3fdf, None),                   // isb
         ] {
             assert_eq!(classify(word), class, "{word:#010x}");

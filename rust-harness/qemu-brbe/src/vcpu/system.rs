@@ -1,4 +1,4 @@
-//! `MRS`, `MSR` and `BRB`.
+//! `MRS`, `MSR`, `BRB` and `WFE`.
 
 use brbe_model::{Denied, ExceptionLevel, Instruction, Register};
 
@@ -55,6 +55,22 @@ impl Vcpu {
             self.shared.watch.iter().for_each(Watch::flush);
         }
         Outcome::Resume(next)
+    }
+
+    /// Does not wait for an event, as the architecture allows: a PE may go on from
+    /// WFE for any reason (Arm ARM, Wait for Event). QEMU 11.1 halts the vCPU until
+    /// the event stream's next tick, which now and then does not come: a vCPU that
+    /// waits for a spinlock with interrupts masked then waits forever. Says where
+    /// to go on.
+    pub(crate) fn wait_for_event(&mut self, site: Site) -> Option<u64> {
+        if self.aarch32 {
+            return None;
+        }
+        self.drain();
+        let next = self.address(site).wrapping_add(4);
+        self.count_run(next);
+        self.trail.restart(next);
+        Some(next)
     }
 
     /// `ID_AA64DFR0_EL1` is QEMU's at EL0, and where HCR_EL2.TID3 traps it.
