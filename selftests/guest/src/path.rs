@@ -63,12 +63,8 @@ impl Paths {
         let Some(kcore) = &self.kcore else {
             return Ok(Findings::default());
         };
-        let findings = path::check(records, &kcore.around([records]).code);
-        if findings.broken.is_empty() {
-            Ok(findings)
-        } else {
-            Err(NoPath(findings).into())
-        }
+        let code = kcore.around([records]).code;
+        Ok(unless_broken(path::check(records, &code))?)
     }
 }
 
@@ -107,12 +103,20 @@ impl Steady {
 
     /// As [`Paths::check`].
     pub(crate) fn check(&self, records: &[RawRecord]) -> Result<Findings, NoPath> {
-        let findings = path::check(records, self);
-        // Without any code some are broken all the same: so much is always known.
-        match findings.broken.is_empty() {
-            true => Ok(findings),
-            false => Err(NoPath(findings)),
-        }
+        unless_broken(path::check(records, self))
+    }
+
+    /// The same of a sample, of which perf leaves debug exceptions out.
+    pub(crate) fn check_sample(&self, records: &[RawRecord]) -> Result<Findings, NoPath> {
+        unless_broken(path::check_sample(records, self))
+    }
+}
+
+/// Without any code some are broken all the same: so much is always known.
+fn unless_broken(findings: Findings) -> Result<Findings, NoPath> {
+    match findings.broken.is_empty() {
+        true => Ok(findings),
+        false => Err(NoPath(findings)),
     }
 }
 

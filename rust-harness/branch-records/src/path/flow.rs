@@ -59,6 +59,11 @@ pub enum Flow {
     Call,
 }
 
+/// Whether the A64 instruction `word` is `BRK`.
+pub fn is_breakpoint(word: u32) -> bool {
+    word & 0xffe0_001f == 0xd420_0000
+}
+
 /// What the A64 instruction `word` does.
 pub fn flow(word: u32) -> Flow {
     newer(word).unwrap_or_else(|| decoded(word))

@@ -9,7 +9,7 @@ mod findings;
 mod flow;
 
 pub use findings::{Broken, Findings};
-pub use flow::{Flow, Kind, flow};
+pub use flow::{Flow, Kind, flow, is_breakpoint};
 
 use crate::record::{BranchType, RawRecord};
 
@@ -55,10 +55,34 @@ enum Doubt {
 
 /// Checks records that nothing was filtered from, the newest first.
 pub fn check(records: &[impl Into<Branch> + Copy], code: &impl Code) -> Findings {
+    check_steps(records, code, |number, newer, older| {
+        step(number, newer, older, code)
+    })
+}
+
+/// Checks the records of a sample of all branches, the newest first. perf leaves
+/// debug exceptions out: prepare_event_branch_type_mask() in
+/// drivers/perf/arm_brbe.c knows no type for them.
+pub fn check_sample(records: &[impl Into<Branch> + Copy], code: &impl Code) -> Findings {
+    check_steps(records, code, |number, newer, older| {
+        let apart = match step(number, newer, older, code) {
+            Err(Doubt::Broken(broken)) => broken,
+            possible => return possible,
+        };
+        let trapped = by_breakpoint(number, newer, older, code);
+        trapped.unwrap_or(Err(Doubt::Broken(apart)))
+    })
+}
+
+fn check_steps(
+    records: &[impl Into<Branch> + Copy],
+    code: &impl Code,
+    step: impl Fn(usize, &Branch, &Branch) -> Result<(), Doubt>,
+) -> Findings {
     let mut findings = check_each(records, code);
     for (number, pair) in records.windows(2).enumerate() {
         if let [newer, older] = *pair {
-            findings.add(step(number, &newer.into(), &older.into(), code));
+            findings.add(step(number, &newer.into(), &older.into()));
         }
     }
     findings
@@ -104,6 +128,35 @@ fn step(number: usize, newer: &Branch, older: &Branch, code: &impl Code) -> Resu
         }
     }
     known
+}
+
+/// From where `older` leads to a `BRK`, and from the vector that this leads to, to
+/// where `newer` starts; `None` where that is no part of a vector.
+fn by_breakpoint(
+    number: usize,
+    newer: &Branch,
+    older: &Branch,
+    code: &impl Code,
+) -> Option<Result<(), Doubt>> {
+    // Vectors of synchronous exceptions, from the current Exception level and from
+    // a lower one, in a table at a multiple of its size (Arm ARM, D1.3.1).
+    let vector = [0x200, 0x400]
+        .map(|offset| (newer.from & !0x7ff) | offset)
+        .into_iter()
+        .find(|vector| (*vector..vector + 0x80).contains(&newer.from))?;
+    let end = older.to.saturating_add(STRAIGHT);
+    let unknown_or_brk = |at: &u64| code.fetch(*at).is_none_or(is_breakpoint);
+    let at = (older.to..end).step_by(4).find(unknown_or_brk)?;
+    if code.fetch(at).is_none() {
+        return Some(Err(Doubt::Unknown));
+    }
+    let brk = Branch {
+        from: at,
+        to: vector,
+        kind: BranchType::Unknown,
+    };
+    let to_brk = step(number, &brk, older, code);
+    Some(to_brk.and_then(|()| step(number, newer, &brk, code)))
 }
 
 /// What a record's source is.

@@ -218,3 +218,40 @@ fn types_that_the_driver_never_gives_are_impossible() {
     let findings = check(&[record(0x1008, 0x2000, 0)], &program());
     assert_eq!((findings.broken, findings.unknown), (vec![], 1));
 }
+
+/// perf leaves the exception by a `BRK` out of a sample: from an instruction that is
+/// stepped to the handler.
+#[test]
+fn a_sample_may_go_on_in_the_vector_of_a_breakpoint() {
+    const BRK: u32 = 0xd420_00c0;
+    let (slot, vectors) = (0x9000, 0x10_0800);
+    let mut program = Program::from([(slot, NOP), (slot + 4, BRK)]);
+    program.extend([0x200, 0x204, 0x208].map(|offset| (vectors + offset, NOP)));
+    program.insert(vectors + 0x20c, b(0x100));
+    program.insert(0x1000, ERET);
+    let sample = |from| {
+        [
+            record(from, from + 0x100, UNCOND),
+            record(0x1000, slot, ERET_TYPE),
+        ]
+    };
+    let good = sample(vectors + 0x20c);
+    assert_eq!(check_sample(&good, &program).broken, []);
+    assert_eq!(check(&good, &program).broken.len(), 1, "a snapshot has it");
+
+    // Not in a vector; in that of interrupts; over a branch.
+    for from in [vectors + 0x10c, vectors + 0x28c] {
+        program.insert(from, b(0x100));
+        assert_eq!(check_sample(&sample(from), &program).broken.len(), 1);
+    }
+    program.insert(vectors + 0x204, b(8));
+    assert_eq!(check_sample(&good, &program).broken.len(), 1);
+    program.insert(vectors + 0x204, NOP);
+    program.insert(slot, RET);
+    assert_eq!(check_sample(&good, &program).broken.len(), 1);
+
+    // Without the code nobody knows.
+    program.remove(&slot);
+    let findings = check_sample(&good, &program);
+    assert_eq!((&*findings.broken, findings.unknown), (&[][..], 1));
+}
