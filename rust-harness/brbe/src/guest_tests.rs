@@ -54,7 +54,7 @@ const fn on_two_cpus(name: &'static str) -> GuestTest {
 }
 
 /// All of them.
-pub const ALL: [GuestTest; 15] = [
+pub const ALL: [GuestTest; 17] = [
     on_two_cpus("cpu-wide-event"),
     on_two_cpus("stale-bits"),
     on_two_cpus("half-records"),
@@ -91,6 +91,21 @@ pub const ALL: [GuestTest; 15] = [
         // As for overflows at each instruction: `overflow::CYCLES`.
         icount: Some(1),
         ..on_two_cpus("filter")
+    },
+    GuestTest {
+        name: "closing, pseudo-NMI",
+        command: "closing --step 2",
+        cpus: 1,
+        pseudo_nmi: true,
+        icount: Some(1),
+        ..on_two_cpus("closing")
+    },
+    GuestTest {
+        name: "stress, pseudo-NMI",
+        command: "stress --seconds 30 --period 2000000",
+        pseudo_nmi: true,
+        timeout: Duration::from_secs(120),
+        ..on_two_cpus("stress")
     },
     GuestTest {
         name: "twice, debug kernel",

@@ -4,6 +4,7 @@
 //! Each test ends with one line, `PASS name`, `FAIL name: reason` or
 //! `SKIP name: reason`, and with an exit status of its own: see [`verdict`].
 
+mod closing;
 mod contract;
 mod cpu_wide;
 mod cpus;
@@ -104,6 +105,13 @@ enum Test {
         #[arg(long, value_name = "CYCLES", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=64))]
         step: u64,
     },
+    /// Disable an event when its counter overflows at every instruction: for a
+    /// machine with one CPU whose time is its instructions
+    Closing {
+        /// Cycles that an instruction takes: periods are multiples of it
+        #[arg(long, value_name = "CYCLES", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=64))]
+        step: u64,
+    },
     /// Take a snapshot while all functions are traced
     Traced,
     /// Take one snapshot right after another
@@ -127,6 +135,11 @@ enum Test {
         /// How long
         #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=3600))]
         seconds: u64,
+        /// From one sample of an event to the next. On an emulated machine whose
+        /// kernel checks itself an overflow takes up to a millisecond: events that
+        /// overflow much more often than this leave little time for anything else
+        #[arg(long, value_name = "CYCLES", default_value_t = 20_000_000, value_parser = clap::value_parser!(u64).range(1000..))]
+        period: u64,
     },
     /// Check that a machine with two sorts of CPUs has snapshots on one of them
     Heterogeneous,
@@ -142,6 +155,7 @@ impl Test {
             Self::Loops { .. } => "loops",
             Self::Overflow { .. } => "overflow",
             Self::Filter { .. } => "filter",
+            Self::Closing { .. } => "closing",
             Self::Traced => "traced",
             Self::Twice => "twice",
             Self::Nested => "nested",
@@ -175,6 +189,7 @@ fn main() -> ExitCode {
             output,
         } => overflow::run(step, interrupts_off, &output),
         Test::Filter { step } => filter::run(step),
+        Test::Closing { step } => closing::run(step),
         Test::Traced => traced::run(),
         Test::Twice => twice::run(),
         Test::Nested => nested::run(),
@@ -187,7 +202,7 @@ fn main() -> ExitCode {
         Test::Interrupts => interrupts::run(),
         Test::HalfRecords => half_records::run(),
         Test::NoEvent => no_event::run(),
-        Test::Stress { seconds } => stress::run(Duration::from_secs(seconds)),
+        Test::Stress { seconds, period } => stress::run(Duration::from_secs(seconds), period),
         Test::Heterogeneous => heterogeneous::run(),
     };
     verdict::report(name, &outcome, arguments.json, verdict_on_stderr)

@@ -18,8 +18,6 @@ use crate::perf::{self, FOR_SNAPSHOTS, OF_USER, Recording};
 
 /// Where the version 2 hierarchy is, whose groups perf can count.
 const CGROUPS: &str = "/sys/fs/cgroup";
-const RECORDINGS: [Recording; 3] = [FOR_SNAPSHOTS, SAMPLES, OF_USER];
-const SAMPLES: Recording = perf::all_branches(Some(super::PERIOD));
 
 /// Shared with the threads that make the load.
 #[derive(Debug, Default)]
@@ -63,8 +61,14 @@ pub(super) fn work(shared: &Shared, cpu: u32) -> Result<()> {
 
 /// Opens and closes events of CPUs, of tasks with their children, and of a group,
 /// as fast as it goes.
-pub(super) fn storm(shared: &Shared, cpus: &[u32], group: &Group) -> Result<()> {
-    let recordings = RECORDINGS.iter().cycle();
+pub(super) fn storm(
+    shared: &Shared,
+    cpus: &[u32],
+    group: &Group,
+    samples: Recording,
+) -> Result<()> {
+    let recordings = [FOR_SNAPSHOTS, samples, OF_USER];
+    let recordings = recordings.iter().cycle();
     for (recording, &cpu) in recordings.zip(cpus.iter().cycle()) {
         if !shared.goes_on() {
             break;
@@ -92,14 +96,14 @@ pub(super) fn storm(shared: &Shared, cpus: &[u32], group: &Group) -> Result<()> 
 }
 
 /// Starts processes, with an event that they inherit, in the group and outside it.
-pub(super) fn start_processes(shared: &Shared, group: &Group) -> Result<()> {
+pub(super) fn start_processes(shared: &Shared, group: &Group, samples: Recording) -> Result<()> {
     let root = Path::new(CGROUPS).join("cgroup.procs");
     let inside = group.path.join("cgroup.procs");
     for procs in [&inside, &root].into_iter().cycle() {
         if !shared.goes_on() {
             break;
         }
-        let event = perf::open_inherited(SAMPLES).context("cannot open an event")?;
+        let event = perf::open_inherited(samples).context("cannot open an event")?;
         let mut child = Command::new("/proc/self/exe")
             .arg("--version")
             .stdout(Stdio::null())
@@ -198,10 +202,12 @@ impl Drop for Hotplug {
 pub(super) struct PerfRecord(Child);
 
 impl PerfRecord {
-    /// Starts it, and returns when it records; `None` without perf.
-    pub(super) fn start() -> Result<Option<Self>> {
+    /// Starts it, with a sample every `period` cycles, and returns when it records;
+    /// `None` without perf.
+    pub(super) fn start(period: u64) -> Result<Option<Self>> {
         let child = Command::new("perf")
-            .args(["record", "--quiet", "-b", "--all-cpus", "--freq", "50"])
+            .args(["record", "--quiet", "-b", "--all-cpus"])
+            .args(["--event", "cycles", "--count", &period.to_string()])
             .args(["--no-buildid", "--no-buildid-cache", "--output", "-"])
             .stdin(Stdio::null())
             .stdout(Stdio::piped())

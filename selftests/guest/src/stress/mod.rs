@@ -13,6 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, ensure};
+use branch_records::path::Findings;
 use branch_records::record::RawRecord;
 use libbpf_rs::skel::{OpenSkel as _, Skel as _, SkelBuilder as _};
 use libbpf_rs::{Link, OpenObject, RingBufferBuilder};
@@ -20,8 +21,8 @@ use rustix::io::Errno;
 
 use crate::contract::{Answer, MAX_RECORDS};
 use crate::kallsyms::Kallsyms;
-use crate::path::{self, Steady};
-use crate::perf::{self, FOR_SNAPSHOTS};
+use crate::path::{self, NoPath, Steady};
+use crate::perf::{self, FOR_SNAPSHOTS, Recording};
 use crate::ring::Ring;
 use crate::skeleton::stress::{StressSkel, StressSkelBuilder};
 use crate::verdict::Verdict;
@@ -42,14 +43,11 @@ const SORTS: [&str; 7] = [
 /// A program that runs while records are read: an overflow there, or the end of
 /// the event, may have left none.
 const MAY_HAVE_NONE: [&str; 2] = ["perf event", "nested"];
-/// Cycles from one sample to the next, of each event. On an emulated machine that
-/// checks itself an overflow takes up to a millisecond: events that overflow much
-/// more often than this leave little time for anything else.
-const PERIOD: u64 = 20_000_000;
 /// Snapshots that are looked at before something else is done.
 const AT_ONCE: usize = 100;
 
-pub(crate) fn run(time: Duration) -> Result<Verdict> {
+/// For so long, with so many cycles from one sample of an event to the next.
+pub(crate) fn run(time: Duration, period: u64) -> Result<Verdict> {
     let symbols = Kallsyms::read()?;
     if !symbols.has_snapshot_function() {
         return Ok(snapshot::unsupported());
@@ -64,9 +62,10 @@ pub(crate) fn run(time: Duration) -> Result<Verdict> {
     let seen = RefCell::new(Seen::default());
     let code = Steady::read(&symbols);
     let group = Group::new()?;
+    let samples = perf::all_branches(Some(period));
     // Both take long under load.
-    let perf_record = PerfRecord::start()?;
-    let watch_cpu = |cpu: &u32| Watched::new(*cpu, &skeleton);
+    let perf_record = PerfRecord::start(period)?;
+    let watch_cpu = |cpu: &u32| Watched::new(*cpu, samples, &skeleton);
     let watched = cpus.iter().map(watch_cpu).collect::<Result<_>>()?;
     let shared = Shared::default();
     thread::scope(|scope| {
@@ -75,8 +74,8 @@ pub(crate) fn run(time: Duration) -> Result<Verdict> {
             .iter()
             .map(|&cpu| scope.spawn(move || load::work(shared, cpu)))
             .collect();
-        threads.push(scope.spawn(|| load::storm(shared, &cpus, &group)));
-        threads.push(scope.spawn(|| load::start_processes(shared, &group)));
+        threads.push(scope.spawn(|| load::storm(shared, &cpus, &group, samples)));
+        threads.push(scope.spawn(|| load::start_processes(shared, &group, samples)));
         let (back, came_back) = mpsc::channel();
         let (go_on, may_go_on) = mpsc::channel();
         let mut hotplug = Hotplug::of(&cpus);
@@ -88,6 +87,7 @@ pub(crate) fn run(time: Duration) -> Result<Verdict> {
             splats: &mut splats,
             came_back,
             go_on,
+            samples,
             watched,
             perf_record,
         };
@@ -137,6 +137,8 @@ struct Watch<'a> {
     came_back: Receiver<u32>,
     /// Lets the next one go.
     go_on: Sender<()>,
+    /// What is opened again on a CPU that was away.
+    samples: Recording,
     watched: Vec<Watched>,
     perf_record: Option<PerfRecord>,
 }
@@ -168,7 +170,8 @@ impl Watch<'_> {
                 self.seen.borrow_mut().hotplugs += 1;
                 // Events of a CPU that was away do not come back with it.
                 self.watched.retain(|watched| watched.cpu != cpu);
-                self.watched.push(Watched::new(cpu, self.skeleton)?);
+                self.watched
+                    .push(Watched::new(cpu, self.samples, self.skeleton)?);
                 // An error if that thread has failed: it is asked when all is over.
                 let _ = self.go_on.send(());
             }
@@ -191,10 +194,10 @@ struct Watched {
 }
 
 impl Watched {
-    fn new(cpu: u32, skeleton: &StressSkel<'_>) -> Result<Self> {
+    fn new(cpu: u32, samples: Recording, skeleton: &StressSkel<'_>) -> Result<Self> {
         let cannot = || format!("cannot open an event on CPU {cpu}");
         let snapshots = perf::open(cpu, FOR_SNAPSHOTS).with_context(cannot)?;
-        let overflows = perf::open(cpu, perf::all_branches(Some(PERIOD))).with_context(cannot)?;
+        let overflows = perf::open(cpu, samples).with_context(cannot)?;
         let samples = Ring::map(&overflows)?;
         // libbpf closes the one that it is given.
         let given = overflows.try_clone().with_context(cannot)?.into_raw_fd();
@@ -242,7 +245,8 @@ impl Seen {
             } else {
                 with
             } += 1;
-            let problem = wrong(answer).or_else(|| self.records(answer.records(), code));
+            let records = answer.records();
+            let problem = wrong(answer).or_else(|| self.records(records, code.check(records)));
             self.note(problem.map(|problem| {
                 let sort = SORTS[sort];
                 format!("the {which} {sort} snapshot on CPU {cpu}: {problem}")
@@ -253,16 +257,21 @@ impl Seen {
     fn samples(&mut self, watched: &mut Watched, code: &Steady) -> Result<()> {
         for records in watched.samples.take_samples()? {
             self.samples += 1;
-            let problem = illegal(&records).or_else(|| self.records(&records, code));
+            let checked = code.check_sample(&records);
+            let problem = illegal(&records).or_else(|| self.records(&records, checked));
             self.note(problem.map(|problem| format!("a sample of CPU {}: {problem}", watched.cpu)));
         }
         Ok(())
     }
 
     /// How the records are no path.
-    fn records(&mut self, records: &[RawRecord], code: &Steady) -> Option<String> {
+    fn records(
+        &mut self,
+        records: &[RawRecord],
+        checked: Result<Findings, NoPath>,
+    ) -> Option<String> {
         self.records += records.len() as u64;
-        match code.check(records) {
+        match checked {
             Ok(findings) => {
                 self.possible += findings.possible as u64;
                 None

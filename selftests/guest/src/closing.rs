@@ -1,0 +1,75 @@
+//! An event that is disabled leaves nothing behind that records, wherever its
+//! counter overflows.
+//!
+//! On a machine with one CPU whose time is its instructions (QEMU's `-icount`). The
+//! only event there is is enabled and disabled at once. Its period grows by an
+//! instruction's cycles from round to round, so that the counter overflows at each
+//! instruction, until the event is disabled before that. Then there is no event any
+//! more, and so no snapshot.
+
+use std::mem::MaybeUninit;
+
+use anyhow::Result;
+
+use crate::contract::Helper;
+use crate::kallsyms::Kallsyms;
+use crate::no_event::takes_nothing;
+use crate::ring::Ring;
+use crate::verdict::{Verdict, check};
+use crate::{cpus, overflow, perf, snapshot};
+
+/// The shortest period, in cycles. With shorter ones the counter overflows again on
+/// the way out of the overflow's handler, for ever.
+const SHORTEST: u64 = 2000;
+/// Rounds without an overflow, one after the other, of which the first was late
+/// enough: a timer tick makes a round longer.
+const ENOUGH: usize = 50;
+/// The longest period: an event is disabled long before.
+const LONGEST: u64 = 1_000_000;
+/// The one CPU.
+const CPU: u32 = 0;
+
+pub(crate) fn run(step: u64) -> Result<Verdict> {
+    if !Kallsyms::read()?.has_snapshot_function() {
+        return Ok(snapshot::unsupported());
+    }
+    cpus::pin_to(CPU)?;
+    overflow::unlimited_sampling()?;
+    let event = match perf::open(CPU, perf::FOR_OVERFLOWS) {
+        Ok(event) => event,
+        Err(error) => return perf::explain(&error),
+    };
+    let mut ring = Ring::map(&event)?;
+    let mut object = MaybeUninit::uninit();
+    let mut helper = Helper::load(&mut object)?;
+    let (mut overflows, mut without) = (0, 0);
+    for period in (SHORTEST..LONGEST).step_by(step.try_into()?) {
+        perf::set_period(&event, period)?;
+        perf::enable(&event)?;
+        perf::disable(&event)?;
+        let problem = takes_nothing(&mut helper)?;
+        check!(
+            problem.is_none(),
+            "the only event is disabled, a period of {period} cycles after it was enabled: {}",
+            problem.unwrap_or_default()
+        );
+        match ring.take_samples()?.is_empty() {
+            true => without += 1,
+            false => {
+                overflows += 1;
+                without = 0;
+            }
+        }
+        if without == ENOUGH {
+            break;
+        }
+    }
+    check!(
+        without == ENOUGH,
+        "{overflows} overflows, with every period up to {LONGEST} cycles"
+    );
+    check!(overflows > 0, "the counter of the event never overflowed");
+    Ok(Verdict::Seen(format!(
+        "{overflows} overflows before an event was disabled"
+    )))
+}
