@@ -102,7 +102,7 @@ pub const ALL: [GuestTest; 17] = [
     },
     GuestTest {
         name: "stress, pseudo-NMI",
-        command: "stress --seconds 30 --period 2000000",
+        command: "stress --seconds 30 --period 10000000",
         pseudo_nmi: true,
         timeout: Duration::from_secs(120),
         ..on_two_cpus("stress")

@@ -135,9 +135,10 @@ enum Test {
         /// How long
         #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=3600))]
         seconds: u64,
-        /// From one sample of an event to the next. On an emulated machine whose
-        /// kernel checks itself an overflow takes up to a millisecond: events that
-        /// overflow much more often than this leave little time for anything else
+        /// From one sample of an event to the next. There are four such events on
+        /// each CPU, and an overflow takes 0.4 ms on an emulated machine, and up to
+        /// 1 ms where the kernel checks itself: more often than this they leave
+        /// little time for anything else
         #[arg(long, value_name = "CYCLES", default_value_t = 20_000_000, value_parser = clap::value_parser!(u64).range(1000..))]
         period: u64,
     },
