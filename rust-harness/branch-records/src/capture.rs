@@ -5,20 +5,25 @@
 //! it takes in and checks every promise made by the fields below.
 
 use std::io::{Read, Write};
+use std::ops::RangeInclusive;
 
 use serde::{Deserialize, Serialize};
 
 use crate::record::RawRecord;
 
 mod code;
+mod process;
+mod snapshot;
 
 pub(crate) use code::check_code;
 pub use code::{CodeRange, MAX_CODE, MAX_CODE_BYTES};
+pub use process::{MAX_MAPPINGS, Mapping, Process};
+pub use snapshot::{MAX_COMM, Moment, Returned, Snapshot};
 
 /// What `format` says in every capture.
 pub const FORMAT: &str = "branch-capture";
 /// The version written here, and the only one read.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 /// A longer document is not read.
 pub const MAX_BYTES: u64 = 64 << 20;
 /// More records than any hardware keeps.
@@ -27,8 +32,14 @@ pub const MAX_RECORDS: usize = 1024;
 pub const MAX_SNAPSHOTS: usize = 100_000;
 /// More symbols are not read.
 pub const MAX_SYMBOLS: usize = 100_000;
+/// More sorts of branches than perf has.
+pub const MAX_BRANCHES: usize = 64;
+/// More processes are not read.
+pub const MAX_PROCESSES: usize = 10_000;
 /// The longest name: `KSYM_NAME_LEN`.
 pub const MAX_NAME: usize = 512;
+/// The longest path: `PATH_MAX`.
+pub const MAX_PATH: usize = 4096;
 
 /// Why a capture was not accepted or not written.
 #[derive(Debug, thiserror::Error)]
@@ -76,6 +87,8 @@ pub struct Capture {
     pub scenario: String,
     /// The kernel they were taken in.
     pub kernel: Kernel,
+    /// Which branches were recorded, by perf's names: `any`, `cond`, `k`, ….
+    pub branches: Vec<String>,
     /// Symbols of addresses that no vmlinux file knows: those of modules, BPF
     /// programs and trampolines, as far as the records below touch them.
     pub symbols: Vec<GuestSymbol>,
@@ -85,6 +98,13 @@ pub struct Capture {
     /// Why some of the code could not be read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code_missing: Option<String>,
+    /// The processes that user space's addresses belong to, as far as the records
+    /// touch any.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub processes: Vec<Process>,
+    /// Snapshots that there was no room for.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub dropped: u64,
     /// The snapshots, oldest first.
     pub snapshots: Vec<Snapshot>,
 }
@@ -127,44 +147,66 @@ pub struct GuestSymbol {
     pub name: String,
     /// The module it belongs to; `bpf` for programs and trampolines.
     pub module: String,
+    /// The lines of source that it was made from, by address: those of a BPF
+    /// program, which no file of the host's has.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lines: Vec<Line>,
 }
 
-/// What one call of `bpf_get_branch_snapshot()` gave.
+/// Where the code of a line of source begins.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Snapshot {
-    /// The kernel function that was traced.
-    pub function: String,
-    /// What it had returned when the snapshot was taken.
-    pub return_value: i64,
-    /// The CPU the snapshot was taken on.
-    pub cpu: u32,
-    /// The process that had called the function.
-    pub pid: u32,
-    /// How many records the caller of the helper had room for.
-    pub asked: u32,
-    /// The error that the helper returned instead of records, as a positive
-    /// number.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub errno: Option<u32>,
-    /// The records, newest first, as the helper orders them.
-    #[serde(with = "raw_records")]
-    pub records: Vec<RawRecord>,
+pub struct Line {
+    /// Its first address.
+    #[serde(with = "hex")]
+    pub address: u64,
+    /// The file, as its compiler was told.
+    pub file: String,
+    /// The line, counted from 1.
+    pub line: u32,
+    /// What is there.
+    pub text: String,
+}
+
+impl GuestSymbol {
+    fn check_lines(&self, field: &str) -> Result<(), CaptureError> {
+        let mut behind = self.address;
+        for (index, line) in self.lines.iter().enumerate() {
+            let field = format!("{field}.lines[{index}]");
+            check_path(&format!("{field}.file"), &line.file)?;
+            check_printable(&format!("{field}.text"), &line.text, 0..=MAX_PATH)?;
+            check(
+                &field,
+                (behind..self.end).contains(&line.address),
+                "not behind the one before, or outside the symbol",
+            )?;
+            behind = line.address;
+        }
+        Ok(())
+    }
 }
 
 impl Capture {
-    /// A capture without a snapshot yet.
+    /// A capture without a snapshot yet, of all branches of the kernel.
     pub fn new(scenario: impl Into<String>, kernel: Kernel) -> Self {
         Self {
             format: FORMAT.to_owned(),
             version: VERSION,
             scenario: scenario.into(),
             kernel,
+            branches: vec!["any".to_owned(), "k".to_owned()],
             symbols: Vec::new(),
             code: Vec::new(),
             code_missing: None,
+            processes: Vec::new(),
+            dropped: 0,
             snapshots: Vec::new(),
         }
+    }
+
+    /// Whether all branches were recorded: a record then follows on the one before.
+    pub fn has_all_branches(&self) -> bool {
+        self.branches.iter().any(|name| name == "any")
     }
 
     /// Reads a capture and checks it.
@@ -239,6 +281,14 @@ impl Capture {
             "is 0: /proc/kallsyms hides addresses from this user",
         )?;
         check(
+            "branches",
+            (1..=MAX_BRANCHES).contains(&self.branches.len()),
+            &format!("none, or more than {MAX_BRANCHES}"),
+        )?;
+        for (index, name) in self.branches.iter().enumerate() {
+            check_name(&format!("branches[{index}]"), name)?;
+        }
+        check(
             "symbols",
             self.symbols.len() <= MAX_SYMBOLS,
             &format!("more than {MAX_SYMBOLS}"),
@@ -252,6 +302,7 @@ impl Capture {
                 symbol.address != 0 && symbol.address < symbol.end,
                 "is empty or at address 0",
             )?;
+            symbol.check_lines(&field)?;
         }
         check_code(&self.code)?;
         if let Some(reason) = &self.code_missing {
@@ -262,32 +313,18 @@ impl Capture {
             self.snapshots.len() <= MAX_SNAPSHOTS,
             &format!("more than {MAX_SNAPSHOTS}"),
         )?;
+        check(
+            "processes",
+            self.processes.len() <= MAX_PROCESSES,
+            &format!("more than {MAX_PROCESSES}"),
+        )?;
+        for (index, process) in self.processes.iter().enumerate() {
+            process.validate(&format!("processes[{index}]"))?;
+        }
         for (index, snapshot) in self.snapshots.iter().enumerate() {
             snapshot.validate(&format!("snapshots[{index}]"))?;
         }
         Ok(())
-    }
-}
-
-impl Snapshot {
-    fn validate(&self, field: &str) -> Result<(), CaptureError> {
-        check_name(&format!("{field}.function"), &self.function)?;
-        check(
-            &format!("{field}.asked"),
-            self.asked as usize <= MAX_RECORDS,
-            &format!("more than {MAX_RECORDS}"),
-        )?;
-        check(
-            &format!("{field}.records"),
-            self.records.len() <= self.asked as usize,
-            "more records than were asked for",
-        )?;
-        check(
-            &format!("{field}.errno"),
-            self.errno
-                .is_none_or(|errno| (1..4096).contains(&errno) && self.records.is_empty()),
-            "not an error number, or records beside it",
-        )
     }
 }
 
@@ -313,14 +350,34 @@ fn check_name(field: &str, name: &str) -> Result<(), CaptureError> {
 
 /// As [`check_name`], and words may be spaced.
 fn check_text(field: &str, text: &str) -> Result<(), CaptureError> {
+    check_printable(field, text, 1..=MAX_NAME)
+}
+
+/// The same for what names a file.
+fn check_path(field: &str, path: &str) -> Result<(), CaptureError> {
+    check_printable(field, path, 1..=MAX_PATH)
+}
+
+fn check_printable(
+    field: &str,
+    text: &str,
+    bytes: RangeInclusive<usize>,
+) -> Result<(), CaptureError> {
+    let printable = text.chars().all(|c| !c.is_control());
     check(
         field,
-        (1..=MAX_NAME).contains(&text.len())
-            && text
-                .bytes()
-                .all(|byte| byte == b' ' || byte.is_ascii_graphic()),
-        "not a text of 1 to 512 printable ASCII characters",
+        bytes.contains(&text.len()) && printable,
+        &format!(
+            "not a text of {} to {} bytes without control characters",
+            bytes.start(),
+            bytes.end()
+        ),
     )
+}
+
+/// Whether a field can be left out. By reference, as serde asks.
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// Addresses are hexadecimal text: JSON's numbers lose bits in many readers.

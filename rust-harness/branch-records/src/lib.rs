@@ -7,10 +7,12 @@
 //! * [`symbol`]: addresses to names, from the sources there are.
 #![cfg_attr(
     feature = "symbolize",
-    doc = "* [`vmlinux`]: names, inlined frames and lines from a kernel's debug information."
+    doc = "* [`vmlinux`] and [`files`]: names, inlined frames and lines from the debug
+  information of a kernel and of user space's files."
 )]
 //! * [`machinery`]: which branches are the tracing's own.
 //! * [`report`] and [`text`]: the path that was taken, as JSON and as text.
+//! * [`brstack`]: as perf prints it.
 //!
 //! # Example
 //!
@@ -18,32 +20,40 @@
 //! use branch_records::capture::Capture;
 //! use branch_records::report::Report;
 //! use branch_records::symbol::GuestSymbols;
-//! use branch_records::text;
+//! use branch_records::text::{self, Detail};
 //!
 //! let document = br#"{
-//!   "format": "branch-capture", "version": 3, "scenario": "example",
+//!   "format": "branch-capture", "version": 4, "scenario": "example",
 //!   "kernel": {
 //!     "release": "7.3.4", "machine": "aarch64",
 //!     "anchor": {"symbol": "_stext", "address": "0xffff800080010000"}
 //!   },
+//!   "branches": ["any", "k"],
 //!   "symbols": [
-//!     {"address": "0x1000", "end": "0x2000", "name": "demo", "module": "m"}
+//!     {"address": "0xffff80007a001000", "end": "0xffff80007a002000", "name": "demo", "module": "m"}
 //!   ],
-//!   "code": [{"address": "0x1008", "words": "1400001e"}],
+//!   "code": [{"address": "0xffff80007a001008", "words": "1400001e"}],
 //!   "snapshots": [{
-//!     "function": "demo", "return_value": -22, "cpu": 0, "pid": 1, "asked": 64,
-//!     "records": [["0x1008", "0x1080", "0x100000"]]
+//!     "function": "demo", "moment": "return", "returned": {"signed": -22},
+//!     "cpu": 0, "pid": 1, "tid": 1, "comm": "test", "time": 0, "asked": 64,
+//!     "records": [["0xffff80007a001008", "0xffff80007a001080", "0x100000"]]
 //!   }]
 //! }"#;
 //! let capture = Capture::from_reader(document.as_slice())?;
 //! let report = Report::new(&capture, &GuestSymbols::new(&capture.symbols));
 //! let mut out = Vec::new();
-//! text::write(&report, &mut out)?;
+//! text::write(&report, Detail::Folded, &mut out)?;
 //! assert!(String::from_utf8_lossy(&out).contains("[#00] demo+0x8 [m]"));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+pub mod brstack;
 pub mod capture;
+#[cfg(feature = "symbolize")]
+mod debug_info;
+pub mod errno;
+#[cfg(feature = "symbolize")]
+pub mod files;
 pub mod machinery;
 #[cfg(feature = "path")]
 pub mod path;

@@ -4,15 +4,15 @@ use std::collections::HashMap;
 
 use serde::{Serialize, Serializer};
 
-use crate::capture::{Capture, Snapshot};
+use crate::capture::{Capture, Moment, Returned, Snapshot};
 use crate::machinery::Machinery;
 use crate::record::{BranchType, Cycles, Privilege, RawRecord, Record, Speculation};
-use crate::symbol::{Resolve, Symbol};
+use crate::symbol::{Resolve, Symbol, is_kernel};
 
 /// What `format` says in every report.
 const FORMAT: &str = "branch-report";
 /// Grows when a field of the JSON changes its meaning or goes.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// A symbolised capture.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -26,6 +26,8 @@ pub struct Report {
     /// Why some of the code that a path needs could not be read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub code_missing: Option<String>,
+    /// Snapshots that there was no room for when they were taken.
+    pub dropped: u64,
     /// The snapshots, oldest first.
     pub snapshots: Vec<SnapshotReport>,
 }
@@ -33,14 +35,26 @@ pub struct Report {
 /// One symbolised snapshot.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SnapshotReport {
-    /// The traced function.
+    /// What was traced: a function, a tracepoint.
     pub function: String,
-    /// What it had returned.
-    pub return_value: i64,
+    /// At what moment of it this was taken.
+    pub moment: Moment,
+    /// What the function had returned.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub returned: Option<Returned>,
     /// The CPU the snapshot was taken on.
     pub cpu: u32,
-    /// The process that called the function.
+    /// The process that was traced.
     pub pid: u32,
+    /// Its thread.
+    pub tid: u32,
+    /// The thread's name.
+    pub comm: String,
+    /// When: nanoseconds of `CLOCK_MONOTONIC`.
+    pub time: u64,
+    /// How long the function had taken, in nanoseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub duration: Option<u64>,
     /// How many records there was room for.
     pub asked: u32,
     /// The error that the helper returned instead of records.
@@ -50,9 +64,13 @@ pub struct SnapshotReport {
     /// function: the last jump it took before it returned.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_jump: Option<usize>,
-    /// Whether the records can be one execution.
+    /// How many records are the tracing machinery's.
+    pub machinery: usize,
+    /// Whether the records can be one execution: nothing where only some branches
+    /// were recorded, or the machine is no arm64.
     #[cfg(feature = "path")]
-    pub path: crate::path::Findings,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path: Option<crate::path::Findings>,
     /// The records, oldest first: in the order of the path.
     pub records: Vec<Branch>,
 }
@@ -122,12 +140,14 @@ impl Report {
             scenario: capture.scenario.clone(),
             kernel: capture.kernel.release.clone(),
             code_missing: capture.code_missing.clone(),
+            dropped: capture.dropped,
             snapshots: capture
                 .snapshots
                 .iter()
                 .map(|snapshot| SnapshotReport {
                     #[cfg(feature = "path")]
-                    path: crate::path::check(&snapshot.records, &capture.code),
+                    path: (capture.has_all_branches() && capture.kernel.machine == "aarch64")
+                        .then(|| crate::path::check(&snapshot.records, &capture.code)),
                     ..SnapshotReport::new(snapshot, &mut symbols)
                 })
                 .collect(),
@@ -143,18 +163,27 @@ impl SnapshotReport {
             .iter()
             .enumerate()
             .rev()
-            .map(|(number, raw)| Branch::new(number, raw, symbols, &mut machinery))
+            .map(|(number, raw)| {
+                let mut name = |address| symbols.resolve(snapshot.pid, address);
+                Branch::new(number, raw, &mut name, &mut machinery)
+            })
             .collect();
         let mut report = Self {
             function: snapshot.function.clone(),
-            return_value: snapshot.return_value,
+            moment: snapshot.moment,
+            returned: snapshot.returned,
             cpu: snapshot.cpu,
             pid: snapshot.pid,
+            tid: snapshot.tid,
+            comm: snapshot.comm.clone(),
+            time: snapshot.time,
+            duration: snapshot.duration,
             asked: snapshot.asked,
             errno: snapshot.errno,
             last_jump: None,
+            machinery: records.iter().filter(|branch| branch.machinery).count(),
             #[cfg(feature = "path")]
-            path: crate::path::Findings::default(),
+            path: None,
             records,
         };
         report.last_jump = report.find_last_jump();
@@ -183,16 +212,16 @@ impl SnapshotReport {
 }
 
 impl Branch {
-    fn new<R: Resolve>(
+    fn new(
         number: usize,
         raw: &RawRecord,
-        symbols: &mut Cached<'_, R>,
+        name: &mut impl FnMut(u64) -> Option<Symbol>,
         machinery: &mut Machinery<'_>,
     ) -> Self {
         let record: Record = raw.decode();
         let mut end = |address: Option<std::num::NonZeroU64>| End {
             address: address.map(Into::into),
-            symbol: address.and_then(|address| symbols.resolve(address.get())),
+            symbol: address.and_then(|address| name(address.get())),
         };
         let (from, to) = (end(record.from), end(record.to));
         let (source, target) = machinery.follow(from.symbol.as_ref(), to.symbol.as_ref());
@@ -216,14 +245,22 @@ impl Branch {
 /// Many records share few addresses: each is looked up once.
 struct Cached<'symbols, R> {
     symbols: &'symbols R,
-    known: HashMap<u64, Option<Symbol>>,
+    /// By process, for those of user space, and address.
+    known: HashMap<(Option<u32>, u64), Option<Symbol>>,
 }
 
 impl<R: Resolve> Cached<'_, R> {
-    fn resolve(&mut self, address: u64) -> Option<Symbol> {
-        self.known
-            .entry(address)
-            .or_insert_with(|| self.symbols.resolve(address))
-            .clone()
+    fn resolve(&mut self, pid: u32, address: u64) -> Option<Symbol> {
+        let symbols = self.symbols;
+        let known = &mut self.known;
+        match is_kernel(address) {
+            true => known
+                .entry((None, address))
+                .or_insert_with(|| symbols.resolve(address)),
+            false => known
+                .entry((Some(pid), address))
+                .or_insert_with(|| symbols.resolve_user(pid, address)),
+        }
+        .clone()
     }
 }

@@ -12,6 +12,20 @@ pub struct Location {
     /// The line, counted from 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub line: Option<u32>,
+    /// What is there, where that is known without the file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub text: Option<String>,
+}
+
+impl Location {
+    /// A line of a file.
+    pub fn new(file: impl Into<String>, line: Option<u32>) -> Self {
+        Self {
+            file: file.into(),
+            line,
+            text: None,
+        }
+    }
 }
 
 /// A function that the compiler put into another one.
@@ -29,8 +43,8 @@ pub struct Inlined {
 pub struct Symbol {
     /// The function that was emitted as code of its own.
     pub name: String,
-    /// The module it is in; `bpf` for programs and trampolines, nothing for the
-    /// kernel image.
+    /// The module it is in; `bpf` for programs and trampolines, the file of user
+    /// space's; nothing for the kernel image.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub module: Option<String>,
     /// How far behind its first instruction the address lies.
@@ -69,6 +83,18 @@ impl Symbol {
 pub trait Resolve {
     /// What is known of `address`, an address of the running kernel.
     fn resolve(&self, address: u64) -> Option<Symbol>;
+
+    /// What is known of an address in the user space of process `pid`.
+    fn resolve_user(&self, pid: u32, address: u64) -> Option<Symbol> {
+        let _ = (pid, address);
+        None
+    }
+}
+
+/// Whether an address is the kernel's, on arm64 and on x86-64: it is in the upper
+/// half of all addresses.
+pub fn is_kernel(address: u64) -> bool {
+    address.cast_signed() < 0
 }
 
 /// The symbols that a capture brings along.
@@ -95,14 +121,26 @@ impl Resolve for GuestSymbols<'_> {
         let symbol = self.sorted[..after].last()?;
         (address < symbol.end).then(|| Symbol {
             module: Some(symbol.module.clone()),
+            location: line_at(symbol, address),
             ..Symbol::new(&*symbol.name, address - symbol.address)
         })
     }
 }
 
+fn line_at(symbol: &GuestSymbol, address: u64) -> Option<Location> {
+    let after = symbol.lines.partition_point(|line| line.address <= address);
+    let line = symbol.lines[..after].last()?;
+    Some(Location {
+        file: line.file.clone(),
+        line: Some(line.line),
+        text: Some(line.text.clone()),
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::capture::Line;
 
     fn symbol(address: u64, end: u64, name: &str) -> GuestSymbol {
         GuestSymbol {
@@ -110,6 +148,7 @@ mod tests {
             end,
             name: name.to_owned(),
             module: "bpf".to_owned(),
+            lines: Vec::new(),
         }
     }
 
@@ -124,6 +163,26 @@ mod tests {
         assert_eq!(name(0x200), None);
         assert_eq!(name(0x310), Some(("late".to_owned(), 0x10)));
         assert_eq!(name(u64::MAX), None);
+    }
+
+    #[test]
+    fn an_address_belongs_to_the_line_that_begins_before_it() {
+        let mut program = symbol(0x100, 0x200, "bpf_prog_1_on_event");
+        program.lines = [(0x108, 7), (0x110, 9)]
+            .map(|(address, line)| Line {
+                address,
+                file: "on_event.bpf.c".to_owned(),
+                line,
+                text: "return 0;".to_owned(),
+            })
+            .into();
+        let symbols = [program];
+        let symbols = GuestSymbols::new(&symbols);
+        let line = |address| symbols.resolve(address)?.location?.line;
+        assert_eq!(line(0x104), None);
+        assert_eq!(line(0x10c), Some(7));
+        assert_eq!(line(0x110), Some(9));
+        assert_eq!(line(0x1fc), Some(9));
     }
 
     #[test]

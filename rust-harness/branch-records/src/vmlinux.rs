@@ -9,7 +9,10 @@ use blazesym::symbolize::source::{Elf, Source};
 use blazesym::symbolize::{CodeInfo, Input, Symbolized, Symbolizer};
 
 use crate::capture::Capture;
-use crate::symbol::{GuestSymbols, Inlined, Location, Resolve, Symbol};
+use crate::debug_info;
+use crate::files::Files;
+use crate::report::Report;
+use crate::symbol::{GuestSymbols, Location, Resolve, Symbol};
 
 /// Why a vmlinux file is of no use.
 #[derive(Debug, thiserror::Error)]
@@ -187,31 +190,13 @@ impl Vmlinux {
             .or_else(|| look_up(&self.names))
             // arm64's mapping symbols are no names.
             .filter(|symbol| !symbol.name.starts_with('$'))?;
-        Some(Symbol {
-            name: symbol.name.into_owned(),
-            module: None,
-            offset: symbol.offset as u64,
-            location: symbol.code_info.map(|code| self.location(&code)),
-            inlined: symbol
-                .inlined
-                .iter()
-                .map(|inlined| Inlined {
-                    name: inlined.name.clone().into_owned(),
-                    location: inlined.code_info.as_ref().map(|code| self.location(code)),
-                })
-                .collect(),
-        })
+        Some(debug_info::symbol(&symbol, |code| self.location(code)))
     }
 
     fn location(&self, code: &CodeInfo<'_>) -> Location {
-        let path = normalize(&code.to_path().to_string_lossy());
-        Location {
-            file: path
-                .strip_prefix(&self.tree)
-                .map_or(path.clone(), ToOwned::to_owned),
-            // DWARF's line 0 is no line.
-            line: code.line.filter(|line| *line != 0),
-        }
+        let path = debug_info::path(code);
+        let below = path.strip_prefix(&self.tree).unwrap_or(&path);
+        Location::new(below, debug_info::line(code))
     }
 }
 
@@ -221,27 +206,12 @@ fn symbols_alone(path: &Path) -> Elf {
     source
 }
 
-/// Drops `.` and resolves `..` by name alone: the tree may be gone.
-fn normalize(path: &str) -> String {
-    let mut parts: Vec<&str> = Vec::new();
-    for part in path.split('/') {
-        match part {
-            "." => {}
-            "" if !parts.is_empty() => {}
-            ".." if parts.last().is_some_and(|last| !matches!(*last, "" | "..")) => {
-                parts.pop();
-            }
-            part => parts.push(part),
-        }
-    }
-    parts.join("/")
-}
-
 /// All that is known of the addresses of one capture.
 #[derive(Debug)]
 pub struct KernelSymbols<'a> {
     vmlinux: &'a Vmlinux,
     guest: GuestSymbols<'a>,
+    files: Files<'a>,
     /// From an address as linked to the same in the running kernel.
     slide: u64,
     /// The image in the running kernel.
@@ -250,12 +220,16 @@ pub struct KernelSymbols<'a> {
 
 impl<'a> KernelSymbols<'a> {
     /// The symbols of the kernel that `capture` was taken in, which was built
-    /// as `vmlinux`.
+    /// as `vmlinux`, and of the `files` that its processes had mapped.
     ///
     /// # Errors
     ///
     /// When `vmlinux` does not have the capture's anchor.
-    pub fn new(vmlinux: &'a Vmlinux, capture: &'a Capture) -> Result<Self, VmlinuxError> {
+    pub fn new(
+        vmlinux: &'a Vmlinux,
+        capture: &'a Capture,
+        files: Files<'a>,
+    ) -> Result<Self, VmlinuxError> {
         let anchor = &capture.kernel.anchor;
         let slide = anchor
             .address
@@ -263,6 +237,7 @@ impl<'a> KernelSymbols<'a> {
         Ok(Self {
             vmlinux,
             guest: GuestSymbols::new(&capture.symbols),
+            files,
             slide,
             image: anchor.address..vmlinux.end.wrapping_add(slide),
         })
@@ -277,29 +252,40 @@ impl Resolve for KernelSymbols<'_> {
             self.guest.resolve(address)
         }
     }
+
+    fn resolve_user(&self, pid: u32, address: u64) -> Option<Symbol> {
+        self.files.resolve(pid, address)
+    }
+}
+
+impl Vmlinux {
+    /// Puts names to a capture of the kernel that was built as this. `find` is asked
+    /// for the files of the guest's user space.
+    ///
+    /// # Errors
+    ///
+    /// As [`KernelSymbols::new`].
+    pub fn report(
+        &self,
+        capture: &Capture,
+        find: &dyn Fn(&str) -> Option<PathBuf>,
+    ) -> Result<Report, VmlinuxError> {
+        let files = Files::new(&capture.processes, find);
+        let symbols = KernelSymbols::new(self, capture, files)?;
+        Ok(Report::new(capture, &symbols))
+    }
 }
 
 /// Reads a capture and puts names to it: the whole way from the guest's
-/// document to a report.
+/// document to a report. `find` is asked for the files of the guest's user space.
 ///
 /// # Errors
 ///
 /// As [`Vmlinux::open`] and [`KernelSymbols::new`].
-pub fn report(capture: &Capture, vmlinux: &Path) -> Result<crate::report::Report, VmlinuxError> {
-    let vmlinux = Vmlinux::open(vmlinux)?;
-    let symbols = KernelSymbols::new(&vmlinux, capture)?;
-    Ok(crate::report::Report::new(capture, &symbols))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn paths_lose_what_leads_nowhere() {
-        assert_eq!(normalize("/build/../src/./init/main.c"), "/src/init/main.c");
-        assert_eq!(normalize("/src//kernel/fork.c"), "/src/kernel/fork.c");
-        assert_eq!(normalize("../../src/x.c"), "../../src/x.c");
-        assert_eq!(normalize("/../x.c"), "/../x.c");
-    }
+pub fn report(
+    capture: &Capture,
+    vmlinux: &Path,
+    find: impl Fn(&str) -> Option<PathBuf>,
+) -> Result<Report, VmlinuxError> {
+    Vmlinux::open(vmlinux)?.report(capture, &find)
 }

@@ -8,7 +8,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use branch_records::capture::{Anchor, Capture, GuestSymbol, Kernel, Snapshot};
+use branch_records::capture::{
+    Anchor, Capture, GuestSymbol, Kernel, Mapping, Moment, Process, Returned, Snapshot,
+};
 use branch_records::record::RawRecord;
 use branch_records::report::Report;
 use branch_records::symbol::{Location, Symbol};
@@ -16,7 +18,7 @@ use branch_records::vmlinux::{self, VmlinuxError};
 use tempfile::TempDir;
 
 /// How far the running kernel lies behind the linked one.
-const SLIDE: u64 = 0x1234_0000;
+const SLIDE: u64 = 0xffff_8000_1000_0000;
 
 const MAIN: &str = "\
 int refuse(int);
@@ -83,6 +85,29 @@ impl FakeKernel {
         u64::from_str_radix(line.split(' ').next().unwrap(), 16).unwrap()
     }
 
+    /// Where a symbol is in the file, by another program's account.
+    fn offset(&self, name: &str) -> u64 {
+        let output = Command::new("readelf")
+            .args(["--wide", "--segments"])
+            .arg(self.path())
+            .output()
+            .unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        let number = |word: &str| u64::from_str_radix(word.trim_start_matches("0x"), 16).ok();
+        let address = self.linked(name);
+        text.lines()
+            .filter_map(|line| line.trim().strip_prefix("LOAD"))
+            .find_map(|line| {
+                let numbers: Vec<_> = line.split_whitespace().map_while(number).collect();
+                let [offset, start, _, size, ..] = numbers[..] else {
+                    return None;
+                };
+                let inside = address.checked_sub(start).filter(|inside| *inside < size);
+                inside.map(|inside| offset + inside)
+            })
+            .unwrap()
+    }
+
     /// A capture with one record.
     fn capture(&self, from: u64, to: u64) -> Capture {
         let mut capture = Capture::new(
@@ -97,16 +122,22 @@ impl FakeKernel {
             },
         );
         capture.symbols.push(GuestSymbol {
-            address: 0x10,
-            end: 0x20,
+            address: 0xffff_8000_0000_0010,
+            end: 0xffff_8000_0000_0020,
             name: "bpf_prog_1".to_owned(),
             module: "bpf".to_owned(),
+            lines: Vec::new(),
         });
         capture.snapshots.push(Snapshot {
             function: "refuse".to_owned(),
-            return_value: -22,
+            moment: Moment::Return,
+            returned: Some(Returned::Signed(-22)),
             cpu: 0,
             pid: 1,
+            tid: 1,
+            comm: "test".to_owned(),
+            time: 0,
+            duration: None,
             asked: 64,
             errno: None,
             records: vec![RawRecord { from, to, flags: 0 }],
@@ -116,17 +147,15 @@ impl FakeKernel {
 
     /// What both ends of one record are said to be.
     fn ends(&self, from: u64, to: u64) -> [Option<Symbol>; 2] {
-        let report: Report = vmlinux::report(&self.capture(from, to), &self.path()).unwrap();
+        let report: Report =
+            vmlinux::report(&self.capture(from, to), &self.path(), |_| None).unwrap();
         let branch = report.snapshots[0].records[0].clone();
         [branch.from.symbol, branch.to.symbol]
     }
 }
 
 fn at(file: &str, line: u32) -> Option<Location> {
-    Some(Location {
-        file: file.to_owned(),
-        line: Some(line),
-    })
+    Some(Location::new(file, Some(line)))
 }
 
 #[test]
@@ -152,7 +181,7 @@ fn names_lines_and_inlined_frames_of_a_moved_kernel() {
 fn what_is_outside_the_image_is_the_guests_to_name() {
     let kernel = FakeKernel::build("-g");
     // As linked: where the running kernel is not.
-    let [from, to] = kernel.ends(0x18, kernel.linked("refuse"));
+    let [from, to] = kernel.ends(0xffff_8000_0000_0018, kernel.linked("refuse") | 1 << 63);
     assert_eq!(
         from.map(|symbol| symbol.name).as_deref(),
         Some("bpf_prog_1")
@@ -184,4 +213,36 @@ fn a_file_of_no_use_is_named_and_says_why() {
         error(&kernel.path()),
         VmlinuxError::NoSymbol { .. }
     ));
+}
+
+#[test]
+fn names_and_lines_of_user_space() {
+    // Any file with code will do: what is mapped where is what counts.
+    let program = FakeKernel::build("-g");
+    let mut capture = program.capture(0x70_0000, 0x40_0010);
+    capture.processes.push(Process {
+        pid: 1,
+        mappings: vec![Mapping {
+            start: 0x40_0000,
+            end: 0x40_1000,
+            offset: program.offset("start_kernel"),
+            path: "/usr/bin/demo".to_owned(),
+        }],
+    });
+    let entry = |find: &dyn Fn(&str) -> Option<PathBuf>| {
+        capture.snapshots[0].records[0].to = 0x40_0000;
+        let report = vmlinux::report(&capture, &program.path(), find).unwrap();
+        report.snapshots[0].records[0].clone()
+    };
+    let mut entry = entry;
+    let branch = entry(&|path| (path == "/usr/bin/demo").then(|| program.path()));
+    assert_eq!(branch.from.symbol, None, "nothing is mapped there");
+    let symbol = branch.to.symbol.unwrap();
+    assert_eq!((&*symbol.name, symbol.offset), ("start_kernel", 0));
+    assert_eq!(symbol.module.as_deref(), Some("demo"));
+    assert!(symbol.location.unwrap().file.ends_with("init/main.c"));
+
+    let symbol = entry(&|_| None).to.symbol.unwrap();
+    let offset = program.offset("start_kernel");
+    assert_eq!((&*symbol.name, symbol.offset), ("demo", offset));
 }

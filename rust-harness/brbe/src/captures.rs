@@ -1,36 +1,65 @@
-//! Several snapshots that the guest takes in one boot, each a capture in the shared
+//! Several snapshots that the guest takes in one boot, as one capture in the shared
 //! directory. One alone may not be full: the driver empties the buffer when it switches
-//! tasks.
+//! tasks, and an interrupt may take the records.
 
 use std::fs::File;
 
-use anyhow::{Context, Result, bail};
-use branch_records::capture::{Capture, CodeRange, Snapshot};
+use anyhow::{Context, Result};
+use branch_records::capture::Capture;
 
 use crate::guest::Share;
 
-/// A line of shell that takes `count` of them, and ends where one fails.
-pub fn command(count: usize) -> String {
-    format!(
-        "for n in $(seq {count}); do \
-         ./branch-guest snapshot --output snapshot-$n.json || exit; done"
-    )
+/// What branch-trace is asked for: why a map is refused, ten times.
+pub const WORDS: [&str; 6] = [
+    "--errors",
+    "array_map_alloc_check",
+    "--",
+    "./branch-guest",
+    "provoke",
+    "refused-map",
+];
+
+/// Where branch-trace puts them.
+const FILE: &str = "capture.json";
+
+/// A line of shell that has branch-trace do what these words say.
+pub fn command<'a>(words: impl IntoIterator<Item = &'a str>) -> String {
+    let words: Vec<_> = words.into_iter().map(quoted).collect();
+    format!("./branch-trace --output {FILE} {}", words.join(" "))
 }
 
-/// Reads them, each with the code that it ran through.
+/// Reads what it recorded.
 ///
 /// # Errors
 ///
-/// When one is missing, or is not one snapshot.
-pub fn read(share: &Share, count: usize) -> Result<Vec<(Snapshot, Vec<CodeRange>)>> {
-    let one = |number| {
-        let path = share.path().join(format!("snapshot-{number}.json"));
-        let file = File::open(&path).with_context(|| format!("opening {}", path.display()))?;
-        let capture = Capture::from_reader(file).context("the guest's capture")?;
-        match <[Snapshot; 1]>::try_from(capture.snapshots) {
-            Ok([snapshot]) => Ok((snapshot, capture.code)),
-            Err(all) => bail!("a capture of {} snapshots instead of one", all.len()),
-        }
-    };
-    (1..=count).map(one).collect()
+/// When that is missing, or no capture.
+pub fn read(share: &Share) -> Result<Capture> {
+    read_as(share, FILE)
+}
+
+/// The same from a file of another name.
+///
+/// # Errors
+///
+/// As [`read`].
+pub fn read_as(share: &Share, name: &str) -> Result<Capture> {
+    let file = File::open(share.path().join(name)).context("the guest wrote no capture")?;
+    Capture::from_reader(file).context("the guest's capture")
+}
+
+/// A word for the guest's shell.
+fn quoted(word: &str) -> String {
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_guests_shell_gets_words_as_they_are() {
+        assert_eq!(quoted("vfs_*"), "'vfs_*'");
+        assert_eq!(quoted("comm == \"it's\""), r#"'comm == "it'\''s"'"#);
+        assert_eq!(quoted(""), "''");
+    }
 }

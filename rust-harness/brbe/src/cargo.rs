@@ -23,11 +23,12 @@ pub fn plugin(places: &Places) -> Result<PathBuf> {
     Ok(target()?.join("release/libqemu_brbe.so"))
 }
 
-/// The program that runs the tests in the guest.
-pub fn guest(places: &Places) -> Result<PathBuf> {
+/// The programs that run in the guest: the tests, and the tracer.
+pub fn guest(places: &Places) -> Result<[PathBuf; 2]> {
     let args = ["--package", "guest", "--target", GUEST_TARGET];
     build(places, "guest", "the guest's programs", &args)?;
-    Ok(target()?.join(GUEST_TARGET).join("release/branch-guest"))
+    let built = target()?.join(GUEST_TARGET).join("release");
+    Ok(["branch-guest", "branch-trace"].map(|name| built.join(name)))
 }
 
 fn build(places: &Places, log: &str, what: &str, args: &[&str]) -> Result<()> {

@@ -13,9 +13,6 @@ use crate::overflow::window::windows;
 use crate::places::Places;
 use crate::verdict::Verdict;
 
-/// Snapshots that are taken.
-const SNAPSHOTS: usize = 5;
-
 /// What Rust may cost, as a multiple of what C does.
 const LIMIT: f64 = 1.1;
 
@@ -46,15 +43,22 @@ pub fn instructions(
         ..Setup::default()
     };
     let name = format!("cost of {records} records on {title}");
-    let run = guest.run_as(&setup, kernel, &name, &captures::command(SNAPSHOTS), &share)?;
+    let run = guest.run_as(
+        &setup,
+        kernel,
+        &name,
+        &captures::command(captures::WORDS),
+        &share,
+    )?;
     let status = guest::status(&run)?;
     ensure!(status == 0, "no snapshots on {title}:\n{}", run.output);
-    let taken = captures::read(&share, SNAPSHOTS)?;
-    let lengths = taken.iter().map(|(snapshot, _)| snapshot.records.len());
+    let taken = captures::read(&share)?.snapshots;
+    let lengths = taken.iter().map(|snapshot| snapshot.records.len());
     let most = lengths.max().unwrap_or(0);
     ensure!(
         most == usize::from(records),
-        "of {SNAPSHOTS} snapshots on {title} the longest has {most} records, not {records}"
+        "of {} snapshots on {title} the longest has {most} records, not {records}",
+        taken.len()
     );
     let log = File::open(&log).context("opening the plugin's log")?;
     let windows = windows(BufReader::new(log), &functions)?;

@@ -11,7 +11,7 @@ use crate::cache::{self, Key};
 use crate::cargo;
 use crate::image;
 use crate::kernel::Kernel;
-use crate::machine::{Backend as _, Boot, End, Plugin, QemuVmtest, Run};
+use crate::machine::{Backend as _, Boot, End, Plugin, QemuVmtest, Run, SHARE};
 use crate::places::Places;
 use crate::progress::Step;
 
@@ -59,7 +59,7 @@ pub struct Guest {
     places: Places,
     root: PathBuf,
     plugin: PathBuf,
-    program: PathBuf,
+    programs: [PathBuf; 2],
 }
 
 /// The directory that one run shares with the guest, removed afterwards.
@@ -95,12 +95,12 @@ impl Guest {
     /// Builds the plugin, the guest's programs and its root, as far as needed.
     pub fn prepare(places: &Places) -> Result<Self> {
         let plugin = cargo::plugin(places)?;
-        let program = cargo::guest(places)?;
+        let programs = cargo::guest(places)?;
         Ok(Self {
             places: places.clone(),
             root: root(places)?,
             plugin,
-            program,
+            programs,
         })
     }
 
@@ -109,8 +109,23 @@ impl Guest {
         &self.root
     }
 
+    /// What is here of a file by its name in the guest: part of its root, or of
+    /// what is shared with it.
+    pub fn file(&self, share: &Share, path: &str) -> Option<PathBuf> {
+        // The guest may have made links to anywhere.
+        let within = |dir: &Path, path: &str| {
+            let dir = dir.canonicalize().ok()?;
+            let file = dir.join(path).canonicalize().ok()?;
+            (file.starts_with(&dir) && file.is_file()).then_some(file)
+        };
+        match path.strip_prefix(SHARE) {
+            Some(shared) => within(share.path(), shared.strip_prefix('/')?),
+            None => within(&self.root, path.strip_prefix('/')?),
+        }
+    }
+
     /// Boots `kernel`, runs `command` in the shared directory, which holds
-    /// `branch-guest` too, and powers off.
+    /// `branch-guest` and `branch-trace` too, and powers off.
     pub fn run(&self, kernel: &Kernel, name: &str, command: &str, share: &Share) -> Result<Run> {
         self.run_as(&Setup::default(), kernel, name, command, share)
     }
@@ -124,7 +139,9 @@ impl Guest {
         command: &str,
         share: &Share,
     ) -> Result<Run> {
-        share.put(&self.program)?;
+        for program in &self.programs {
+            share.put(program)?;
+        }
         let step = Step::start(format!("boot, {name}"));
         let console = self.console(name)?;
         let boot = Boot {

@@ -41,4 +41,5 @@ pub mod progress;
 pub mod selftests;
 pub mod series;
 pub mod source;
+pub mod trace_tests;
 pub mod verdict;

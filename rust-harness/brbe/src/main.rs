@@ -3,7 +3,9 @@
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use brbe::commands::{bench::Bench, clean::Clean, prove::Prove, snapshot::Snapshot, test::Test};
+use brbe::commands::{
+    bench::Bench, clean::Clean, prove::Prove, snapshot::Snapshot, test::Test, trace::Trace,
+};
 use brbe::exec::{self, Interrupted};
 use brbe::machine;
 use brbe::places::Places;
@@ -34,6 +36,7 @@ Exit status:
 #[derive(Subcommand, Debug)]
 enum Command {
     Snapshot(Snapshot),
+    Trace(Trace),
     Test(Test),
     Prove(Prove),
     Bench(Bench),
@@ -72,6 +75,7 @@ fn is_broken_pipe(cause: &(dyn std::error::Error + 'static)) -> bool {
 fn run(command: Command) -> Result<bool> {
     match command {
         Command::Snapshot(snapshot) => snapshot.run(&prepare()?).map(|()| true),
+        Command::Trace(trace) => trace.run(&prepare()?),
         Command::Test(test) => test.run(&prepare()?),
         Command::Prove(prove) => prove.run(&prepare()?),
         Command::Bench(bench) => bench.run(&prepare()?).map(|()| true),

@@ -15,8 +15,8 @@ use crate::contract::Helper;
 use crate::kallsyms::Kallsyms;
 use crate::no_event::takes_nothing;
 use crate::ring::Ring;
-use crate::verdict::{Verdict, check};
-use crate::{cpus, overflow, perf, snapshot};
+use crate::verdict::{self, Verdict, check};
+use crate::{cpus, overflow, perf};
 
 /// The shortest period, in cycles. With shorter ones the counter overflows again on
 /// the way out of the overflow's handler, for ever.
@@ -31,13 +31,13 @@ const CPU: u32 = 0;
 
 pub(crate) fn run(step: u64) -> Result<Verdict> {
     if !Kallsyms::read()?.has_snapshot_function() {
-        return Ok(snapshot::unsupported());
+        return Ok(verdict::unsupported());
     }
     cpus::pin_to(CPU)?;
     overflow::unlimited_sampling()?;
     let event = match perf::open(CPU, perf::FOR_OVERFLOWS) {
         Ok(event) => event,
-        Err(error) => return perf::explain(&error),
+        Err(error) => return verdict::cannot_record(error),
     };
     let mut ring = Ring::map(&event)?;
     let mut object = MaybeUninit::uninit();

@@ -15,12 +15,12 @@ use crate::kallsyms::Kallsyms;
 use crate::path::Steady;
 use crate::perf;
 use crate::ring::Ring;
-use crate::verdict::{Verdict, check};
+use crate::verdict::{self, Verdict, check};
 
 pub(crate) fn run(time: Duration) -> Result<Verdict> {
     let events = match perf::open_everywhere(&cpus::online()?, perf::FOR_SAMPLES) {
         Ok(events) => events,
-        Err(error) => return perf::explain(&error),
+        Err(error) => return verdict::cannot_record(error),
     };
     let rings = events
         .iter()

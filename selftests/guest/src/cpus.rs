@@ -6,7 +6,7 @@ use rustix::thread::{CpuSet, Pid, sched_setaffinity};
 const ONLINE: &str = "/sys/devices/system/cpu/online";
 
 /// The numbers of the CPUs that are online.
-pub(crate) fn online() -> Result<Vec<u32>> {
+pub fn online() -> Result<Vec<u32>> {
     let list = std::fs::read_to_string(ONLINE)
         .with_context(|| format!("cannot read {ONLINE}: is sysfs mounted?"))?;
     let cpus = parse_list(list.trim()).with_context(|| format!("cannot make sense of {ONLINE}"))?;
@@ -15,7 +15,7 @@ pub(crate) fn online() -> Result<Vec<u32>> {
 }
 
 /// Parses the kernel's format of a list: `0-3,6`.
-pub(crate) fn parse_list(list: &str) -> Result<Vec<u32>> {
+pub fn parse_list(list: &str) -> Result<Vec<u32>> {
     let mut cpus = Vec::new();
     for range in list.split(',').filter(|range| !range.is_empty()) {
         let (first, last) = range.split_once('-').unwrap_or((range, range));
@@ -31,12 +31,12 @@ pub(crate) fn parse_list(list: &str) -> Result<Vec<u32>> {
 }
 
 /// Keeps the calling thread on `cpu`.
-pub(crate) fn pin_to(cpu: u32) -> Result<()> {
+pub fn pin_to(cpu: u32) -> Result<()> {
     move_to(None, cpu)
 }
 
 /// Moves a thread, or the calling one, to `cpu`.
-pub(crate) fn move_to(thread: Option<Pid>, cpu: u32) -> Result<()> {
+pub fn move_to(thread: Option<Pid>, cpu: u32) -> Result<()> {
     let mut set = CpuSet::new();
     set.set(cpu as usize);
     sched_setaffinity(thread, &set).with_context(|| format!("cannot stay on CPU {cpu}"))

@@ -15,8 +15,8 @@ use branch_records::record::BranchType;
 use crate::kallsyms::Kallsyms;
 use crate::overflow::{self, Program};
 use crate::ring::Ring;
-use crate::verdict::{Verdict, check};
-use crate::{cpus, perf, snapshot};
+use crate::verdict::{self, Verdict, check};
+use crate::{cpus, perf};
 
 /// Periods start this many cycles before the snapshot that was measured: without
 /// what measures it, it comes earlier.
@@ -28,7 +28,7 @@ const CPU: u32 = 0;
 
 pub(crate) fn run(step: u64) -> Result<Verdict> {
     if !Kallsyms::read()?.has_snapshot_function() {
-        return Ok(snapshot::unsupported());
+        return Ok(verdict::unsupported());
     }
     cpus::pin_to(CPU)?;
     overflow::unlimited_sampling()?;
@@ -36,7 +36,7 @@ pub(crate) fn run(step: u64) -> Result<Verdict> {
         .and_then(|all| Ok((all, perf::open(CPU, perf::CONDITIONAL)?)));
     let (all, _conditional) = match opened {
         Ok(events) => events,
-        Err(error) => return perf::explain(&error),
+        Err(error) => return verdict::cannot_record(error),
     };
     let mut object = MaybeUninit::uninit();
     let mut program = Program::load(&mut object, &all)?;

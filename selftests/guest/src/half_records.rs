@@ -7,16 +7,16 @@ use anyhow::Result;
 
 use crate::contract::Helper;
 use crate::kallsyms::Kallsyms;
-use crate::verdict::{Verdict, check};
-use crate::{cpus, perf, snapshot, stale_bits};
+use crate::verdict::{self, Verdict, check};
+use crate::{cpus, perf, stale_bits};
 
 pub(crate) fn run() -> Result<Verdict> {
     if !Kallsyms::read()?.has_snapshot_function() {
-        return Ok(snapshot::unsupported());
+        return Ok(verdict::unsupported());
     }
     let events = match perf::open_everywhere(&cpus::online()?, perf::FOR_SNAPSHOTS) {
         Ok(events) => events,
-        Err(error) => return perf::explain(&error),
+        Err(error) => return verdict::cannot_record(error),
     };
     let mut object = MaybeUninit::uninit();
     let mut helper = Helper::load(&mut object)?;

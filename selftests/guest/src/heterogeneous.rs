@@ -13,12 +13,12 @@ use rustix::io::Errno;
 use rustix::thread::gettid;
 
 use crate::contract::{Helper, MAX_RECORDS};
+use crate::cpus;
 use crate::kallsyms::Kallsyms;
 use crate::no_event::{something_in, takes_nothing};
 use crate::perf::{self, COUNTING, FOR_SNAPSHOTS};
 use crate::pmus::{self, Pmu};
-use crate::verdict::{Verdict, check};
-use crate::{cpus, snapshot};
+use crate::verdict::{self, Verdict, check};
 
 /// How often a task is moved to another CPU, at the least.
 const MOVES: u32 = 400;
@@ -29,7 +29,7 @@ const LIMIT: Duration = Duration::from_secs(45);
 
 pub(crate) fn run() -> Result<Verdict> {
     if !Kallsyms::read()?.has_snapshot_function() {
-        return Ok(snapshot::unsupported());
+        return Ok(verdict::unsupported());
     }
     let (mut big, mut little): (Vec<_>, Vec<_>) =
         pmus::all()?.into_iter().partition(|pmu| pmu.branches > 0);

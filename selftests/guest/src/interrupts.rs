@@ -9,8 +9,8 @@ use branch_records::record::RawRecord;
 
 use crate::contract::{Helper, MAX_RECORDS};
 use crate::kallsyms::Kallsyms;
-use crate::verdict::Verdict;
-use crate::{cpus, perf, snapshot};
+use crate::verdict::{self, Verdict};
+use crate::{cpus, perf};
 
 /// Longer than from one tick to the next: 10 ms with CONFIG_HZ=100.
 const TURNS: u32 = 1 << 22;
@@ -18,7 +18,7 @@ const WHOLE: usize = RawRecord::SIZE * MAX_RECORDS;
 
 pub(crate) fn run() -> Result<Verdict> {
     if !Kallsyms::read()?.has_snapshot_function() {
-        return Ok(snapshot::unsupported());
+        return Ok(verdict::unsupported());
     }
     let cpus = cpus::online()?;
     let [cpu] = cpus[..] else {
@@ -34,7 +34,7 @@ pub(crate) fn run() -> Result<Verdict> {
     }
     let event = match perf::open(cpu, perf::FOR_SNAPSHOTS) {
         Ok(event) => event,
-        Err(error) => return perf::explain(&error),
+        Err(error) => return verdict::cannot_record(error),
     };
     for (size, what) in [
         (WHOLE, "with an event"),

@@ -6,9 +6,13 @@ use branch_records::capture::{Anchor, GuestSymbol};
 const PATH: &str = "/proc/kallsyms";
 const ANCHOR: &str = "_stext";
 
+/// What a kernel without [`Kallsyms::has_snapshot_function`] means for the helper.
+pub const NO_SNAPSHOTS: &str = "this kernel does not implement branch snapshots for its PMU: \
+     bpf_get_branch_snapshot() can only return -ENOENT";
+
 /// All symbols, sorted by address.
 #[derive(Debug)]
-pub(crate) struct Kallsyms {
+pub struct Kallsyms {
     symbols: Vec<Symbol>,
 }
 
@@ -21,10 +25,10 @@ struct Symbol {
 
 impl Kallsyms {
     /// The function that takes snapshots of BRBE.
-    pub(crate) const SNAPSHOT_FUNCTION: &str = "arm_brbe_snapshot_branch_stack";
+    pub const SNAPSHOT_FUNCTION: &str = "arm_brbe_snapshot_branch_stack";
 
     /// Reads them as they are now: programs and trampolines come and go.
-    pub(crate) fn read() -> Result<Self> {
+    pub fn read() -> Result<Self> {
         let text = std::fs::read(PATH).with_context(|| format!("cannot read {PATH}"))?;
         Self::parse(&String::from_utf8_lossy(&text))
     }
@@ -40,7 +44,7 @@ impl Kallsyms {
     }
 
     /// A symbol of the kernel image by which a host knows how far it was moved.
-    pub(crate) fn anchor(&self) -> Result<Anchor> {
+    pub fn anchor(&self) -> Result<Anchor> {
         let address = self
             .address_of(ANCHOR)
             .with_context(|| format!("{PATH} has no {ANCHOR}: it needs CONFIG_KALLSYMS_ALL"))?;
@@ -52,7 +56,7 @@ impl Kallsyms {
 
     /// Whether this kernel has a function that reads branch records for BPF.
     /// Without one the helper says "no records" forever.
-    pub(crate) fn has_snapshot_function(&self) -> bool {
+    pub fn has_snapshot_function(&self) -> bool {
         self.symbols.iter().any(|symbol| {
             !symbol.name.contains("perf_snapshot_branch_stack")
                 && (symbol.name.ends_with("_snapshot_branch_stack")
@@ -63,7 +67,7 @@ impl Kallsyms {
     /// The function that reads the records for that one, while BRBE is paused: in
     /// Rust `<arm_brbe_snapshot::Paused>::read`, or else in C what samples are read
     /// by too.
-    pub(crate) fn reader(&self) -> Option<&str> {
+    pub fn reader(&self) -> Option<&str> {
         let mut names = self.symbols.iter().map(|symbol| symbol.name.as_str());
         let in_rust = |name: &&str| {
             name.starts_with("_R")
@@ -76,7 +80,7 @@ impl Kallsyms {
     }
 
     /// Whether the symbol of this name is at `address`.
-    pub(crate) fn is_at(&self, name: &str, address: u64) -> bool {
+    pub fn is_at(&self, name: &str, address: u64) -> bool {
         let first = self
             .symbols
             .partition_point(|symbol| symbol.address < address);
@@ -87,7 +91,7 @@ impl Kallsyms {
     }
 
     /// Where the kernel image has a symbol.
-    pub(crate) fn address_of(&self, name: &str) -> Option<u64> {
+    pub fn address_of(&self, name: &str) -> Option<u64> {
         let mut named = self.symbols.iter().filter(|symbol| symbol.name == name);
         named
             .find(|symbol| symbol.module.is_none())
@@ -95,12 +99,12 @@ impl Kallsyms {
     }
 
     /// Whether there is a symbol of this name.
-    pub(crate) fn has(&self, name: &str) -> bool {
+    pub fn has(&self, name: &str) -> bool {
         self.symbols.iter().any(|symbol| symbol.name == name)
     }
 
     /// Whether the symbol that covers `address` has this name.
-    pub(crate) fn is_within(&self, name: &str, address: u64) -> bool {
+    pub fn is_within(&self, name: &str, address: u64) -> bool {
         let before = self.up_to(address);
         let Some(nearest) = before.last() else {
             return false;
@@ -115,7 +119,7 @@ impl Kallsyms {
     }
 
     /// `address` as a symbol and what is to be added to it.
-    pub(crate) fn describe(&self, address: u64) -> String {
+    pub fn describe(&self, address: u64) -> String {
         match self.up_to(address).last() {
             Some(symbol) => format!("{}+{:#x}", symbol.name, address - symbol.address),
             None => format!("{address:#x}"),
@@ -123,10 +127,7 @@ impl Kallsyms {
     }
 
     /// The symbols of modules and BPF that cover any of `addresses`, each once.
-    pub(crate) fn outside_the_image(
-        &self,
-        addresses: impl Iterator<Item = u64>,
-    ) -> Vec<GuestSymbol> {
+    pub fn outside_the_image(&self, addresses: impl Iterator<Item = u64>) -> Vec<GuestSymbol> {
         let mut found: Vec<_> = addresses
             .filter_map(|address| self.covering(address))
             .collect();
@@ -157,6 +158,7 @@ impl Kallsyms {
             end,
             name: symbol.name.clone(),
             module: symbol.module.clone()?,
+            lines: Vec::new(),
         })
     }
 }

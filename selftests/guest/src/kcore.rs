@@ -28,15 +28,16 @@ struct Segment {
 
 /// The code around records.
 #[derive(Debug, Default)]
-pub(crate) struct Around {
-    pub(crate) code: Vec<CodeRange>,
+pub struct Around {
+    /// By address, and none twice.
+    pub code: Vec<CodeRange>,
     /// Why some of it is not there.
-    pub(crate) missing: Option<Error>,
+    pub missing: Option<Error>,
 }
 
 impl Around {
     /// None at all.
-    pub(crate) fn without(why: Error) -> Self {
+    pub fn without(why: Error) -> Self {
         Self {
             code: Vec::new(),
             missing: Some(why),
@@ -46,14 +47,14 @@ impl Around {
 
 /// An open `/proc/kcore`.
 #[derive(Debug)]
-pub(crate) struct Kcore {
+pub struct Kcore {
     file: File,
     segments: Vec<Segment>,
 }
 
 impl Kcore {
     /// Opens it.
-    pub(crate) fn open() -> Result<Self> {
+    pub fn open() -> Result<Self> {
         let mut file = File::open(PATH).with_context(|| format!("cannot open {PATH}"))?;
         let mut header = [0; FILE_HEADER];
         file.read_exact(&mut header)
@@ -68,7 +69,7 @@ impl Kcore {
 
     /// The code between the records of each list, newest first, and where they
     /// start: by address, and none twice.
-    pub(crate) fn around<'a>(&self, lists: impl IntoIterator<Item = &'a [RawRecord]>) -> Around {
+    pub fn around<'a>(&self, lists: impl IntoIterator<Item = &'a [RawRecord]>) -> Around {
         let mut around = Around::default();
         for (first, last) in merged(ranges(lists)) {
             match self.read(first, last) {
@@ -80,7 +81,7 @@ impl Kcore {
     }
 
     /// From the word at `first` to that at `last`.
-    pub(crate) fn read(&self, first: u64, last: u64) -> Result<CodeRange> {
+    pub fn read(&self, first: u64, last: u64) -> Result<CodeRange> {
         let inside = |segment: &&Segment| {
             let offset = first.checked_sub(segment.address);
             offset

@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use crate::cpus;
 use crate::perf;
-use crate::verdict::Verdict;
+use crate::verdict::{self, Verdict};
 
 /// Runs of each loop; the fastest counts.
 const RUNS: usize = 5;
@@ -32,7 +32,7 @@ pub(crate) fn run(record: bool) -> Result<Verdict> {
     let events = match record {
         true => match perf::open_everywhere(&cpus, perf::all_branches(None)) {
             Ok(events) => events,
-            Err(error) => return perf::explain(&error),
+            Err(error) => return verdict::cannot_record(error),
         },
         false => Vec::new(),
     };

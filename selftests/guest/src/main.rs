@@ -1,5 +1,5 @@
 //! Tests of `bpf_get_branch_snapshot()` that run inside the machine whose
-//! kernel is tested, and the capture of a snapshot for a host to explain.
+//! kernel is tested.
 //!
 //! Each test ends with one line, `PASS name`, `FAIL name: reason` or
 //! `SKIP name: reason`, and with an exit status of its own: see [`verdict`].
@@ -7,25 +7,21 @@
 mod closing;
 mod contract;
 mod cpu_wide;
-mod cpus;
 mod filter;
 mod half_records;
 mod heterogeneous;
 mod interrupts;
-mod kallsyms;
-mod kcore;
 mod loops;
 mod nested;
 mod no_event;
 mod overflow;
 mod path;
-mod perf;
 mod pmus;
 mod privileges;
+mod provoke;
 mod record;
 mod ring;
 mod skeleton;
-mod snapshot;
 mod stale_bits;
 mod stress;
 mod traced;
@@ -38,6 +34,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Parser, Subcommand};
+use guest::{cpus, kallsyms, kcore, perf};
 
 /// Tests branch snapshots on the kernel that runs here.
 ///
@@ -55,13 +52,6 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Test {
-    /// Capture the branches that lead to a refused array map
-    Snapshot {
-        /// Where to write the capture, as JSON; the verdict is then on standard
-        /// output, and on standard error otherwise
-        #[arg(long, value_name = "FILE")]
-        output: Option<PathBuf>,
-    },
     /// Keep CPU-bound branch events open across context switches
     CpuWideEvent {
         /// How long
@@ -123,6 +113,8 @@ enum Test {
     /// What the test of privileges has another user try
     #[command(hide = true)]
     Attempt { what: privileges::Attempt },
+    /// Do something that is worth tracing, a few times
+    Provoke { what: provoke::What },
     /// Check that timer ticks still come after a snapshot, on one CPU
     Interrupts,
     /// Check the bits of records that have no target
@@ -149,7 +141,6 @@ enum Test {
 impl Test {
     fn name(&self) -> &'static str {
         match self {
-            Self::Snapshot { .. } => "snapshot",
             Self::CpuWideEvent { .. } => "cpu-wide-event",
             Self::StaleBits => "stale-bits",
             Self::Record { .. } => "record",
@@ -162,6 +153,7 @@ impl Test {
             Self::Nested => "nested",
             Self::Privileges => "privileges",
             Self::Attempt { .. } => "attempt",
+            Self::Provoke { .. } => "provoke",
             Self::Interrupts => "interrupts",
             Self::HalfRecords => "half-records",
             Self::NoEvent => "no-event",
@@ -174,12 +166,8 @@ impl Test {
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let name = arguments.test.name();
-    let verdict_on_stderr = matches!(
-        arguments.test,
-        Test::Snapshot { output: None } | Test::Loops { .. }
-    );
+    let verdict_on_stderr = matches!(arguments.test, Test::Loops { .. });
     let outcome = match arguments.test {
-        Test::Snapshot { output } => snapshot::run(output.as_deref()),
         Test::CpuWideEvent { seconds } => cpu_wide::run(Duration::from_secs(seconds)),
         Test::StaleBits => stale_bits::run(),
         Test::Record { period, command } => record::run(&command, perf::all_branches(period)),
@@ -200,6 +188,7 @@ fn main() -> ExitCode {
             let status = errno.map_or(0, |errno| errno.raw_os_error());
             return ExitCode::from(u8::try_from(status).unwrap_or(u8::MAX));
         }
+        Test::Provoke { what } => provoke::run(what),
         Test::Interrupts => interrupts::run(),
         Test::HalfRecords => half_records::run(),
         Test::NoEvent => no_event::run(),

@@ -11,13 +11,13 @@ use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
 use crate::kallsyms::Kallsyms;
 use crate::path::Paths;
 use crate::skeleton::nested::{NestedSkelBuilder, types};
-use crate::verdict::{Verdict, check};
-use crate::{cpus, perf, snapshot};
+use crate::verdict::{self, Verdict, check};
+use crate::{cpus, perf};
 
 pub(crate) fn run() -> Result<Verdict> {
     let symbols = Kallsyms::read()?;
     if !symbols.has_snapshot_function() {
-        return Ok(snapshot::unsupported());
+        return Ok(verdict::unsupported());
     }
     let Some(reader) = symbols.reader() else {
         return Ok(Verdict::Skip(
@@ -28,7 +28,7 @@ pub(crate) fn run() -> Result<Verdict> {
     };
     let events = match perf::open_everywhere(&cpus::online()?, perf::FOR_SNAPSHOTS) {
         Ok(events) => events,
-        Err(error) => return perf::explain(&error),
+        Err(error) => return verdict::cannot_record(error),
     };
     let paths = Paths::open();
     let mut object = MaybeUninit::uninit();

@@ -9,18 +9,18 @@ use rustix::io::Errno;
 
 use crate::contract::{Answer, Helper, MAX_RECORDS};
 use crate::kallsyms::Kallsyms;
-use crate::verdict::{Verdict, check};
-use crate::{cpus, perf, snapshot};
+use crate::verdict::{self, Verdict, check};
+use crate::{cpus, perf};
 
 pub(crate) fn run() -> Result<Verdict> {
     if !Kallsyms::read()?.has_snapshot_function() {
-        return Ok(snapshot::unsupported());
+        return Ok(verdict::unsupported());
     }
     let cpus = cpus::online()?;
     // Whether there is anything to test, found out and closed again.
     let able: Vec<u32> = match perf::open_everywhere(&cpus, perf::FOR_SNAPSHOTS) {
         Ok(events) => events.iter().map(|(cpu, _)| *cpu).collect(),
-        Err(error) => return perf::explain(&error),
+        Err(error) => return verdict::cannot_record(error),
     };
     let mut object = MaybeUninit::uninit();
     let mut helper = Helper::load(&mut object)?;
@@ -38,7 +38,7 @@ pub(crate) fn run() -> Result<Verdict> {
         cpus::pin_to(cpu)?;
         let event = match perf::open(cpu, perf::FOR_SNAPSHOTS) {
             Ok(event) => event,
-            Err(error) => return perf::explain(&error),
+            Err(error) => return verdict::cannot_record(error),
         };
         let answer = helper.call(RawRecord::SIZE * MAX_RECORDS, 0)?;
         check!(

@@ -26,8 +26,8 @@ use crate::kallsyms::Kallsyms;
 use crate::kcore::Kcore;
 use crate::ring::Ring;
 use crate::skeleton::overflow::{OverflowSkel, OverflowSkelBuilder};
-use crate::verdict::{Verdict, check};
-use crate::{cpus, perf, snapshot};
+use crate::verdict::{self, Verdict, check};
+use crate::{cpus, perf};
 
 /// Cycles before and after the measured snapshot that are swept too: without what
 /// measures it, it comes earlier; and it may be longer.
@@ -51,13 +51,13 @@ const CPU: u32 = 0;
 /// Sweeps, and writes what was seen.
 pub(crate) fn run(step: u64, interrupts_off: bool, output: &Path) -> Result<Verdict> {
     if !Kallsyms::read()?.has_snapshot_function() {
-        return Ok(snapshot::unsupported());
+        return Ok(verdict::unsupported());
     }
     cpus::pin_to(CPU)?;
     unlimited_sampling()?;
     let event = match perf::open(CPU, perf::FOR_OVERFLOWS) {
         Ok(event) => event,
-        Err(error) => return perf::explain(&error),
+        Err(error) => return verdict::cannot_record(error),
     };
     let mut object = MaybeUninit::uninit();
     let mut program = Program::load(&mut object, &event)?;

@@ -3,15 +3,12 @@
 use std::io;
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 
-use anyhow::{Result, anyhow};
 use perf_event_open_sys::{bindings as sys, ioctls, perf_event_open};
 use rustix::io::Errno;
 
-use crate::verdict::Verdict;
-
 /// Which branches, and how often a sample is made of them.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Recording {
+pub struct Recording {
     filter: sys::perf_branch_sample_type,
     period: u64,
     counted: Counted,
@@ -26,11 +23,21 @@ enum Counted {
     KernelLater,
 }
 
+impl Recording {
+    /// Branches of these sorts (`PERF_SAMPLE_BRANCH_*`), for a BPF program to take.
+    pub const fn of_branches(filter: sys::perf_branch_sample_type) -> Self {
+        Self {
+            filter,
+            ..FOR_SNAPSHOTS
+        }
+    }
+}
+
 /// A period that no counter gets to.
-pub(crate) const NEVER: u64 = 1 << 60;
+pub const NEVER: u64 = 1 << 60;
 
 /// Branches of user space, counted there.
-pub(crate) const OF_USER: Recording = Recording {
+pub const OF_USER: Recording = Recording {
     filter: sys::PERF_SAMPLE_BRANCH_USER | sys::PERF_SAMPLE_BRANCH_ANY,
     period: NEVER,
     counted: Counted::User,
@@ -42,7 +49,7 @@ pub(crate) const OF_USER: Recording = Recording {
 /// result, and records of the program that called it would only push that out.
 /// The period is so long that no sample is ever made: each one would empty the
 /// buffer, and the program wants what is in it.
-pub(crate) const FOR_SNAPSHOTS: Recording = Recording {
+pub const FOR_SNAPSHOTS: Recording = Recording {
     filter: sys::PERF_SAMPLE_BRANCH_KERNEL
         | sys::PERF_SAMPLE_BRANCH_ANY
         | sys::PERF_SAMPLE_BRANCH_TYPE_SAVE
@@ -52,13 +59,13 @@ pub(crate) const FOR_SNAPSHOTS: Recording = Recording {
 };
 
 /// As for a snapshot, and samples as often as [`set_period`] says.
-pub(crate) const FOR_OVERFLOWS: Recording = Recording {
+pub const FOR_OVERFLOWS: Recording = Recording {
     counted: Counted::KernelLater,
     ..FOR_SNAPSHOTS
 };
 
 /// Conditional branches of the kernel and no others.
-pub(crate) const CONDITIONAL: Recording = Recording {
+pub const CONDITIONAL: Recording = Recording {
     filter: sys::PERF_SAMPLE_BRANCH_KERNEL
         | sys::PERF_SAMPLE_BRANCH_COND
         | sys::PERF_SAMPLE_BRANCH_TYPE_SAVE,
@@ -66,16 +73,16 @@ pub(crate) const CONDITIONAL: Recording = Recording {
 };
 
 /// Nothing is recorded, the event only counts.
-pub(crate) const COUNTING: Recording = Recording {
+pub const COUNTING: Recording = Recording {
     filter: 0,
     ..FOR_SNAPSHOTS
 };
 
 /// All branches, sampled so often that a short run has many samples.
-pub(crate) const FOR_SAMPLES: Recording = all_branches(Some(1_000_000));
+pub const FOR_SAMPLES: Recording = all_branches(Some(1_000_000));
 
 /// All branches, with a sample every `period` cycles, or none.
-pub(crate) const fn all_branches(period: Option<u64>) -> Recording {
+pub const fn all_branches(period: Option<u64>) -> Recording {
     Recording {
         filter: FOR_SNAPSHOTS.filter | sys::PERF_SAMPLE_BRANCH_USER,
         period: match period {
@@ -88,13 +95,13 @@ pub(crate) const fn all_branches(period: Option<u64>) -> Recording {
 
 /// Opens an event on `cpu`, bound to the CPU and to no task. It counts from now
 /// until it is dropped.
-pub(crate) fn open(cpu: u32, recording: Recording) -> io::Result<OwnedFd> {
+pub fn open(cpu: u32, recording: Recording) -> io::Result<OwnedFd> {
     let cpu = cpu.try_into().map_err(|_| Errno::INVAL)?;
     open_for(Of::Cpu, cpu, HARDWARE, recording)
 }
 
 /// As [`open`], with the PMU of this type, or for this process wherever it runs.
-pub(crate) fn open_with(pmu: u32, cpu: Option<u32>, recording: Recording) -> io::Result<OwnedFd> {
+pub fn open_with(pmu: u32, cpu: Option<u32>, recording: Recording) -> io::Result<OwnedFd> {
     let (of, cpu) = match cpu {
         Some(cpu) => (Of::Cpu, cpu.try_into().map_err(|_| Errno::INVAL)?),
         None => (Of::ThisProcess, ANY_CPU),
@@ -103,22 +110,18 @@ pub(crate) fn open_with(pmu: u32, cpu: Option<u32>, recording: Recording) -> io:
 }
 
 /// Opens an event of this process, on whatever CPU it runs.
-pub(crate) fn open_for_this_process(recording: Recording) -> io::Result<OwnedFd> {
+pub fn open_for_this_process(recording: Recording) -> io::Result<OwnedFd> {
     open_for(Of::ThisProcess, ANY_CPU, HARDWARE, recording)
 }
 
 /// The same, and of the processes that it starts.
-pub(crate) fn open_inherited(recording: Recording) -> io::Result<OwnedFd> {
+pub fn open_inherited(recording: Recording) -> io::Result<OwnedFd> {
     open_for(Of::Family, ANY_CPU, HARDWARE, recording)
 }
 
 /// Opens an event on `cpu` of the processes in a control group, whose directory is
 /// open as `group`.
-pub(crate) fn open_for_group(
-    group: &OwnedFd,
-    cpu: u32,
-    recording: Recording,
-) -> io::Result<OwnedFd> {
+pub fn open_for_group(group: &OwnedFd, cpu: u32, recording: Recording) -> io::Result<OwnedFd> {
     let cpu = cpu.try_into().map_err(|_| Errno::INVAL)?;
     open_for(Of::Group(group), cpu, HARDWARE, recording)
 }
@@ -195,7 +198,7 @@ fn open_for(
 }
 
 /// Has the event overflow after `period` cycles, from when it is next enabled.
-pub(crate) fn set_period(event: &OwnedFd, period: u64) -> io::Result<()> {
+pub fn set_period(event: &OwnedFd, period: u64) -> io::Result<()> {
     // The kernel takes its address, whatever the type of the argument.
     let address = (&raw const period).expose_provenance() as u64;
     // SAFETY: the descriptor is open, and the kernel reads the period, which
@@ -205,28 +208,28 @@ pub(crate) fn set_period(event: &OwnedFd, period: u64) -> io::Result<()> {
 }
 
 /// Has the event count from 0.
-pub(crate) fn reset(event: &OwnedFd) -> io::Result<()> {
+pub fn reset(event: &OwnedFd) -> io::Result<()> {
     // SAFETY: the descriptor is open.
     let done = unsafe { ioctls::RESET(event.as_raw_fd(), 0) };
     succeeded(done)
 }
 
 /// Starts the event's counter.
-pub(crate) fn enable(event: &OwnedFd) -> io::Result<()> {
+pub fn enable(event: &OwnedFd) -> io::Result<()> {
     // SAFETY: the descriptor is open.
     let done = unsafe { ioctls::ENABLE(event.as_raw_fd(), 0) };
     succeeded(done)
 }
 
 /// Starts it for this many overflows more.
-pub(crate) fn refresh(event: &OwnedFd, overflows: i32) -> io::Result<()> {
+pub fn refresh(event: &OwnedFd, overflows: i32) -> io::Result<()> {
     // SAFETY: the descriptor is open.
     let done = unsafe { ioctls::REFRESH(event.as_raw_fd(), overflows) };
     succeeded(done)
 }
 
 /// Stops it.
-pub(crate) fn disable(event: &OwnedFd) -> io::Result<()> {
+pub fn disable(event: &OwnedFd) -> io::Result<()> {
     // SAFETY: the descriptor is open.
     let done = unsafe { ioctls::DISABLE(event.as_raw_fd(), 0) };
     succeeded(done)
@@ -239,24 +242,44 @@ fn succeeded(done: i32) -> io::Result<()> {
     }
 }
 
-/// Why branches cannot be recorded here, as the end of a test: not supported, or
-/// an error with what to do about it.
-pub(crate) fn explain(error: &io::Error) -> Result<Verdict> {
-    match error.raw_os_error().map(Errno::from_raw_os_error) {
-        Some(Errno::OPNOTSUPP) => Ok(Verdict::Skip(
-            "the CPU does not record branches (no BRBE or LBR), or the kernel does not drive it"
-                .to_owned(),
-        )),
-        Some(Errno::NOENT | Errno::NODEV | Errno::NXIO) => Ok(Verdict::Skip(
-            "no PMU counts cycles here, so nothing records branches".to_owned(),
-        )),
-        Some(Errno::NOSYS) => Ok(Verdict::Skip(
-            "the kernel is built without CONFIG_PERF_EVENTS".to_owned(),
-        )),
-        Some(Errno::ACCESS | Errno::PERM) => Err(anyhow!(
-            "no permission to record branches of the kernel: run as root, or with CAP_PERFMON and CAP_BPF"
-        )),
-        _ => Err(anyhow!("perf_event_open failed: {error}")),
+/// Why branches cannot be recorded here.
+#[derive(Debug, thiserror::Error)]
+pub enum CannotRecord {
+    /// The CPU, or its driver.
+    #[error("the CPU does not record branches (no BRBE or LBR), or the kernel does not drive it")]
+    NoRecords,
+    /// No PMU at all.
+    #[error("no PMU counts cycles here, so nothing records branches")]
+    NoPmu,
+    /// No perf events at all.
+    #[error("the kernel is built without CONFIG_PERF_EVENTS")]
+    NoPerf,
+    /// They can, and this user may not.
+    #[error(
+        "no permission to record branches of the kernel: run as root, or with CAP_PERFMON and CAP_BPF"
+    )]
+    Forbidden,
+    /// Something else.
+    #[error("perf_event_open failed: {0}")]
+    Failed(io::Error),
+}
+
+impl From<io::Error> for CannotRecord {
+    fn from(error: io::Error) -> Self {
+        match error.raw_os_error().map(Errno::from_raw_os_error) {
+            Some(Errno::OPNOTSUPP) => Self::NoRecords,
+            Some(Errno::NOENT | Errno::NODEV | Errno::NXIO) => Self::NoPmu,
+            Some(Errno::NOSYS) => Self::NoPerf,
+            Some(Errno::ACCESS | Errno::PERM) => Self::Forbidden,
+            _ => Self::Failed(error),
+        }
+    }
+}
+
+impl CannotRecord {
+    /// Whether this machine has not got what it takes, whoever asks.
+    pub fn is_unsupported(&self) -> bool {
+        matches!(self, Self::NoRecords | Self::NoPmu | Self::NoPerf)
     }
 }
 
@@ -266,10 +289,7 @@ pub(crate) fn explain(error: &io::Error) -> Result<Verdict> {
 ///
 /// That of the first CPU when none of them can; on a machine with two sorts of
 /// CPU it is enough that some do.
-pub(crate) fn open_everywhere(
-    cpus: &[u32],
-    recording: Recording,
-) -> io::Result<Vec<(u32, OwnedFd)>> {
+pub fn open_everywhere(cpus: &[u32], recording: Recording) -> io::Result<Vec<(u32, OwnedFd)>> {
     let mut events = Vec::new();
     let mut first_error = None;
     for &cpu in cpus {
@@ -292,13 +312,12 @@ mod tests {
 
     #[test]
     fn what_is_missing_is_told_from_what_is_forbidden() {
-        let explain = |errno: Errno| explain(&io::Error::from(errno));
-        assert!(
-            matches!(explain(Errno::OPNOTSUPP), Ok(Verdict::Skip(why)) if why.contains("BRBE"))
-        );
-        assert!(matches!(explain(Errno::NOENT), Ok(Verdict::Skip(why)) if why.contains("PMU")));
-        let error = explain(Errno::ACCESS).unwrap_err();
-        assert!(error.to_string().contains("root"), "{error}");
-        assert!(explain(Errno::MFILE).is_err());
+        let why = |errno: Errno| CannotRecord::from(io::Error::from(errno));
+        assert!(why(Errno::OPNOTSUPP).to_string().contains("BRBE"));
+        assert!(why(Errno::NOENT).to_string().contains("PMU"));
+        assert!(why(Errno::NOENT).is_unsupported());
+        assert!(why(Errno::ACCESS).to_string().contains("root"));
+        assert!(!why(Errno::ACCESS).is_unsupported());
+        assert!(!why(Errno::MFILE).is_unsupported());
     }
 }

@@ -11,8 +11,8 @@ use rustix::io::Errno;
 
 use crate::contract::Helper;
 use crate::kallsyms::Kallsyms;
-use crate::verdict::{Verdict, check};
-use crate::{perf, snapshot};
+use crate::perf;
+use crate::verdict::{self, Verdict, check};
 
 /// `nobody`, who may nothing.
 const USER: u32 = 65534;
@@ -49,7 +49,7 @@ fn expected(attempt: Attempt, paranoid: i32) -> Result<(), Errno> {
 
 pub(crate) fn run() -> Result<Verdict> {
     if !Kallsyms::read()?.has_snapshot_function() {
-        return Ok(snapshot::unsupported());
+        return Ok(verdict::unsupported());
     }
     let before = std::fs::read_to_string(PARANOID).context("cannot read the level of paranoia")?;
     let verdict = try_all();

@@ -7,14 +7,14 @@ use anyhow::{Context as _, Result, ensure};
 
 use crate::cpus;
 use crate::perf::{self, Recording};
-use crate::verdict::Verdict;
+use crate::verdict::{self, Verdict};
 
 /// Records on every CPU while `command` runs.
 pub(crate) fn run(command: &[OsString], recording: Recording) -> Result<Verdict> {
     let (program, arguments) = command.split_first().context("there is no command")?;
     let events = match perf::open_everywhere(&cpus::online()?, recording) {
         Ok(events) => events,
-        Err(error) => return perf::explain(&error),
+        Err(error) => return verdict::cannot_record(error),
     };
     let status = Command::new(program)
         .args(arguments)

@@ -25,10 +25,6 @@ pub(crate) mod overflow {
     include!(concat!(env!("OUT_DIR"), "/overflow.skel.rs"));
 }
 
-pub(crate) mod snapshot {
-    include!(concat!(env!("OUT_DIR"), "/snapshot.skel.rs"));
-}
-
 pub(crate) mod stress {
     include!(concat!(env!("OUT_DIR"), "/stress.skel.rs"));
 }
@@ -48,4 +44,4 @@ macro_rules! records_of {
     )+};
 }
 
-records_of!(contract, nested, overflow, snapshot);
+records_of!(contract, nested, overflow);

@@ -8,16 +8,16 @@ use rustix::io::Errno;
 
 use crate::contract::{Answer, Helper, MAX_RECORDS};
 use crate::kallsyms::Kallsyms;
-use crate::verdict::{Verdict, check};
-use crate::{cpus, perf, snapshot};
+use crate::verdict::{self, Verdict, check};
+use crate::{cpus, perf};
 
 pub(crate) fn run() -> Result<Verdict> {
     if !Kallsyms::read()?.has_snapshot_function() {
-        return Ok(snapshot::unsupported());
+        return Ok(verdict::unsupported());
     }
     let events = match perf::open_everywhere(&cpus::online()?, perf::FOR_SNAPSHOTS) {
         Ok(events) => events,
-        Err(error) => return perf::explain(&error),
+        Err(error) => return verdict::cannot_record(error),
     };
     let mut object = MaybeUninit::uninit();
     let mut helper = Helper::load(&mut object)?;

@@ -11,8 +11,8 @@ use branch_records::record::RawRecord;
 use crate::contract::{Helper, MAX_RECORDS};
 use crate::kallsyms::Kallsyms;
 use crate::twice::begins_at_entry;
-use crate::verdict::{Verdict, check};
-use crate::{cpus, perf, snapshot};
+use crate::verdict::{self, Verdict, check};
+use crate::{cpus, perf};
 
 /// Where tracefs may be mounted.
 const TRACEFS: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
@@ -20,11 +20,11 @@ const TRACEFS: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 pub(crate) fn run() -> Result<Verdict> {
     let symbols = Kallsyms::read()?;
     if !symbols.has_snapshot_function() {
-        return Ok(snapshot::unsupported());
+        return Ok(verdict::unsupported());
     }
     let events = match perf::open_everywhere(&cpus::online()?, perf::FOR_SNAPSHOTS) {
         Ok(events) => events,
-        Err(error) => return perf::explain(&error),
+        Err(error) => return verdict::cannot_record(error),
     };
     let Some(tracer) = Tracer::start()? else {
         return Ok(Verdict::Skip(

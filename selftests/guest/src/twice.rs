@@ -8,8 +8,8 @@ use rustix::io::Errno;
 
 use crate::contract::{Answer, Helper, MAX_RECORDS};
 use crate::kallsyms::Kallsyms;
-use crate::verdict::{Verdict, check};
-use crate::{cpus, perf, snapshot};
+use crate::verdict::{self, Verdict, check};
+use crate::{cpus, perf};
 
 /// Room for all there is.
 const WHOLE: usize = RawRecord::SIZE * MAX_RECORDS;
@@ -24,11 +24,11 @@ const ATTEMPTS: usize = 3;
 pub(crate) fn run() -> Result<Verdict> {
     let symbols = Kallsyms::read()?;
     if !symbols.has_snapshot_function() {
-        return Ok(snapshot::unsupported());
+        return Ok(verdict::unsupported());
     }
     let events = match perf::open_everywhere(&cpus::online()?, perf::FOR_SNAPSHOTS) {
         Ok(events) => events,
-        Err(error) => return perf::explain(&error),
+        Err(error) => return verdict::cannot_record(error),
     };
     let mut object = MaybeUninit::uninit();
     let mut helper = Helper::load(&mut object)?;

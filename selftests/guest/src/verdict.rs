@@ -1,9 +1,11 @@
 //! What a test ends with, as a line and as an exit status.
 
-use std::io::Write as _;
+use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use anyhow::Result;
+use guest::kallsyms::NO_SNAPSHOTS;
+use guest::perf::CannotRecord;
 use serde::Serialize;
 
 use crate::path::NoPath;
@@ -30,6 +32,20 @@ macro_rules! check {
     };
 }
 pub(crate) use check;
+
+/// The end of every test of snapshots on a kernel that has none.
+pub(crate) fn unsupported() -> Verdict {
+    Verdict::Skip(NO_SNAPSHOTS.to_owned())
+}
+
+/// The end of a test where branches cannot be recorded: not supported, or an error.
+pub(crate) fn cannot_record(error: io::Error) -> Result<Verdict> {
+    let why = CannotRecord::from(error);
+    match why.is_unsupported() {
+        true => Ok(Verdict::Skip(why.to_string())),
+        false => Err(why.into()),
+    }
+}
 
 #[derive(Serialize)]
 struct Line<'a> {

@@ -19,17 +19,38 @@ fn capture() -> Capture {
         end: 0xffff_8000_7a00_0100,
         name: "bpf_trampoline_6442".to_owned(),
         module: "bpf".to_owned(),
+        lines: vec![Line {
+            address: 0xffff_8000_7a00_0010,
+            file: "on_exit.bpf.c".to_owned(),
+            line: 7,
+            text: "\tif (ret)".replace('\t', " "),
+        }],
     });
     capture.code.push(CodeRange {
         address: 0xffff_8000_8001_0000,
         words: vec![0xd503_201f, 0x1400_0001],
     });
     capture.code_missing = Some("cannot open /proc/kcore".to_owned());
+    capture.processes.push(Process {
+        pid: 42,
+        mappings: vec![Mapping {
+            start: 0x40_0000,
+            end: 0x41_0000,
+            offset: 0,
+            path: "/usr/bin/true".to_owned(),
+        }],
+    });
+    capture.dropped = 3;
     capture.snapshots.push(Snapshot {
         function: "array_map_alloc_check".to_owned(),
-        return_value: -22,
+        moment: Moment::Return,
+        returned: Some(Returned::Signed(-22)),
         cpu: 1,
         pid: 42,
+        tid: 43,
+        comm: "loader".to_owned(),
+        time: 1_000_000,
+        duration: Some(12_345),
         asked: 64,
         errno: None,
         records: vec![RawRecord {
@@ -56,8 +77,8 @@ fn the_document_is_this() {
 
 #[test]
 fn another_version_is_named_before_its_fields_are_looked_at() {
-    let error = Capture::from_slice(br#"{"format":"branch-capture","version":4,"new":1}"#);
-    assert!(matches!(error, Err(CaptureError::Version(4))));
+    let error = Capture::from_slice(br#"{"format":"branch-capture","version":5,"new":1}"#);
+    assert!(matches!(error, Err(CaptureError::Version(5))));
     let error = Capture::from_slice(br#"{"format":"other","version":1}"#);
     assert!(matches!(error, Err(CaptureError::Format(_))));
 }
@@ -90,6 +111,20 @@ fn broken_promises_are_named() {
         ("/snapshots/0/asked", "4000000000", "asked: more than"),
         ("/snapshots/0/records/0", "[\"0x1\",\"0x2\"]", "length 2"),
         ("/snapshots/0/function", "\"\"", "function"),
+        ("/snapshots/0/comm", "\"\\n\"", "comm"),
+        ("/branches", "[]", "branches: none"),
+        ("/branches/0", "\"a b\"", "branches[0]"),
+        (
+            "/symbols/0/lines/0/address",
+            "\"0x1\"",
+            "lines[0]: not behind",
+        ),
+        ("/symbols/0/lines/0/text", "\"\\u0007\"", "lines[0].text"),
+        (
+            "/processes/0/mappings/0/end",
+            "\"0x1\"",
+            "mappings[0]: is empty",
+        ),
         ("/code/0/words", "\"\"", "code[0]: empty"),
         ("/code/0/words", "\"d503201\"", "8 hexadecimal digits"),
         ("/code/0/words", "\"d503201g\"", "8 hexadecimal digits"),
@@ -186,13 +221,17 @@ fn a_full_disk_is_an_error() {
 proptest! {
     #[test]
     fn what_is_written_is_read(
-        return_value: i64,
+        returned: i64,
+        address: u64,
         cpu: u32,
         records in prop::collection::vec(any::<(u64, u64, u64)>(), 0..=64),
     ) {
         let mut capture = capture();
         let snapshot = &mut capture.snapshots[0];
-        snapshot.return_value = return_value;
+        snapshot.returned = Some(match cpu % 2 {
+            0 => Returned::Signed(returned),
+            _ => Returned::Pointer(address),
+        });
         snapshot.cpu = cpu;
         snapshot.records = records
             .into_iter()

@@ -1,7 +1,7 @@
 use super::*;
-use crate::capture::{Anchor, Capture, Kernel, Snapshot};
+use crate::capture::{Anchor, Capture, Kernel, Moment, Returned, Snapshot};
 use crate::record::RawRecord;
-use crate::symbol::{Inlined, Resolve, Symbol};
+use crate::symbol::{Inlined, Location, Resolve, Symbol};
 
 const ALLOC_CHECK: u64 = 0xffff_8000_8020_0000;
 const MAP_CREATE: u64 = 0xffff_8000_8030_0000;
@@ -33,12 +33,7 @@ impl Resolve for MadeUp {
             _ => return None,
         };
         let offset = address & 0xfff;
-        let line = |line| {
-            Some(Location {
-                file: file.to_owned(),
-                line: Some(line),
-            })
-        };
+        let line = |line| Some(Location::new(file, Some(line)));
         let mut symbol = Symbol {
             module: module.map(str::to_owned),
             location: line(offset as u32).filter(|_| !file.is_empty()),
@@ -47,10 +42,7 @@ impl Resolve for MadeUp {
         if address == ALLOC_CHECK + 0x28 {
             symbol.inlined.push(Inlined {
                 name: "bpf_map_attr_numa_node".to_owned(),
-                location: Some(Location {
-                    file: "include/linux/bpf.h".to_owned(),
-                    line: Some(1735),
-                }),
+                location: Some(Location::new("include/linux/bpf.h", Some(1735))),
             });
         }
         Some(symbol)
@@ -58,6 +50,7 @@ impl Resolve for MadeUp {
 }
 
 const COND: u64 = 1;
+const UNCOND: u64 = 2;
 const CALL: u64 = 4;
 const INDIRECT_CALL: u64 = 5;
 const RETURN: u64 = 6;
@@ -76,9 +69,14 @@ fn snapshot(mut path: Vec<RawRecord>) -> Snapshot {
     path.reverse();
     Snapshot {
         function: "array_map_alloc_check".to_owned(),
-        return_value: -22,
+        moment: Moment::Return,
+        returned: Some(Returned::Signed(-22)),
         cpu: 1,
         pid: 42,
+        tid: 43,
+        comm: "loader".to_owned(),
+        time: 1_000_000,
+        duration: None,
         asked: 64,
         errno: None,
         records: path,
@@ -118,14 +116,86 @@ fn report(snapshots: Vec<Snapshot>) -> Report {
 }
 
 fn plain(report: &Report) -> String {
+    shown(report, Detail::All)
+}
+
+fn shown(report: &Report, detail: Detail) -> String {
     let mut out = anstream::StripStream::new(Vec::new());
-    write(report, &mut out).unwrap();
+    write(report, detail, &mut out).unwrap();
     String::from_utf8(out.into_inner()).unwrap()
 }
 
 #[test]
 fn the_path_of_a_rejected_map() {
     insta::assert_snapshot!(plain(&report(vec![snapshot(rejected_map())])));
+}
+
+#[test]
+fn machinery_is_hidden_and_loops_are_told_once() {
+    let mut path = rejected_map();
+    let again = [
+        record(ALLOC_CHECK + 0x40, ALLOC_CHECK + 0x20, COND),
+        record(ALLOC_CHECK + 0x24, ALLOC_CHECK + 0x30, UNCOND),
+    ];
+    path.splice(3..3, again.iter().cycle().take(40).copied());
+    let mut snapshot = snapshot(path);
+    snapshot.duration = Some(12_345);
+    insta::assert_snapshot!(shown(&report(vec![snapshot]), Detail::Folded));
+}
+
+#[test]
+fn each_moment_and_value_has_words() {
+    let happened = |moment, returned| {
+        let mut snapshot = snapshot(Vec::new());
+        (snapshot.moment, snapshot.returned) = (moment, returned);
+        super::happened(&report(vec![snapshot]).snapshots[0])
+    };
+    let function = "array_map_alloc_check()";
+    for (returned, words) in [
+        (Returned::Signed(0), "0"),
+        (Returned::Signed(-1000), "-1000"),
+        (Returned::Signed(-517), "-517 (-EPROBE_DEFER)"),
+        (Returned::Unsigned(u64::MAX), "18446744073709551615"),
+        (Returned::Bool(true), "true"),
+        (Returned::Pointer(0), "NULL"),
+        (Returned::Pointer(0x1000), "0x1000"),
+        (
+            Returned::Pointer(-12_i64 as u64),
+            "0xfffffffffffffff4 (-ENOMEM)",
+        ),
+    ] {
+        assert_eq!(
+            happened(Moment::Return, Some(returned)),
+            format!("{function} returned {words}")
+        );
+    }
+    assert_eq!(
+        happened(Moment::Return, None),
+        format!("{function} returned")
+    );
+    assert_eq!(
+        happened(Moment::Entry, None),
+        format!("{function} was called")
+    );
+    assert_eq!(
+        happened(Moment::Tracepoint, None),
+        "tracepoint array_map_alloc_check"
+    );
+}
+
+#[test]
+fn durations_have_three_digits() {
+    for (nanoseconds, words) in [
+        (0, "0 ns"),
+        (999, "999 ns"),
+        (1_000, "1.00 us"),
+        (12_345, "12.3 us"),
+        (999_400, "999 us"),
+        (1_234_567, "1.23 ms"),
+        (61_000_000_000, "61.0 s"),
+    ] {
+        assert_eq!(duration(nanoseconds), words);
+    }
 }
 
 #[test]
@@ -161,7 +231,12 @@ fn a_function_without_a_jump_and_a_helper_that_failed() {
 #[test]
 fn colours_are_in_what_is_written() {
     let mut out = Vec::new();
-    write(&report(vec![snapshot(rejected_map())]), &mut out).unwrap();
+    write(
+        &report(vec![snapshot(rejected_map())]),
+        Detail::All,
+        &mut out,
+    )
+    .unwrap();
     let text = String::from_utf8(out).unwrap();
     let jump = text.lines().find(|line| line.contains("+0x9c")).unwrap();
     assert!(jump.starts_with("\u{1b}[1m\u{1b}[33m> [#07]"), "{jump:?}");

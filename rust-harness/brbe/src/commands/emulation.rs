@@ -56,10 +56,6 @@ fn kinds() -> Vec<(&'static str, usize, Setup)> {
     ]
 }
 
-/// Snapshots taken on each kind of machine: a tick just before the call leaves as few
-/// as 38 records.
-const SNAPSHOTS: usize = 3;
-
 /// Snapshots on every kind of machine, and what the guest says of their bits.
 fn machines<'a>(
     places: &'a Places,
@@ -71,17 +67,19 @@ fn machines<'a>(
             let share = Share::new(places)?;
             let command = format!(
                 "{}; ./branch-guest stale-bits && ./branch-guest no-event",
-                captures::command(SNAPSHOTS)
+                captures::command(captures::WORDS)
             );
             let name = format!("snapshot with {kind}");
             let run = guest.run_as(&setup, kernel, &name, &command, &share)?;
             if guest::status(&run)? != 0 {
                 return Ok(Verdict::Fail(run.output));
             }
-            let found: Vec<_> = captures::read(&share, SNAPSHOTS)?
-                .into_iter()
-                .map(|(snapshot, code)| {
-                    let path = path::check(&snapshot.records, &code);
+            let capture = captures::read(&share)?;
+            let found: Vec<_> = capture
+                .snapshots
+                .iter()
+                .map(|snapshot| {
+                    let path = path::check(&snapshot.records, &capture.code);
                     (snapshot.records.len(), path)
                 })
                 .collect();

@@ -6,6 +6,7 @@ mod emulation;
 pub mod prove;
 pub mod snapshot;
 pub mod test;
+pub mod trace;
 
 use std::io::{self, Write};
 use std::path::PathBuf;

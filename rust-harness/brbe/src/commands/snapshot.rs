@@ -1,14 +1,13 @@
 //! `brbe snapshot`: from nothing to a symbolised branch snapshot.
 
-use std::fs::File;
-
-use anyhow::{Context, Result, bail};
-use branch_records::capture::Capture;
-use branch_records::{text, vmlinux};
+use anyhow::{Context, Result};
+use branch_records::text::{self, Detail};
+use branch_records::vmlinux;
 use clap::Args;
 
-use super::{KernelArgs, Subject};
-use crate::guest::{self, Guest, Share};
+use super::{KernelArgs, Subject, trace};
+use crate::captures;
+use crate::guest::{Guest, Share};
 use crate::kernel::Kernel;
 use crate::places::Places;
 
@@ -26,6 +25,10 @@ pub struct Snapshot {
     /// Leave the patches out, to see what happens without them
     #[arg(long)]
     unpatched: bool,
+
+    /// Show all records: also those of the tracing itself, and each turn of a loop
+    #[arg(long)]
+    all: bool,
 
     /// Print the snapshot as JSON
     #[arg(long)]
@@ -45,11 +48,15 @@ impl Snapshot {
         let kernel = subject.builder.kernel(commit, &title)?;
         let guest = Guest::prepare(places)?;
         let report = take(places, &guest, &kernel, &format!("snapshot on {title}"))?;
-        super::print(self.json, &report, |mut out| text::write(&report, &mut out))
+        let detail = Detail::folded_unless(self.all);
+        super::print(self.json, &report, |mut out| {
+            text::write(&report, detail, &mut out)
+        })
     }
 }
 
-/// Takes the snapshot in the guest and puts names to it here.
+/// Takes the snapshot in the guest and puts names to it here: the first that shows
+/// how the function came to its end, or else the first.
 pub fn take(
     places: &Places,
     guest: &Guest,
@@ -57,21 +64,15 @@ pub fn take(
     name: &str,
 ) -> Result<branch_records::report::Report> {
     let share = Share::new(places)?;
-    let run = guest.run(
-        kernel,
-        name,
-        "./branch-guest snapshot --output capture.json",
-        &share,
-    )?;
-    let status = guest::status(&run)?;
-    if status != 0 {
-        bail!(
-            "no snapshot was taken (exit status {status}):\n{}",
-            run.output.trim()
-        );
-    }
-    let path = share.path().join("capture.json");
-    let file = File::open(&path).context("the guest wrote no capture")?;
-    let capture = Capture::from_reader(file).context("the guest's capture")?;
-    vmlinux::report(&capture, &kernel.vmlinux).context("putting names to the addresses")
+    let (_, capture) = trace::take(guest, kernel, name, captures::WORDS, &share)?;
+    let capture = capture.context("the guest's kernel refused no map")?;
+    let files = |path: &str| guest.file(&share, path);
+    let mut report = vmlinux::report(&capture, &kernel.vmlinux, files)
+        .context("putting names to the addresses")?;
+    let shows = report
+        .snapshots
+        .iter()
+        .position(|snapshot| snapshot.last_jump.is_some());
+    report.snapshots = vec![report.snapshots.swap_remove(shows.unwrap_or(0))];
+    Ok(report)
 }

@@ -1,9 +1,10 @@
 //! `brbe test`: everything that can be decided here, in one table.
 
+use std::fs;
 use std::time::Duration;
 
-use anyhow::Result;
-use branch_records::report::Report as Snapshots;
+use anyhow::{Context as _, Result};
+use branch_records::report::{Branch, Report as Snapshots};
 use clap::Args;
 
 use super::{KernelArgs, Language, Subject, emulation, prove, snapshot};
@@ -22,6 +23,8 @@ use crate::pause;
 use crate::perf;
 use crate::places::Places;
 use crate::selftests::{self, Outcome};
+use crate::source::Tree;
+use crate::trace_tests;
 use crate::verdict::{Report, Verdict};
 
 /// Run all tests and print one table of verdicts
@@ -257,7 +260,8 @@ fn patched(
         Job::new(&title, pause::TEST, || pause::check(&kernel.vmlinux)),
         Job::new(&title, "snapshot of a failing BPF_MAP_CREATE", || {
             let name = format!("snapshot on {title}");
-            Ok(explains(&snapshot::take(places, guest, kernel, &name)?))
+            let report = snapshot::take(places, guest, kernel, &name)?;
+            Ok(explains(&report, refusal(&subject.tree)?))
         }),
     ];
     // One debug kernel is enough for the time that CI has.
@@ -273,6 +277,7 @@ fn patched(
     }
     // What does not depend on the language.
     if subject.is_default && subject.language == Language::C {
+        jobs.push(trace_tests::job(places, guest, kernel, &title));
         jobs.push(perf::recordings(places, guest, kernel, &title));
         jobs.push(perf::suite(places, guest, kernel, subject));
         jobs.extend(machine(places, guest, kernel));
@@ -332,24 +337,48 @@ fn attempts(output: &str) -> String {
     }
 }
 
-/// A snapshot explains a failure if a jump of the failed function is in it.
-fn explains(snapshots: &Snapshots) -> Verdict {
+/// The line that refuses a map without entries, by the kernel's source.
+fn refusal(tree: &Tree) -> Result<u32> {
+    let file = tree.path.join("kernel/bpf/arraymap.c");
+    let text = fs::read_to_string(&file).with_context(|| format!("reading {}", file.display()))?;
+    let line = text
+        .lines()
+        .position(|line| line.contains("max_entries == 0"));
+    let line = line.with_context(|| format!("{} refuses no such map", file.display()))?;
+    Ok(u32::try_from(line)? + 1)
+}
+
+/// A snapshot explains a failure if the last jump of the failed function is the one
+/// on the line that made it fail.
+fn explains(snapshots: &Snapshots, refused: u32) -> Verdict {
     let [snapshot] = &snapshots.snapshots[..] else {
         return Verdict::Fail(format!(
             "{} snapshots instead of one",
             snapshots.snapshots.len()
         ));
     };
-    if !snapshot.path.is_path() {
-        return Verdict::Fail(format!("the path: {}", snapshot.path));
+    let Some(path) = snapshot.path.as_ref() else {
+        return Verdict::Fail("the path was not checked".to_owned());
+    };
+    if !path.is_path() {
+        return Verdict::Fail(format!("the path: {path}"));
     }
-    match snapshot.last_jump {
-        Some(jump) => Verdict::Pass(format!(
-            "{} records, the last jump of {} is #{jump:02}, path: {}",
-            snapshot.records.len(),
-            snapshot.function,
-            snapshot.path
-        )),
+    let last_jump = |branch: &&Branch| Some(branch.number) == snapshot.last_jump;
+    match snapshot.records.iter().find(last_jump) {
+        Some(jump) => {
+            let symbol = jump.from.symbol.as_ref();
+            let line = symbol.and_then(|symbol| symbol.location.as_ref()?.line);
+            let said = format!(
+                "{} records, the last jump of {} is #{:02}, path: {path}",
+                snapshot.records.len(),
+                snapshot.function,
+                jump.number
+            );
+            match line == Some(refused) {
+                true => Verdict::Pass(said),
+                false => Verdict::Fail(format!("{said}: on line {line:?}, not {refused}")),
+            }
+        }
         None => Verdict::Fail(format!(
             "none of the {} records is a jump within {}",
             snapshot.records.len(),

@@ -20,13 +20,13 @@ use libbpf_rs::{Link, OpenObject, RingBufferBuilder};
 use rustix::io::Errno;
 
 use crate::contract::{Answer, MAX_RECORDS};
+use crate::cpus;
 use crate::kallsyms::Kallsyms;
 use crate::path::{self, NoPath, Steady};
 use crate::perf::{self, FOR_SNAPSHOTS, Recording};
 use crate::ring::Ring;
 use crate::skeleton::stress::{StressSkel, StressSkelBuilder};
-use crate::verdict::Verdict;
-use crate::{cpus, snapshot};
+use crate::verdict::{self, Verdict};
 use load::{Group, Hotplug, PerfRecord, Shared};
 use splats::Splats;
 
@@ -50,11 +50,11 @@ const AT_ONCE: usize = 100;
 pub(crate) fn run(time: Duration, period: u64) -> Result<Verdict> {
     let symbols = Kallsyms::read()?;
     if !symbols.has_snapshot_function() {
-        return Ok(snapshot::unsupported());
+        return Ok(verdict::unsupported());
     }
     let cpus = cpus::online()?;
     if let Err(error) = perf::open_everywhere(&cpus, FOR_SNAPSHOTS) {
-        return perf::explain(&error);
+        return verdict::cannot_record(error);
     }
     let mut splats = Splats::watch()?;
     let mut object = MaybeUninit::uninit();

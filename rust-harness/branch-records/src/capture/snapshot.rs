@@ -1,0 +1,135 @@
+//! The part of a capture that is one snapshot.
+
+use serde::{Deserialize, Serialize};
+
+use super::{CaptureError, MAX_NAME, MAX_RECORDS, check, check_printable, hex, raw_records};
+use crate::record::RawRecord;
+
+/// The longest name of a thread: `TASK_COMM_LEN` without the terminator.
+pub const MAX_COMM: usize = 15;
+
+/// What one call of `bpf_get_branch_snapshot()` gave.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Snapshot {
+    /// What was traced: a function, a tracepoint.
+    pub function: String,
+    /// At what moment of it this was taken.
+    pub moment: Moment,
+    /// What the function had returned, where that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub returned: Option<Returned>,
+    /// The CPU the snapshot was taken on.
+    pub cpu: u32,
+    /// The process that was traced.
+    pub pid: u32,
+    /// Its thread.
+    pub tid: u32,
+    /// The thread's name.
+    pub comm: String,
+    /// When: nanoseconds of `CLOCK_MONOTONIC`.
+    pub time: u64,
+    /// How long the function had taken, in nanoseconds, where that was measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub duration: Option<u64>,
+    /// How many records the caller of the helper had room for.
+    pub asked: u32,
+    /// The error that the helper returned instead of records, as a positive
+    /// number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub errno: Option<u32>,
+    /// The records, newest first, as the helper orders them.
+    #[serde(with = "raw_records")]
+    pub records: Vec<RawRecord>,
+}
+
+/// At what moment a snapshot is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Moment {
+    /// Before the first instruction of a function.
+    Entry,
+    /// When a function has returned.
+    Return,
+    /// Where a tracepoint is.
+    Tracepoint,
+}
+
+/// What a function returned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Returned {
+    /// A signed number: a negative errno, by custom, where it failed.
+    Signed(i64),
+    /// A number without a sign.
+    Unsigned(u64),
+    /// Yes or no.
+    Bool(bool),
+    /// An address: one of the last 4095 is an errno (include/linux/err.h).
+    Pointer(#[serde(with = "hex")] u64),
+}
+
+impl Returned {
+    /// The error that it stands for, as a positive number.
+    pub fn errno(self) -> Option<u16> {
+        let value = match self {
+            Self::Signed(value) => value,
+            Self::Pointer(address) => address.cast_signed(),
+            Self::Unsigned(_) | Self::Bool(_) => return None,
+        };
+        match value {
+            -4095..0 => u16::try_from(-value).ok(),
+            _ => None,
+        }
+    }
+}
+
+impl Snapshot {
+    pub(super) fn validate(&self, field: &str) -> Result<(), CaptureError> {
+        // A user function is called by its file and its name.
+        check_printable(
+            &format!("{field}.function"),
+            &self.function,
+            1..=8 * MAX_NAME,
+        )?;
+        check_printable(&format!("{field}.comm"), &self.comm, 0..=4 * MAX_COMM)?;
+        check(
+            &format!("{field}.asked"),
+            self.asked as usize <= MAX_RECORDS,
+            &format!("more than {MAX_RECORDS}"),
+        )?;
+        check(
+            &format!("{field}.records"),
+            self.records.len() <= self.asked as usize,
+            "more records than were asked for",
+        )?;
+        check(
+            &format!("{field}.errno"),
+            self.errno
+                .is_none_or(|errno| (1..4096).contains(&errno) && self.records.is_empty()),
+            "not an error number, or records beside it",
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_are_told_from_other_values() {
+        assert_eq!(Returned::Signed(-22).errno(), Some(22));
+        assert_eq!(Returned::Signed(-4095).errno(), Some(4095));
+        assert_eq!(Returned::Signed(-4096).errno(), None);
+        assert_eq!(Returned::Signed(0).errno(), None);
+        assert_eq!(
+            Returned::Pointer(0xffff_ffff_ffff_fff4).errno(),
+            Some(12),
+            "-ENOMEM"
+        );
+        assert_eq!(Returned::Pointer(0xffff_ffff_ffff_f000).errno(), None);
+        assert_eq!(Returned::Pointer(0).errno(), None);
+        assert_eq!(Returned::Unsigned(u64::MAX).errno(), None);
+        assert_eq!(Returned::Bool(false).errno(), None);
+    }
+}

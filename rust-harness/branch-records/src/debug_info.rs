@@ -1,0 +1,57 @@
+//! What blazesym says of an address, in this crate's words.
+
+use blazesym::symbolize::{CodeInfo, Sym};
+
+use crate::symbol::{Inlined, Location, Symbol};
+
+/// A symbol with the functions inlined there, each line as `location` has it.
+pub(crate) fn symbol(symbol: &Sym<'_>, location: impl Fn(&CodeInfo<'_>) -> Location) -> Symbol {
+    let inlined = symbol.inlined.iter().map(|inlined| Inlined {
+        name: inlined.name.clone().into_owned(),
+        location: inlined.code_info.as_ref().map(&location),
+    });
+    Symbol {
+        inlined: inlined.collect(),
+        location: symbol.code_info.as_deref().map(&location),
+        ..Symbol::new(&*symbol.name, symbol.offset as u64)
+    }
+}
+
+/// DWARF's line 0 is no line.
+pub(crate) fn line(code: &CodeInfo<'_>) -> Option<u32> {
+    code.line.filter(|line| *line != 0)
+}
+
+/// The file, without what leads nowhere.
+pub(crate) fn path(code: &CodeInfo<'_>) -> String {
+    normalize(&code.to_path().to_string_lossy())
+}
+
+/// Drops `.` and resolves `..` by name alone: the tree may be gone.
+fn normalize(path: &str) -> String {
+    let mut parts: Vec<&str> = Vec::new();
+    for part in path.split('/') {
+        match part {
+            "." => {}
+            "" if !parts.is_empty() => {}
+            ".." if parts.last().is_some_and(|last| !matches!(*last, "" | "..")) => {
+                parts.pop();
+            }
+            part => parts.push(part),
+        }
+    }
+    parts.join("/")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_lose_what_leads_nowhere() {
+        assert_eq!(normalize("/build/../src/./init/main.c"), "/src/init/main.c");
+        assert_eq!(normalize("/src//kernel/fork.c"), "/src/kernel/fork.c");
+        assert_eq!(normalize("../../src/x.c"), "../../src/x.c");
+        assert_eq!(normalize("/../x.c"), "/../x.c");
+    }
+}

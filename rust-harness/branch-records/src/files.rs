@@ -1,0 +1,70 @@
+//! Names, inlined frames and source lines of user space, from the files that a
+//! process had mapped.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use blazesym::symbolize::source::{Elf, Source};
+use blazesym::symbolize::{Input, Symbolized, Symbolizer};
+
+use crate::capture::Process;
+use crate::debug_info;
+use crate::symbol::{Location, Symbol};
+
+/// The files of a capture's processes. What it reads, it reads once.
+pub struct Files<'a> {
+    processes: HashMap<u32, &'a Process>,
+    find: &'a dyn Fn(&str) -> Option<PathBuf>,
+    symbolizer: Symbolizer,
+}
+
+impl<'a> Files<'a> {
+    /// Those that `find` knows a file here for, by their names on the machine that
+    /// the capture is from.
+    pub fn new(processes: &'a [Process], find: &'a dyn Fn(&str) -> Option<PathBuf>) -> Self {
+        Self {
+            processes: processes
+                .iter()
+                .map(|process| (process.pid, process))
+                .collect(),
+            find,
+            symbolizer: Symbolizer::builder().enable_auto_reload(false).build(),
+        }
+    }
+
+    /// What is known of an address of process `pid`: the file and where in it, at
+    /// least.
+    pub fn resolve(&self, pid: u32, address: u64) -> Option<Symbol> {
+        let (path, offset) = self.processes.get(&pid)?.file_at(address)?;
+        let named = (self.find)(path).and_then(|file| self.symbol_at(file, offset));
+        let name = Path::new(path).file_name();
+        let file = name.map_or(path.into(), |name| name.to_string_lossy());
+        Some(match named {
+            Some(symbol) => Symbol {
+                module: Some(file.into_owned()),
+                ..symbol
+            },
+            None => Symbol::new(file, offset),
+        })
+    }
+
+    fn symbol_at(&self, file: PathBuf, offset: u64) -> Option<Symbol> {
+        let source = Source::Elf(Elf::new(file));
+        let found = self
+            .symbolizer
+            .symbolize_single(&source, Input::FileOffset(offset));
+        let symbol = found.ok().and_then(Symbolized::into_sym)?;
+        Some(debug_info::symbol(&symbol, |code| {
+            Location::new(debug_info::path(code), debug_info::line(code))
+        }))
+    }
+}
+
+impl fmt::Debug for Files<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut files = f.debug_struct("Files");
+        files.field("processes", &self.processes);
+        files.finish_non_exhaustive()
+    }
+}

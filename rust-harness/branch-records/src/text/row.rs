@@ -1,0 +1,160 @@
+//! One branch as a line of a table.
+
+use std::fmt::Write as _;
+
+use crate::record::{BranchType, Cycles, Privilege};
+use crate::report::{Branch, End};
+use crate::symbol::Location;
+
+/// The cells of one branch.
+pub(super) struct Row {
+    number: usize,
+    from: Cell,
+    to: Cell,
+    notes: String,
+}
+
+/// One end of a branch: what is on its own line and what is inlined there.
+struct Cell {
+    name: String,
+    location: String,
+    /// Name and location of each inlined function.
+    inlined: Vec<(String, String)>,
+}
+
+/// How wide the columns are.
+#[derive(Default)]
+pub(super) struct Widths {
+    number: usize,
+    from: [usize; 2],
+    to: [usize; 2],
+}
+
+impl Widths {
+    pub(super) fn fit(&mut self, row: &Row) {
+        self.number = self.number.max(row.number.to_string().len()).max(2);
+        for (widths, cell) in [(&mut self.from, &row.from), (&mut self.to, &row.to)] {
+            let lines = cell
+                .inlined
+                .iter()
+                .map(|(name, location)| (name, location))
+                .chain([(&cell.name, &cell.location)]);
+            for (name, location) in lines {
+                widths[0] = widths[0].max(name.chars().count());
+                widths[1] = widths[1].max(location.chars().count());
+            }
+        }
+    }
+}
+
+impl Row {
+    /// The row of a branch that was taken `times` times.
+    pub(super) fn new(branch: &Branch, times: usize) -> Self {
+        Self {
+            number: branch.number,
+            from: Cell::new(&branch.from),
+            to: Cell::new(&branch.to),
+            notes: notes(branch, times),
+        }
+    }
+
+    pub(super) fn lines(&self, mark: char, widths: &Widths) -> Vec<String> {
+        let pad = |[name, location]: [&str; 2], widths: [usize; 2]| {
+            format!("{name:<0$}  {location:<1$}", widths[0], widths[1])
+        };
+        let number = format!("[#{:0>1$}]", self.number, widths.number);
+        let mut lines = vec![format!(
+            "{mark} {number} {}  ->  {}  {}",
+            pad([&self.from.name, &self.from.location], widths.from),
+            pad([&self.to.name, &self.to.location], widths.to),
+            self.notes,
+        )];
+        let indent = " ".repeat(number.len());
+        for level in 0..self.from.inlined.len().max(self.to.inlined.len()) {
+            lines.push(format!(
+                "{mark} {indent} {}      {}",
+                pad(self.from.inlined_at(level), widths.from),
+                pad(self.to.inlined_at(level), widths.to),
+            ));
+        }
+        lines
+            .into_iter()
+            .map(|line| line.trim_end().to_owned())
+            .collect()
+    }
+}
+
+impl Cell {
+    fn new(end: &End) -> Self {
+        let Some(symbol) = &end.symbol else {
+            return Self {
+                name: match end.address {
+                    Some(address) => format!("{address:#x}"),
+                    None => "(unknown)".to_owned(),
+                },
+                location: String::new(),
+                inlined: Vec::new(),
+            };
+        };
+        let mut name = format!("{}+{:#x}", symbol.name, symbol.offset);
+        // `bpf_prog_…` and `bpf_trampoline_…` say themselves what they are.
+        if let Some(module) = symbol.module.as_deref().filter(|module| *module != "bpf") {
+            // A write to a String does not fail.
+            let _ = write!(name, " [{module}]");
+        }
+        Self {
+            name,
+            location: source(symbol.location.as_ref()),
+            inlined: symbol
+                .inlined
+                .iter()
+                .map(|inlined| {
+                    (
+                        format!("  . {}", inlined.name),
+                        source(inlined.location.as_ref()),
+                    )
+                })
+                .collect(),
+        }
+    }
+
+    fn inlined_at(&self, level: usize) -> [&str; 2] {
+        self.inlined
+            .get(level)
+            .map_or(["", ""], |(name, location)| [name, location])
+    }
+}
+
+fn source(location: Option<&Location>) -> String {
+    match location {
+        Some(Location { file, line, .. }) => match line {
+            Some(line) => format!("({file}:{line})"),
+            None => format!("({file})"),
+        },
+        None => String::new(),
+    }
+}
+
+/// What sort of branch, and what is out of the ordinary about it.
+fn notes(branch: &Branch, times: usize) -> String {
+    let mut notes = Vec::new();
+    if branch.kind != BranchType::Unknown {
+        notes.push(branch.kind.name().to_owned());
+    }
+    if !matches!(branch.privilege, Privilege::Kernel | Privilege::Unknown) {
+        notes.push(format!("to {}", branch.privilege.name()));
+    }
+    if branch.mispredicted == Some(true) {
+        notes.push("mispredicted".to_owned());
+    }
+    match branch.cycles {
+        Cycles::Unknown => {}
+        Cycles::Count(1) => notes.push("1 cycle".to_owned()),
+        Cycles::Count(cycles) => notes.push(format!("{cycles} cycles")),
+        Cycles::AtLeast(cycles) => notes.push(format!("{cycles} cycles or more")),
+    }
+    if times > 1 {
+        notes.push(format!("{times} times"));
+    }
+    notes.join(", ")
+}

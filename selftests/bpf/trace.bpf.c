@@ -1,0 +1,384 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Takes a branch snapshot wherever one of these programs is attached. Each object
+ * has one that takes snapshots, and at most one that notes when a function begins.
+ */
+#include <linux/bpf.h>
+#include <linux/ptrace.h>
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_tracing.h>
+
+#include "record.h"
+
+/* Of a filter. */
+#define MAX_STEPS 64
+/* Functions that began and have not ended, with duration asked for. */
+#define MAX_STARTS 10240
+
+struct event {
+	/* What the helper returned: bytes written, or a negative error. */
+	__s64 taken;
+	__u64 time;
+	/* Nanoseconds since the function began, if that was noted. */
+	__u64 duration;
+	/* What the function returned, by its type. */
+	__u64 returned;
+	__u64 cgroup;
+	__u32 target;
+	__u32 cpu;
+	__u32 pid;
+	__u32 tid;
+	__u64 comm[2];
+	struct record records[MAX_RECORDS];
+};
+
+/* What the type of a return value is. */
+enum class {
+	NONE,
+	SIGNED,
+	UNSIGNED,
+	POINTER,
+};
+
+struct target {
+	__u8 class;
+	/* 64 less the bits of the value. */
+	__u8 shift;
+	__u16 unused[3];
+};
+
+/* A step of a filter, in postfix order. */
+enum op {
+	/* Compare a field with a value: push. */
+	EQUAL,
+	LESS,
+	LESS_EQUAL,
+	/* Of what was pushed. */
+	AND,
+	OR,
+	NOT,
+};
+
+enum field {
+	PID,
+	TID,
+	CPU,
+	COMM,
+	CGROUP,
+	DURATION,
+	RETURNED,
+	FAILED,
+};
+
+struct step {
+	__u8 op;
+	__u8 field;
+	__u16 unused[3];
+	/* Of the field's words, the bits that count. */
+	__u64 mask[2];
+	__u64 value[2];
+};
+
+/* Set before it is loaded. */
+const volatile struct step steps[MAX_STEPS];
+const volatile __u32 step_count;
+/* One less than the slots there are: a power of two. */
+const volatile __u32 slot_mask;
+const volatile __u32 target_count;
+/* The first target of this object. */
+const volatile __u32 first_target;
+/* The tracer itself, which is not traced. */
+const volatile __u32 tracer;
+/* Whether functions' beginnings are noted. */
+const volatile _Bool timed;
+
+/* Events that found no room in the ring buffer. */
+__u64 dropped;
+
+/* Both are as long as user space makes them. */
+struct target targets[1] SEC(".data.targets");
+/*
+ * One for each CPU and not a per-CPU map: an index into an array needs no branch,
+ * and each branch before the snapshot costs a record. The slot is this invocation's
+ * own: migration is disabled, and no program here interrupts itself.
+ */
+struct event slots[1] SEC(".data.slots");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 16 * 1024 * 1024);
+} events SEC(".maps");
+
+struct start {
+	__u32 tid;
+	__u32 target;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, MAX_STARTS);
+	__type(key, struct start);
+	__type(value, __u64);
+} starts SEC(".maps");
+
+static __always_inline struct event *slot(void)
+{
+	/* No branch: every JIT with a snapshot inlines this. */
+	return &slots[bpf_get_smp_processor_id() & slot_mask];
+}
+
+/* Before anything is decided: all that could branch would push out a record. */
+#define TAKE(event)								\
+	((event)->taken = bpf_get_branch_snapshot((event)->records,		\
+						  sizeof((event)->records), 0))
+
+static __always_inline _Bool failed(const struct target *target, __u64 value)
+{
+	switch (target->class) {
+	case SIGNED:
+	case POINTER:
+		return value >= (__u64)-4095;
+	default:
+		return 0;
+	}
+}
+
+static __always_inline __u64 field(const struct event *event, const struct target *target,
+				   __u8 field)
+{
+	switch (field) {
+	case PID:
+		return event->pid;
+	case TID:
+		return event->tid;
+	case CPU:
+		return event->cpu;
+	case COMM:
+		return event->comm[0];
+	case CGROUP:
+		return event->cgroup;
+	case DURATION:
+		return event->duration;
+	case RETURNED:
+		return event->returned;
+	case FAILED:
+		return failed(target, event->returned);
+	default:
+		return 0;
+	}
+}
+
+/* Whether the filter lets the event pass. */
+static __always_inline _Bool passes(const struct event *event, const struct target *target)
+{
+	/* The results that are pushed, the last one in bit 0. */
+	__u64 stack = 1;
+	__u32 i;
+
+	for (i = 0; i < MAX_STEPS; i++) {
+		const volatile struct step *step = &steps[i];
+		__u64 first, second;
+		_Bool holds;
+
+		if (i >= step_count)
+			break;
+		switch (step->op) {
+		case AND:
+			stack = (stack >> 2 << 1) | ((stack & 3) == 3);
+			continue;
+		case OR:
+			stack = (stack >> 2 << 1) | ((stack & 3) != 0);
+			continue;
+		case NOT:
+			stack ^= 1;
+			continue;
+		}
+		first = field(event, target, step->field) & step->mask[0];
+		switch (step->op) {
+		case LESS:
+			holds = (__s64)first < (__s64)step->value[0];
+			break;
+		case LESS_EQUAL:
+			holds = (__s64)first <= (__s64)step->value[0];
+			break;
+		default:
+			second = event->comm[1] & step->mask[1];
+			holds = first == step->value[0] && second == step->value[1];
+		}
+		stack = stack << 1 | holds;
+	}
+	return stack & 1;
+}
+
+/* What is in the slot, or reserved: fills in the rest. Whether it is wanted. */
+static __always_inline _Bool complete(struct event *event, __u32 index, __u64 returned)
+{
+	__u64 id = bpf_get_current_pid_tgid(), *began;
+	struct start start;
+	struct target *target;
+
+	event->time = bpf_ktime_get_ns();
+	event->pid = id >> 32;
+	event->tid = id;
+	if (event->pid == tracer || index >= target_count)
+		return 0;
+	target = &targets[index];
+	event->target = first_target + index;
+	event->cpu = bpf_get_smp_processor_id();
+	event->cgroup = bpf_get_current_cgroup_id();
+	bpf_get_current_comm(event->comm, sizeof(event->comm));
+	returned <<= target->shift;
+	if (target->class == SIGNED)
+		event->returned = (__s64)returned >> target->shift;
+	else
+		event->returned = returned >> target->shift;
+	event->duration = 0;
+	if (timed) {
+		start.tid = event->tid;
+		start.target = event->target;
+		began = bpf_map_lookup_elem(&starts, &start);
+		if (began)
+			event->duration = event->time - *began;
+	}
+	return passes(event, target);
+}
+
+/* Hands over what is in the slot, without the records that there are not. */
+static __always_inline int hand_over(struct event *event, __u32 index, __u64 returned)
+{
+	__s64 size = event->taken;
+
+	if (!complete(event, index, returned))
+		return 0;
+	if (size < 0)
+		size = 0;
+	if (size > sizeof(event->records))
+		size = sizeof(event->records);
+	size += __builtin_offsetof(struct event, records);
+	if (bpf_ringbuf_output(&events, event, size, 0))
+		__sync_fetch_and_add(&dropped, 1);
+	return 0;
+}
+
+static __always_inline int begin(__u32 index)
+{
+	__u64 now = bpf_ktime_get_ns();
+	struct start start = {
+		.tid = bpf_get_current_pid_tgid(),
+		.target = first_target + index,
+	};
+
+	bpf_map_update_elem(&starts, &start, &now, BPF_ANY);
+	return 0;
+}
+
+SEC("fentry")
+int on_entry(void *ctx)
+{
+	struct event *event = slot();
+
+	TAKE(event);
+	return hand_over(event, 0, 0);
+}
+
+SEC("fexit")
+int on_exit(void *ctx)
+{
+	struct event *event = slot();
+	__u64 returned = 0;
+
+	TAKE(event);
+	/* Of a function that returns nothing: an error. */
+	bpf_get_func_ret(ctx, &returned);
+	return hand_over(event, 0, returned);
+}
+
+SEC("fentry")
+int on_begin(void *ctx)
+{
+	return begin(0);
+}
+
+/* The cookie is the number of the function. */
+SEC("kprobe.multi")
+int on_entries(struct pt_regs *ctx)
+{
+	struct event *event = slot();
+
+	TAKE(event);
+	return hand_over(event, bpf_get_attach_cookie(ctx), 0);
+}
+
+SEC("kretprobe.multi")
+int on_exits(struct pt_regs *ctx)
+{
+	struct event *event = slot();
+
+	TAKE(event);
+	return hand_over(event, bpf_get_attach_cookie(ctx), PT_REGS_RC(ctx));
+}
+
+SEC("kprobe.multi")
+int on_begins(struct pt_regs *ctx)
+{
+	return begin(bpf_get_attach_cookie(ctx));
+}
+
+SEC("tracepoint")
+int on_tracepoint(void *ctx)
+{
+	struct event *event = slot();
+
+	TAKE(event);
+	return hand_over(event, 0, 0);
+}
+
+SEC("raw_tracepoint")
+int on_raw_tracepoint(void *ctx)
+{
+	struct event *event = slot();
+
+	TAKE(event);
+	return hand_over(event, 0, 0);
+}
+
+/*
+ * Another task can come to the same place on the same CPU while this one is there:
+ * these need memory of their own. What it costs to get it is the kernel's branches,
+ * which nobody asks for who traces user space.
+ */
+static __always_inline int take_reserved(__u64 returned)
+{
+	struct event *event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
+
+	if (!event) {
+		__sync_fetch_and_add(&dropped, 1);
+		return 0;
+	}
+	TAKE(event);
+	if (complete(event, 0, returned))
+		bpf_ringbuf_submit(event, 0);
+	else
+		bpf_ringbuf_discard(event, 0);
+	return 0;
+}
+
+SEC("uprobe")
+int on_user_entry(struct pt_regs *ctx)
+{
+	return take_reserved(0);
+}
+
+SEC("uretprobe")
+int on_user_exit(struct pt_regs *ctx)
+{
+	return take_reserved(PT_REGS_RC(ctx));
+}
+
+SEC("uprobe")
+int on_user_begin(struct pt_regs *ctx)
+{
+	return begin(0);
+}
+
+char LICENSE[] SEC("license") = "GPL";

@@ -1,0 +1,310 @@
+//! The language of filters.
+
+use branch_records::errno;
+
+use super::token::{Token, tokens};
+use super::{Field, Filter, FilterError, Op, Step, cgroup_id};
+
+/// Parentheses and `!` within each other.
+const DEEPEST: usize = 32;
+
+/// A filter of any field.
+pub(crate) fn parse(text: &str) -> Result<Filter, FilterError> {
+    Parser::of(text, None)?.whole()
+}
+
+/// A filter of the return value, which need not be named: `< 0 || == 42`.
+pub(crate) fn parse_returned(text: &str) -> Result<Filter, FilterError> {
+    Parser::of(text, Some(Field::Returned))?.whole()
+}
+
+struct Parser<'a> {
+    /// In the order that they are taken off the end.
+    rest: Vec<Token<'a>>,
+    /// The field of a comparison that names none.
+    assumed: Option<Field>,
+    steps: Vec<Step>,
+    depth: usize,
+}
+
+impl<'a> Parser<'a> {
+    fn of(text: &'a str, assumed: Option<Field>) -> Result<Self, FilterError> {
+        let mut rest = tokens(text)?;
+        rest.reverse();
+        Ok(Self {
+            rest,
+            assumed,
+            steps: Vec::new(),
+            depth: 0,
+        })
+    }
+
+    fn whole(mut self) -> Result<Filter, FilterError> {
+        self.list()?;
+        match self.rest.is_empty() {
+            true => Filter(self.steps).checked(),
+            false => Err(self.expected("&&, || or the end")),
+        }
+    }
+
+    fn list(&mut self) -> Result<(), FilterError> {
+        self.chain(",", Op::And, |parser| {
+            parser.chain("||", Op::Or, |parser| {
+                parser.chain("&&", Op::And, Self::one)
+            })
+        })
+    }
+
+    /// One `part` after the other, with `sign` in between.
+    fn chain(
+        &mut self,
+        sign: &str,
+        op: Op,
+        part: impl Fn(&mut Self) -> Result<(), FilterError>,
+    ) -> Result<(), FilterError> {
+        part(self)?;
+        while self.takes(sign) {
+            part(self)?;
+            self.steps.push(Step::of(op));
+        }
+        Ok(())
+    }
+
+    fn one(&mut self) -> Result<(), FilterError> {
+        self.depth += 1;
+        if self.depth > DEEPEST {
+            return Err(FilterError::TooDeep);
+        }
+        if self.takes("!") {
+            self.one()?;
+            self.steps.push(Step::of(Op::Not));
+        } else if self.takes("(") {
+            self.list()?;
+            if !self.takes(")") {
+                return Err(self.expected("a closing parenthesis"));
+            }
+        } else {
+            self.test()?;
+        }
+        self.depth -= 1;
+        Ok(())
+    }
+
+    fn test(&mut self) -> Result<(), FilterError> {
+        let field = match (self.rest.last(), self.assumed) {
+            (Some(Token::Word(word)), _) => field(word),
+            (Some(Token::Sign(_)), assumed) => assumed.map(|assumed| (assumed, false)),
+            _ => None,
+        };
+        let (field, named) = match field {
+            Some((field, named)) => (field, named),
+            None => {
+                return Err(self.expected("pid, tid, cpu, comm, cgroup, duration, ret or failed"));
+            }
+        };
+        if named {
+            self.rest.pop();
+        }
+        if field == Field::Failed {
+            self.steps.push(Step::equal(field, 1));
+            return Ok(());
+        }
+        let Some(Token::Sign(operator @ ("==" | "!=" | "<" | "<=" | ">" | ">="))) =
+            self.rest.last()
+        else {
+            return Err(self.expected("==, !=, <, <=, > or >="));
+        };
+        let operator = *operator;
+        self.rest.pop();
+        match field {
+            Field::Comm => self.compare_comm(operator),
+            Field::Cgroup => self.compare_cgroup(operator),
+            _ => self.compare_number(field, operator),
+        }
+    }
+
+    fn compare_number(&mut self, field: Field, operator: &str) -> Result<(), FilterError> {
+        let Some(Token::Word(word)) = self.rest.last() else {
+            return Err(self.expected("a number"));
+        };
+        let word = *word;
+        let value = match field {
+            Field::Duration => time(word)?.cast_signed(),
+            Field::Returned => number_or_error(word)?,
+            _ => number(word).ok_or_else(|| FilterError::Number(word.to_owned()))?,
+        };
+        self.rest.pop();
+        let (op, not) = match operator {
+            "==" => (Op::Equal, false),
+            "!=" => (Op::Equal, true),
+            "<" => (Op::Less, false),
+            "<=" => (Op::LessEqual, false),
+            ">" => (Op::LessEqual, true),
+            _ => (Op::Less, true),
+        };
+        self.push(Step::compare(op, field, value.cast_unsigned()), not);
+        Ok(())
+    }
+
+    fn compare_comm(&mut self, operator: &str) -> Result<(), FilterError> {
+        let name = self.text("the name of a thread, in quotes")?;
+        let (start, whole) = match name.strip_suffix('*') {
+            Some(start) => (start, false),
+            None => (name, true),
+        };
+        if start.len() > 15 {
+            return Err(FilterError::Comm(name.to_owned()));
+        }
+        let mut value = [0; 16];
+        value[..start.len()].copy_from_slice(start.as_bytes());
+        let mut mask = [0; 16];
+        // With the byte that ends it, which no longer name has there.
+        mask[..start.len() + usize::from(whole)].fill(0xff);
+        let step = Step {
+            mask: words(mask),
+            value: words(value),
+            ..Step::equal(Field::Comm, 0)
+        };
+        self.push_equality("comm", operator, step)
+    }
+
+    fn compare_cgroup(&mut self, operator: &str) -> Result<(), FilterError> {
+        let id = match self.rest.last() {
+            Some(Token::Text(_)) => cgroup_id(self.text("a directory")?)?,
+            Some(Token::Word(word)) => {
+                let id = number(word).ok_or_else(|| FilterError::Number((*word).to_owned()))?;
+                self.rest.pop();
+                id.cast_unsigned()
+            }
+            _ => return Err(self.expected("a control group's directory, in quotes, or its number")),
+        };
+        self.push_equality("cgroup", operator, Step::equal(Field::Cgroup, id))
+    }
+
+    fn push_equality(
+        &mut self,
+        field: &'static str,
+        operator: &str,
+        step: Step,
+    ) -> Result<(), FilterError> {
+        match operator {
+            "==" => self.push(step, false),
+            "!=" => self.push(step, true),
+            _ => return Err(FilterError::Operator { field }),
+        }
+        Ok(())
+    }
+
+    fn push(&mut self, step: Step, not: bool) {
+        self.steps.push(step);
+        if not {
+            self.steps.push(Step::of(Op::Not));
+        }
+    }
+
+    fn text(&mut self, expected: &'static str) -> Result<&'a str, FilterError> {
+        let Some(Token::Text(text)) = self.rest.last() else {
+            return Err(self.expected(expected));
+        };
+        let text = *text;
+        self.rest.pop();
+        Ok(text)
+    }
+
+    fn takes(&mut self, sign: &str) -> bool {
+        let there = matches!(self.rest.last(), Some(Token::Sign(found)) if *found == sign);
+        if there {
+            self.rest.pop();
+        }
+        there
+    }
+
+    fn expected(&self, expected: &'static str) -> FilterError {
+        let found = match self.rest.last() {
+            None => "the end",
+            Some(Token::Word(word) | Token::Text(word)) => word,
+            Some(Token::Sign(sign)) => sign,
+        };
+        FilterError::Expected {
+            expected,
+            found: found.to_owned(),
+        }
+    }
+}
+
+/// A field by its name, and that it was named.
+fn field(word: &str) -> Option<(Field, bool)> {
+    let field = match word {
+        "pid" => Field::Pid,
+        "tid" => Field::Tid,
+        "cpu" => Field::Cpu,
+        "comm" => Field::Comm,
+        "cgroup" => Field::Cgroup,
+        "duration" => Field::Duration,
+        "ret" => Field::Returned,
+        "failed" => Field::Failed,
+        _ => return None,
+    };
+    Some((field, true))
+}
+
+/// Both words of a name, as the CPU has them in memory.
+fn words(bytes: [u8; 16]) -> [u64; 2] {
+    let (halves, _) = bytes.as_chunks();
+    [0, 1].map(|half| u64::from_ne_bytes(halves[half]))
+}
+
+/// A number with or without a sign, of 64 bits.
+fn number(word: &str) -> Option<i64> {
+    let (negative, digits) = match word.strip_prefix('-') {
+        Some(digits) => (true, digits),
+        None => (false, word),
+    };
+    let plain = digits.starts_with(|c: char| c.is_ascii_digit());
+    let value = match digits.strip_prefix("0x") {
+        Some(digits) if !digits.starts_with(['+', '-']) => u64::from_str_radix(digits, 16),
+        _ => digits.parse::<u64>(),
+    };
+    let value = value.ok().filter(|_| plain)?;
+    match negative {
+        false => Some(value.cast_signed()),
+        true => 0_i64.checked_sub_unsigned(value),
+    }
+}
+
+fn number_or_error(word: &str) -> Result<i64, FilterError> {
+    if let Some(value) = number(word) {
+        return Ok(value);
+    }
+    let name = word.strip_prefix('-').unwrap_or(word);
+    if !name.starts_with('E') {
+        return Err(FilterError::Number(word.to_owned()));
+    }
+    let number = errno::number(name).ok_or_else(|| FilterError::Errno(word.to_owned()))?;
+    Ok(match word.starts_with('-') {
+        true => -i64::from(number),
+        false => i64::from(number),
+    })
+}
+
+/// Nanoseconds.
+fn time(word: &str) -> Result<u64, FilterError> {
+    let wrong = || FilterError::Time(word.to_owned());
+    let end = word
+        .find(|c: char| !c.is_ascii_digit() && c != '.')
+        .unwrap_or(word.len());
+    let (number, unit) = word.split_at(end);
+    let per_unit = match unit {
+        "" | "ns" => 1.0,
+        "us" => 1e3,
+        "ms" => 1e6,
+        "s" => 1e9,
+        _ => return Err(wrong()),
+    };
+    let number: f64 = number.parse().map_err(|_| wrong())?;
+    let nanoseconds = number * per_unit;
+    if !(0.0..9e18).contains(&nanoseconds) {
+        return Err(wrong());
+    }
+    Ok(nanoseconds as u64)
+}

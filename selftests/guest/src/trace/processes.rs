@@ -1,0 +1,90 @@
+//! Which files the addresses of user space are of.
+
+use std::collections::HashMap;
+use std::fs;
+
+use branch_records::capture::{MAX_MAPPINGS, Mapping, Process, Snapshot};
+use branch_records::symbol::is_kernel;
+
+/// The processes that were seen, while they were there.
+#[derive(Debug, Default)]
+pub(crate) struct Processes(HashMap<u32, Process>);
+
+impl Processes {
+    /// Looks a snapshot's process up, unless its addresses are known.
+    pub(crate) fn see(&mut self, snapshot: &Snapshot) {
+        let ends = snapshot
+            .records
+            .iter()
+            .flat_map(|record| [record.from, record.to]);
+        let mut users = ends.filter(|address| *address != 0 && !is_kernel(*address));
+        let known = self.0.get(&snapshot.pid);
+        let is_new = |address| known.is_none_or(|process| process.file_at(address).is_none());
+        if users.any(is_new)
+            && let Some(process) = read(snapshot.pid)
+        {
+            self.0.insert(snapshot.pid, process);
+        }
+    }
+
+    /// All of them, by number.
+    pub(crate) fn into_all(self) -> Vec<Process> {
+        let mut all: Vec<_> = self.0.into_values().collect();
+        all.sort_by_key(|process| process.pid);
+        all
+    }
+}
+
+/// A process that may be gone.
+fn read(pid: u32) -> Option<Process> {
+    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).ok()?;
+    let mappings = maps
+        .lines()
+        .filter_map(mapping)
+        .take(MAX_MAPPINGS)
+        .collect();
+    Some(Process { pid, mappings })
+}
+
+/// `start-end perms offset dev inode   path`, of code.
+fn mapping(line: &str) -> Option<Mapping> {
+    let (range, rest) = line.split_once(' ')?;
+    let (start, end) = range.split_once('-')?;
+    let (permissions, rest) = rest.split_once(' ')?;
+    let (offset, rest) = rest.split_once(' ')?;
+    let path = rest.splitn(3, ' ').nth(2)?.trim_start();
+    let number = |text| u64::from_str_radix(text, 16).ok();
+    let is_code = permissions.contains('x') && path.starts_with('/');
+    let printable = path.chars().all(|c| !c.is_control());
+    (is_code && printable).then_some(Mapping {
+        start: number(start)?,
+        end: number(end)?,
+        offset: number(offset)?,
+        path: path.strip_suffix(" (deleted)").unwrap_or(path).to_owned(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn code_of_files_is_found() {
+        let line = "aaaad0f20000-aaaad0f30000 r-xp 00001000 00:13 5963   /usr/bin/my prog";
+        let expected = Mapping {
+            start: 0xaaaa_d0f2_0000,
+            end: 0xaaaa_d0f3_0000,
+            offset: 0x1000,
+            path: "/usr/bin/my prog".to_owned(),
+        };
+        assert_eq!(mapping(line), Some(expected));
+        for line in [
+            "aaaad0f40000-aaaad0f50000 r--p 00010000 00:13 5963   /usr/bin/true",
+            "ffff9e1b0000-ffff9e1b2000 r-xp 00000000 00:00 0      [vdso]",
+            "ffff9e1b0000-ffff9e1b2000 r-xp 00000000 00:00 0 ",
+            "nonsense",
+        ] {
+            assert_eq!(mapping(line), None, "{line}");
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! What functions return, by the kernel's BTF.
+
+use anyhow::{Context as _, Result};
+use branch_records::capture::Returned;
+use libbpf_rs::btf::types::{Enum, Enum64, Func, FuncProto, Int, IntEncoding, Ptr, Void};
+use libbpf_rs::btf::{Btf, BtfType, HasSize as _};
+
+/// What the type of a return value is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Returns {
+    /// Nothing, or nothing that can be told.
+    #[default]
+    Nothing,
+    /// A number of so many bits with a sign.
+    Signed(u8),
+    /// Or without one.
+    Unsigned(u8),
+    Bool,
+    Pointer,
+}
+
+impl Returns {
+    /// `struct target`: the class and the shift.
+    pub(crate) fn target(self) -> (u8, u8) {
+        match self {
+            Self::Nothing => (0, 0),
+            Self::Signed(bits) => (1, 64 - bits.clamp(1, 64)),
+            Self::Unsigned(bits) => (2, 64 - bits.clamp(1, 64)),
+            Self::Bool => (2, 56),
+            Self::Pointer => (3, 0),
+        }
+    }
+
+    /// The value, as the BPF programs extended it.
+    pub(crate) fn value(self, word: u64) -> Option<Returned> {
+        match self {
+            Self::Nothing => None,
+            Self::Signed(_) => Some(Returned::Signed(word.cast_signed())),
+            Self::Unsigned(_) => Some(Returned::Unsigned(word)),
+            Self::Bool => Some(Returned::Bool(word != 0)),
+            Self::Pointer => Some(Returned::Pointer(word)),
+        }
+    }
+
+    /// Whether a value of this type can stand for an error.
+    pub(crate) fn can_fail(self) -> bool {
+        matches!(self, Self::Signed(16..) | Self::Pointer)
+    }
+}
+
+/// The kernel's types.
+pub(crate) struct Types(Btf<'static>);
+
+impl Types {
+    pub(crate) fn of_kernel() -> Result<Self> {
+        let btf = Btf::from_vmlinux();
+        btf.map(Self)
+            .context("the kernel has no BTF: it needs CONFIG_DEBUG_INFO_BTF")
+    }
+
+    /// Whether the image has this function, and what it returns.
+    pub(crate) fn function(&self, name: &str) -> Option<Returns> {
+        returns(self.0.type_by_name::<Func<'_>>(name)?.next_type()?)
+    }
+}
+
+fn returns(prototype: BtfType<'_>) -> Option<Returns> {
+    let prototype = FuncProto::try_from(prototype).ok()?;
+    let Some(value) = prototype.next_type() else {
+        return Some(Returns::Nothing);
+    };
+    let value = value.skip_mods_and_typedefs();
+    Some(if Void::try_from(value).is_ok() {
+        Returns::Nothing
+    } else if let Ok(int) = Int::try_from(value) {
+        match int.encoding {
+            IntEncoding::Bool => Returns::Bool,
+            IntEncoding::Signed => Returns::Signed(int.bits),
+            IntEncoding::None | IntEncoding::Char => Returns::Unsigned(int.bits),
+        }
+    } else if Ptr::try_from(value).is_ok() {
+        Returns::Pointer
+    } else if let Ok(values) = Enum::try_from(value) {
+        number(values.is_signed(), values.size())
+    } else if let Ok(values) = Enum64::try_from(value) {
+        number(values.is_signed(), values.size())
+    } else {
+        Returns::Nothing
+    })
+}
+
+fn number(signed: bool, bytes: usize) -> Returns {
+    let bits = u8::try_from(8 * bytes).unwrap_or(64);
+    match signed {
+        true => Returns::Signed(bits),
+        false => Returns::Unsigned(bits),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_of_their_types() {
+        assert_eq!(Returns::Signed(32).target(), (1, 32));
+        assert_eq!(Returns::Bool.target(), (2, 56));
+        assert_eq!(
+            Returns::Signed(32).value(-22_i64 as u64),
+            Some(Returned::Signed(-22))
+        );
+        assert_eq!(Returns::Bool.value(1), Some(Returned::Bool(true)));
+        assert_eq!(Returns::Nothing.value(1), None);
+        assert!(Returns::Pointer.can_fail() && Returns::Signed(32).can_fail());
+        assert!(!Returns::Unsigned(32).can_fail() && !Returns::Bool.can_fail());
+    }
+}

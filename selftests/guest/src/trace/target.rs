@@ -1,0 +1,207 @@
+//! What is traced, as the command line says it: `[KIND:]NAME`, with the kinds that
+//! bpftrace has.
+
+use std::str::FromStr;
+
+use branch_records::capture::Moment;
+
+/// One word of the command line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Target {
+    /// Kernel functions whose name matches the pattern.
+    Functions {
+        pattern: String,
+        moment: Moment,
+        by: By,
+    },
+    /// A tracepoint.
+    Tracepoint { category: String, name: String },
+    /// A raw tracepoint.
+    RawTracepoint { name: String },
+    /// A function of a BPF program that is loaded, or its main one.
+    Bpf {
+        program: String,
+        function: Option<String>,
+        moment: Moment,
+    },
+    /// A function of a file of user space.
+    User {
+        file: String,
+        symbol: String,
+        moment: Moment,
+    },
+}
+
+/// How a kernel function is traced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum By {
+    /// By what costs the fewest records and can be had.
+    Any,
+    /// A BPF trampoline: fentry, fexit.
+    Trampoline,
+    /// kprobe.multi, kretprobe.multi.
+    Probe,
+}
+
+/// Why a word is no target.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub(crate) enum TargetError {
+    #[error("there is no name in {0:?}")]
+    NoName(String),
+    #[error("{0:?} is no kind of target: see --help")]
+    Kind(String),
+    #[error("{0:?} is to be tracepoint:CATEGORY:NAME")]
+    Tracepoint(String),
+    #[error("{0:?} is to be uprobe:FILE:SYMBOL or uretprobe:FILE:SYMBOL")]
+    User(String),
+}
+
+impl FromStr for Target {
+    type Err = TargetError;
+
+    fn from_str(text: &str) -> Result<Self, TargetError> {
+        let Some((kind, name)) = text.split_once(':') else {
+            return functions(text, text, Moment::Return, By::Any);
+        };
+        let (moment, by) = match kind {
+            "fentry" => (Moment::Entry, By::Trampoline),
+            "fexit" => (Moment::Return, By::Trampoline),
+            "kprobe" | "k" => (Moment::Entry, By::Probe),
+            "kretprobe" | "kr" => (Moment::Return, By::Probe),
+            "uprobe" | "u" => return user(text, name, Moment::Entry),
+            "uretprobe" | "ur" => return user(text, name, Moment::Return),
+            "tracepoint" | "t" => {
+                return match name.split_once(':') {
+                    Some((category, name)) if !category.is_empty() && !name.is_empty() => {
+                        Ok(Self::Tracepoint {
+                            category: category.to_owned(),
+                            name: name.to_owned(),
+                        })
+                    }
+                    _ => Err(TargetError::Tracepoint(text.to_owned())),
+                };
+            }
+            "rawtracepoint" | "rt" if !name.is_empty() => {
+                return Ok(Self::RawTracepoint {
+                    name: name.to_owned(),
+                });
+            }
+            "rawtracepoint" | "rt" => return Err(TargetError::NoName(text.to_owned())),
+            _ => return Err(TargetError::Kind(kind.to_owned())),
+        };
+        match name.strip_prefix("bpf:") {
+            Some(program) if by == By::Trampoline => bpf(text, program, moment),
+            _ => functions(text, name, moment, by),
+        }
+    }
+}
+
+fn functions(text: &str, pattern: &str, moment: Moment, by: By) -> Result<Target, TargetError> {
+    if pattern.is_empty() {
+        return Err(TargetError::NoName(text.to_owned()));
+    }
+    Ok(Target::Functions {
+        pattern: pattern.to_owned(),
+        moment,
+        by,
+    })
+}
+
+fn bpf(text: &str, name: &str, moment: Moment) -> Result<Target, TargetError> {
+    let (program, function) = match name.split_once(':') {
+        Some((program, function)) => (program, Some(function)),
+        None => (name, None),
+    };
+    if program.is_empty() || function == Some("") {
+        return Err(TargetError::NoName(text.to_owned()));
+    }
+    Ok(Target::Bpf {
+        program: program.to_owned(),
+        function: function.map(str::to_owned),
+        moment,
+    })
+}
+
+fn user(text: &str, name: &str, moment: Moment) -> Result<Target, TargetError> {
+    // A file may have colons in its name, a symbol has none.
+    match name.rsplit_once(':') {
+        Some((file, symbol)) if !file.is_empty() && !symbol.is_empty() => Ok(Target::User {
+            file: file.to_owned(),
+            symbol: symbol.to_owned(),
+            moment,
+        }),
+        _ => Err(TargetError::User(text.to_owned())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_kind_has_a_spelling() {
+        let function = |pattern: &str, moment, by| Target::Functions {
+            pattern: pattern.to_owned(),
+            moment,
+            by,
+        };
+        let bpf = |program: &str, function: Option<&str>| Target::Bpf {
+            program: program.to_owned(),
+            function: function.map(str::to_owned),
+            moment: Moment::Return,
+        };
+        for (text, target) in [
+            ("vfs_*", function("vfs_*", Moment::Return, By::Any)),
+            (
+                "fentry:vfs_read",
+                function("vfs_read", Moment::Entry, By::Trampoline),
+            ),
+            ("k:vfs_read", function("vfs_read", Moment::Entry, By::Probe)),
+            (
+                "kretprobe:vfs_?ead",
+                function("vfs_?ead", Moment::Return, By::Probe),
+            ),
+            ("fexit:bpf:42", bpf("42", None)),
+            ("fexit:bpf:prog:sub", bpf("prog", Some("sub"))),
+            (
+                "tracepoint:sched:sched_switch",
+                Target::Tracepoint {
+                    category: "sched".to_owned(),
+                    name: "sched_switch".to_owned(),
+                },
+            ),
+            (
+                "rt:sys_exit",
+                Target::RawTracepoint {
+                    name: "sys_exit".to_owned(),
+                },
+            ),
+            (
+                "ur:/a:b/c:main",
+                Target::User {
+                    file: "/a:b/c".to_owned(),
+                    symbol: "main".to_owned(),
+                    moment: Moment::Return,
+                },
+            ),
+        ] {
+            assert_eq!(text.parse(), Ok(target), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_target_is_told() {
+        for (text, message) in [
+            ("", "no name"),
+            ("fexit:", "no name"),
+            ("fexit:bpf:", "no name"),
+            ("rt:", "no name"),
+            ("usdt:x:y", "\"usdt\" is no kind"),
+            ("t:sched_switch", "tracepoint:CATEGORY:NAME"),
+            ("u:/bin/true", "uprobe:FILE:SYMBOL"),
+        ] {
+            let error = text.parse::<Target>().unwrap_err().to_string();
+            assert!(error.contains(message), "{text}: {error}");
+        }
+    }
+}
