@@ -33,7 +33,9 @@ pub struct GuestTest {
     /// The machine's time is its instructions, each `1 << icount` ns.
     icount: Option<u8>,
     /// On a kernel that checks itself: lockdep, KASAN and others.
-    pub debug: bool,
+    debug: bool,
+    /// On one base alone: it takes long, and CI has an hour.
+    pub once: bool,
     /// From power-on to power-off.
     timeout: Duration,
 }
@@ -48,6 +50,7 @@ const fn on_two_cpus(name: &'static str) -> GuestTest {
         brbe_cpus: None,
         icount: None,
         debug: false,
+        once: false,
         // Several times as long as they take here.
         timeout: Duration::from_secs(45),
     }
@@ -102,8 +105,9 @@ pub const ALL: [GuestTest; 17] = [
     },
     GuestTest {
         name: "stress, pseudo-NMI",
-        command: "stress --seconds 30 --period 10000000",
+        command: "stress --seconds 20 --period 10000000",
         pseudo_nmi: true,
+        once: true,
         timeout: Duration::from_secs(120),
         ..on_two_cpus("stress")
     },
@@ -112,6 +116,7 @@ pub const ALL: [GuestTest; 17] = [
         // As the other one on this kernel, for one boot.
         pseudo_nmi: true,
         debug: true,
+        once: true,
         timeout: Duration::from_secs(180),
         ..on_two_cpus("twice")
     },
@@ -120,6 +125,7 @@ pub const ALL: [GuestTest; 17] = [
         cpus: 2,
         pseudo_nmi: true,
         debug: true,
+        once: true,
         timeout: Duration::from_secs(180),
         ..on_two_cpus("stress")
     },

@@ -264,9 +264,8 @@ fn patched(
             Ok(explains(&report, refusal(&subject.tree)?))
         }),
     ];
-    // One debug kernel is enough for the time that CI has.
     let runs =
-        |test: &GuestTest| (subject.is_default || !test.debug) && report.wants(&title, test.name);
+        |test: &GuestTest| (subject.is_default || !test.once) && report.wants(&title, test.name);
     let tests = guest_tests::ALL.into_iter().filter(runs);
     jobs.extend(guest_tests::jobs(places, guest, subject, tests));
     if subject.is_default {
