@@ -13,6 +13,12 @@
 //! * [`machinery`]: which branches are the tracing's own.
 //! * [`report`] and [`text`]: the path that was taken, as JSON and as text.
 //! * [`brstack`]: as perf prints it.
+//! * [`listing`] and [`html`]: the source of the functions on the path, with the path
+//!   drawn on it, from [`sources`].
+#![cfg_attr(
+    feature = "show",
+    doc = "* [`show`]: the options of a command line for all that."
+)]
 //!
 //! # Example
 //!
@@ -54,11 +60,18 @@ mod debug_info;
 pub mod errno;
 #[cfg(feature = "symbolize")]
 pub mod files;
+pub mod html;
+pub mod listing;
 pub mod machinery;
+#[cfg(test)]
+mod made_up;
 #[cfg(feature = "path")]
 pub mod path;
 pub mod record;
 pub mod report;
+#[cfg(feature = "show")]
+pub mod show;
+pub mod sources;
 pub mod sweep;
 pub mod symbol;
 pub mod text;

@@ -8,7 +8,7 @@
 use crate::symbol::Symbol;
 
 /// Code that exists for tracing alone, by name.
-fn is_named(symbol: &Symbol) -> bool {
+pub(crate) fn is_named(symbol: &Symbol) -> bool {
     const PREFIXES: [&str; 12] = [
         "bpf_trampoline_",
         "bpf_prog_",

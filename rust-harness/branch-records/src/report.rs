@@ -23,6 +23,8 @@ pub struct Report {
     pub scenario: String,
     /// `uname -r` of the kernel they were taken in.
     pub kernel: String,
+    /// `uname -m` of the machine.
+    pub machine: String,
     /// Why some of the code that a path needs could not be read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub code_missing: Option<String>,
@@ -129,7 +131,7 @@ fn hex<S: Serializer>(address: &Option<u64>, to: S) -> Result<S::Ok, S::Error> {
 
 impl Report {
     /// Puts names to the addresses of a capture.
-    pub fn new(capture: &Capture, symbols: &impl Resolve) -> Self {
+    pub fn new(capture: &Capture, symbols: &(impl Resolve + ?Sized)) -> Self {
         let mut symbols = Cached {
             symbols,
             known: HashMap::new(),
@@ -139,6 +141,7 @@ impl Report {
             version: VERSION,
             scenario: capture.scenario.clone(),
             kernel: capture.kernel.release.clone(),
+            machine: capture.kernel.machine.clone(),
             code_missing: capture.code_missing.clone(),
             dropped: capture.dropped,
             snapshots: capture
@@ -153,10 +156,18 @@ impl Report {
                 .collect(),
         }
     }
+
+    /// How far apart instructions begin, in bytes: at least.
+    pub fn step(&self) -> u64 {
+        match &*self.machine {
+            "aarch64" => 4,
+            _ => 1,
+        }
+    }
 }
 
 impl SnapshotReport {
-    fn new<R: Resolve>(snapshot: &Snapshot, symbols: &mut Cached<'_, R>) -> Self {
+    fn new<R: Resolve + ?Sized>(snapshot: &Snapshot, symbols: &mut Cached<'_, R>) -> Self {
         let mut machinery = Machinery::new(&snapshot.function);
         let records: Vec<_> = snapshot
             .records
@@ -243,13 +254,13 @@ impl Branch {
 }
 
 /// Many records share few addresses: each is looked up once.
-struct Cached<'symbols, R> {
+struct Cached<'symbols, R: ?Sized> {
     symbols: &'symbols R,
     /// By process, for those of user space, and address.
     known: HashMap<(Option<u32>, u64), Option<Symbol>>,
 }
 
-impl<R: Resolve> Cached<'_, R> {
+impl<R: Resolve + ?Sized> Cached<'_, R> {
     fn resolve(&mut self, pid: u32, address: u64) -> Option<Symbol> {
         let symbols = self.symbols;
         let known = &mut self.known;

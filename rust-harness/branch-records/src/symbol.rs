@@ -1,5 +1,7 @@
 //! Addresses to names: what a symbol is here, and the sources that are asked.
 
+use std::ops::Range;
+
 use serde::Serialize;
 
 use crate::capture::GuestSymbol;
@@ -89,6 +91,12 @@ pub trait Resolve {
         let _ = (pid, address);
         None
     }
+
+    /// The addresses of the kernel's function that `address` belongs to.
+    fn extent(&self, address: u64) -> Option<Range<u64>> {
+        let _ = address;
+        None
+    }
 }
 
 /// Whether an address is the kernel's, on arm64 and on x86-64: it is in the upper
@@ -113,17 +121,29 @@ impl<'capture> GuestSymbols<'capture> {
     }
 }
 
-impl Resolve for GuestSymbols<'_> {
-    fn resolve(&self, address: u64) -> Option<Symbol> {
+impl GuestSymbols<'_> {
+    fn covering(&self, address: u64) -> Option<&GuestSymbol> {
         let after = self
             .sorted
             .partition_point(|symbol| symbol.address <= address);
-        let symbol = self.sorted[..after].last()?;
-        (address < symbol.end).then(|| Symbol {
+        let symbol = *self.sorted[..after].last()?;
+        (address < symbol.end).then_some(symbol)
+    }
+}
+
+impl Resolve for GuestSymbols<'_> {
+    fn resolve(&self, address: u64) -> Option<Symbol> {
+        let symbol = self.covering(address)?;
+        Some(Symbol {
             module: Some(symbol.module.clone()),
             location: line_at(symbol, address),
             ..Symbol::new(&*symbol.name, address - symbol.address)
         })
+    }
+
+    fn extent(&self, address: u64) -> Option<Range<u64>> {
+        self.covering(address)
+            .map(|symbol| symbol.address..symbol.end)
     }
 }
 

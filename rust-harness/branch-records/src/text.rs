@@ -4,12 +4,12 @@ use std::io::{self, Write};
 
 use anstyle::{AnsiColor, Style};
 
-use crate::capture::{Moment, Returned};
-use crate::errno;
+use crate::capture::Moment;
 use crate::report::{Branch, Report, SnapshotReport};
 
-mod fold;
+pub(crate) mod fold;
 mod row;
+pub(crate) mod words;
 
 use row::{Row, Widths};
 
@@ -70,19 +70,14 @@ fn write_snapshot(
     writeln!(
         out,
         "{HEADING}{}{HEADING:#}  (kernel {}, CPU {}, {}[{}])",
-        happened(snapshot),
+        words::happened(snapshot),
         report.kernel,
         snapshot.cpu,
         snapshot.comm,
         snapshot.pid,
     )?;
-    if let Some(errno) = snapshot.errno {
-        let returned = Returned::Signed(-i64::from(errno));
-        return writeln!(
-            out,
-            "no branch records: bpf_get_branch_snapshot() returned {}",
-            value(returned)
-        );
+    if let Some(refusal) = words::refusal(snapshot) {
+        return writeln!(out, "{refusal}");
     }
     write_legend(report, snapshot, detail, out)?;
     let shown: Vec<_> = snapshot
@@ -122,53 +117,6 @@ fn folded<'a>(branches: &[&'a Branch], detail: Detail) -> Vec<(&'a Branch, Row)>
         .flat_map(|run| run.last().map(move |index| (index, run.times)))
         .map(|(index, times)| (branches[index], Row::new(branches[index], times)))
         .collect()
-}
-
-/// What was traced, and how it went.
-fn happened(snapshot: &SnapshotReport) -> String {
-    let function = &snapshot.function;
-    let mut happened = match (snapshot.moment, snapshot.returned) {
-        (Moment::Entry, _) => format!("{function}() was called"),
-        (Moment::Return, Some(returned)) => format!("{function}() returned {}", value(returned)),
-        (Moment::Return, None) => format!("{function}() returned"),
-        (Moment::Tracepoint, _) => format!("tracepoint {function}"),
-    };
-    if let Some(nanoseconds) = snapshot.duration {
-        happened += &format!(" after {}", duration(nanoseconds));
-    }
-    happened
-}
-
-/// Three digits and a unit.
-fn duration(nanoseconds: u64) -> String {
-    let (unit, per_unit) = match nanoseconds {
-        0..1_000 => return format!("{nanoseconds} ns"),
-        1_000..1_000_000 => ("us", 1e3),
-        1_000_000..1_000_000_000 => ("ms", 1e6),
-        _ => ("s", 1e9),
-    };
-    let number = nanoseconds as f64 / per_unit;
-    let decimals = match number {
-        ..10.0 => 2,
-        10.0..100.0 => 1,
-        _ => 0,
-    };
-    format!("{number:.decimals$} {unit}")
-}
-
-/// A return value, and its name when it is an error that has one.
-fn value(returned: Returned) -> String {
-    let value = match returned {
-        Returned::Signed(value) => value.to_string(),
-        Returned::Unsigned(value) => value.to_string(),
-        Returned::Bool(value) => value.to_string(),
-        Returned::Pointer(0) => "NULL".to_owned(),
-        Returned::Pointer(address) => format!("{address:#x}"),
-    };
-    match returned.errno().and_then(errno::name) {
-        Some(name) => format!("{value} (-{name})"),
-        None => value,
-    }
 }
 
 fn write_legend(

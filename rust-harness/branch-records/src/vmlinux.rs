@@ -193,6 +193,21 @@ impl Vmlinux {
         Some(debug_info::symbol(&symbol, |code| self.location(code)))
     }
 
+    /// The addresses of the function at `address`, as linked.
+    fn extent_at(&self, address: u64) -> Option<Range<u64>> {
+        let found = self
+            .symbolizer
+            .symbolize_single(&self.names, Input::VirtOffset(address));
+        let symbol = found.ok().and_then(Symbolized::into_sym)?;
+        let size = symbol.size.filter(|size| *size > 0)?;
+        Some(symbol.addr..symbol.addr.saturating_add(size as u64))
+    }
+
+    /// The source tree that it was built from, as its compiler was told.
+    pub fn tree(&self) -> &Path {
+        Path::new(&self.tree)
+    }
+
     fn location(&self, code: &CodeInfo<'_>) -> Location {
         let path = debug_info::path(code);
         let below = path.strip_prefix(&self.tree).unwrap_or(&path);
@@ -255,6 +270,15 @@ impl Resolve for KernelSymbols<'_> {
 
     fn resolve_user(&self, pid: u32, address: u64) -> Option<Symbol> {
         self.files.resolve(pid, address)
+    }
+
+    fn extent(&self, address: u64) -> Option<Range<u64>> {
+        if !self.image.contains(&address) {
+            return self.guest.extent(address);
+        }
+        let linked = self.vmlinux.extent_at(address.wrapping_sub(self.slide))?;
+        let moved = |address: u64| address.wrapping_add(self.slide);
+        Some(moved(linked.start)..moved(linked.end))
     }
 }
 

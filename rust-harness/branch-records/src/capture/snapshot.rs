@@ -44,7 +44,7 @@ pub struct Snapshot {
 }
 
 /// At what moment a snapshot is taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Moment {
     /// Before the first instruction of a function.
@@ -56,7 +56,7 @@ pub enum Moment {
 }
 
 /// What a function returned.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Returned {
     /// A signed number: a negative errno, by custom, where it failed.

@@ -7,22 +7,22 @@ const LONGEST: usize = 8;
 
 /// The same things in the same order, `times` times, from `start` on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Run {
+pub(crate) struct Run {
     start: usize,
     length: usize,
-    pub(super) times: usize,
+    pub(crate) times: usize,
 }
 
 impl Run {
     /// The last time.
-    pub(super) fn last(&self) -> Range<usize> {
+    pub(crate) fn last(&self) -> Range<usize> {
         let end = self.start + self.length * self.times;
         end - self.length..end
     }
 }
 
 /// Every one of `count` things alone.
-pub(super) fn none(count: usize) -> Vec<Run> {
+pub(crate) fn none(count: usize) -> Vec<Run> {
     (0..count).map(alone).collect()
 }
 
@@ -36,7 +36,7 @@ fn alone(start: usize) -> Run {
 
 /// Which of them repeat what is right before them. Of several ways to see it, what
 /// leaves the least to show.
-pub(super) fn runs<T>(things: &[T], same: impl Fn(&T, &T) -> bool) -> Vec<Run> {
+pub(crate) fn runs<T>(things: &[T], same: impl Fn(&T, &T) -> bool) -> Vec<Run> {
     let mut runs = Vec::new();
     let mut start = 0;
     while start < things.len() {

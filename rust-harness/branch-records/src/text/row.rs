@@ -2,9 +2,10 @@
 
 use std::fmt::Write as _;
 
-use crate::record::{BranchType, Cycles, Privilege};
 use crate::report::{Branch, End};
 use crate::symbol::Location;
+
+use super::words;
 
 /// The cells of one branch.
 pub(super) struct Row {
@@ -54,7 +55,7 @@ impl Row {
             number: branch.number,
             from: Cell::new(&branch.from),
             to: Cell::new(&branch.to),
-            notes: notes(branch, times),
+            notes: words::notes(branch, times),
         }
     }
 
@@ -133,28 +134,4 @@ fn source(location: Option<&Location>) -> String {
         },
         None => String::new(),
     }
-}
-
-/// What sort of branch, and what is out of the ordinary about it.
-fn notes(branch: &Branch, times: usize) -> String {
-    let mut notes = Vec::new();
-    if branch.kind != BranchType::Unknown {
-        notes.push(branch.kind.name().to_owned());
-    }
-    if !matches!(branch.privilege, Privilege::Kernel | Privilege::Unknown) {
-        notes.push(format!("to {}", branch.privilege.name()));
-    }
-    if branch.mispredicted == Some(true) {
-        notes.push("mispredicted".to_owned());
-    }
-    match branch.cycles {
-        Cycles::Unknown => {}
-        Cycles::Count(1) => notes.push("1 cycle".to_owned()),
-        Cycles::Count(cycles) => notes.push(format!("{cycles} cycles")),
-        Cycles::AtLeast(cycles) => notes.push(format!("{cycles} cycles or more")),
-    }
-    if times > 1 {
-        notes.push(format!("{times} times"));
-    }
-    notes.join(", ")
 }

@@ -1,7 +1,9 @@
 //! `brbe snapshot`: from nothing to a symbolised branch snapshot.
 
 use anyhow::{Context, Result};
-use branch_records::text::{self, Detail};
+use branch_records::capture::Capture;
+use branch_records::report::Report;
+use branch_records::show::Show;
 use branch_records::vmlinux;
 use clap::Args;
 
@@ -26,13 +28,8 @@ pub struct Snapshot {
     #[arg(long)]
     unpatched: bool,
 
-    /// Show all records: also those of the tracing itself, and each turn of a loop
-    #[arg(long)]
-    all: bool,
-
-    /// Print the snapshot as JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    show: Show,
 }
 
 impl Snapshot {
@@ -47,11 +44,9 @@ impl Snapshot {
         let title = subject.title(!self.unpatched);
         let kernel = subject.builder.kernel(commit, &title)?;
         let guest = Guest::prepare(places)?;
-        let report = take(places, &guest, &kernel, &format!("snapshot on {title}"))?;
-        let detail = Detail::folded_unless(self.all);
-        super::print(self.json, &report, |mut out| {
-            text::write(&report, detail, &mut out)
-        })
+        let (capture, _) = take(places, &guest, &kernel, &format!("snapshot on {title}"))?;
+        // It is of the kernel alone.
+        trace::show(&self.show, &subject, &kernel, &capture, &|_| None)
     }
 }
 
@@ -62,17 +57,17 @@ pub fn take(
     guest: &Guest,
     kernel: &Kernel,
     name: &str,
-) -> Result<branch_records::report::Report> {
+) -> Result<(Capture, Report)> {
     let share = Share::new(places)?;
     let (_, capture) = trace::take(guest, kernel, name, captures::WORDS, &share)?;
-    let capture = capture.context("the guest's kernel refused no map")?;
+    let mut capture = capture.context("the guest's kernel refused no map")?;
     let files = |path: &str| guest.file(&share, path);
     let mut report = vmlinux::report(&capture, &kernel.vmlinux, files)
         .context("putting names to the addresses")?;
-    let shows = report
-        .snapshots
-        .iter()
-        .position(|snapshot| snapshot.last_jump.is_some());
-    report.snapshots = vec![report.snapshots.swap_remove(shows.unwrap_or(0))];
-    Ok(report)
+    let mut snapshots = report.snapshots.iter();
+    let shows = snapshots.position(|snapshot| snapshot.last_jump.is_some());
+    let chosen = shows.unwrap_or(0);
+    capture.snapshots = vec![capture.snapshots.swap_remove(chosen)];
+    report.snapshots = vec![report.snapshots.swap_remove(chosen)];
+    Ok((capture, report))
 }

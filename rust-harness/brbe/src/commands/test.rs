@@ -260,7 +260,7 @@ fn patched(
         Job::new(&title, pause::TEST, || pause::check(&kernel.vmlinux)),
         Job::new(&title, "snapshot of a failing BPF_MAP_CREATE", || {
             let name = format!("snapshot on {title}");
-            let report = snapshot::take(places, guest, kernel, &name)?;
+            let (_, report) = snapshot::take(places, guest, kernel, &name)?;
             Ok(explains(&report, refusal(&subject.tree)?))
         }),
     ];

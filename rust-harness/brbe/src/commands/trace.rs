@@ -5,8 +5,9 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
 use branch_records::capture::Capture;
-use branch_records::text::{self, Detail};
-use branch_records::{brstack, vmlinux};
+use branch_records::files::Files;
+use branch_records::show::Show;
+use branch_records::vmlinux::{KernelSymbols, Vmlinux};
 use clap::Args;
 
 use super::{KernelArgs, Subject};
@@ -29,17 +30,8 @@ pub struct Trace {
     #[command(flatten)]
     kernel: KernelArgs,
 
-    /// Show all records: also those of the tracing itself, and each turn of a loop
-    #[arg(long)]
-    all: bool,
-
-    /// Print JSON
-    #[arg(long, group = "form")]
-    json: bool,
-
-    /// Print what `perf script -F brstack` would
-    #[arg(long, group = "form")]
-    brstack: bool,
+    #[command(flatten)]
+    show: Show,
 
     /// Keep what was recorded in this file, too
     #[arg(long, value_name = "FILE")]
@@ -85,19 +77,36 @@ impl Trace {
                 .to_writer(file)
                 .with_context(|| format!("writing {}", path.display()))?;
         }
-        if self.brstack {
-            brstack::write(&capture.snapshots, &mut anstream::stdout().lock())
-                .context("writing")?;
-            return Ok(true);
-        }
         let files = |path: &str| guest.file(&share, path);
-        let report = vmlinux::report(&capture, &kernel.vmlinux, files)
-            .context("putting names to the addresses")?;
-        super::print(self.json, &report, |mut out| {
-            text::write(&report, Detail::folded_unless(self.all), &mut out)
-        })?;
+        show(&self.show, &subject, &kernel, &capture, &files)?;
         Ok(true)
     }
+}
+
+/// Shows a capture of a subject's patched kernel. `files` knows those of the guest.
+pub fn show(
+    show: &Show,
+    subject: &Subject,
+    kernel: &Kernel,
+    capture: &Capture,
+    files: &dyn Fn(&str) -> Option<PathBuf>,
+) -> Result<()> {
+    let vmlinux = Vmlinux::open(&kernel.vmlinux).context("the kernel's debug information")?;
+    let files = Files::new(&capture.processes, files);
+    let symbols =
+        KernelSymbols::new(&vmlinux, capture, files).context("putting names to the addresses")?;
+    show.print(capture, &symbols, &mut anstream::stdout().lock())?;
+    // As it was compiled: the tree itself may be at another commit by now.
+    let git = subject.tree.git();
+    let source = |file: &str| {
+        let file = format!("{}:{file}", subject.patched());
+        git.read(&["show", &file]).ok()
+    };
+    show.draw(capture, &symbols, &source)?;
+    if let Some(path) = &show.html {
+        eprintln!("the path on the source: {}", path.display());
+    }
+    Ok(())
 }
 
 /// Runs branch-trace in the guest. What was printed there, and what was recorded, if

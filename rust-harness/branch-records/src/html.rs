@@ -1,0 +1,202 @@
+//! A report as one HTML file: the source of the functions on the path, with the path
+//! drawn on it. It needs nothing else, and no network.
+
+use std::collections::HashMap;
+use std::io::{self, Write};
+
+use crate::listing;
+use crate::report::{Branch, Report, SnapshotReport};
+use crate::symbol::Resolve;
+use crate::text::fold;
+use crate::text::words;
+
+mod escape;
+mod rows;
+mod source;
+
+use escape::Text;
+
+/// More paths make no page that anybody reads to its end.
+const MAX_PATHS: usize = 100;
+
+const STYLE: &str = include_str!("html/style.css");
+
+/// What is asked for the text of a source file, by its name in a report.
+pub type Sources<'a> = dyn Fn(&str) -> Option<String> + 'a;
+
+/// Writes `report` as a page. `symbols` are those that the report was made with.
+///
+/// Snapshots that took the same path are shown as one.
+///
+/// # Errors
+///
+/// Only those of `out`.
+pub fn write(
+    report: &Report,
+    symbols: &(impl Resolve + ?Sized),
+    sources: &Sources<'_>,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    let mut page = Page {
+        report,
+        symbols,
+        sources,
+        files: HashMap::new(),
+        out,
+    };
+    page.write()
+}
+
+/// Snapshots of the same path.
+struct Group<'a> {
+    first: &'a SnapshotReport,
+    times: usize,
+}
+
+struct Page<'a, R: ?Sized, W> {
+    report: &'a Report,
+    symbols: &'a R,
+    sources: &'a Sources<'a>,
+    /// The lines of each file, where there is one.
+    files: HashMap<String, Option<Vec<String>>>,
+    out: &'a mut W,
+}
+
+impl<R: Resolve + ?Sized, W: Write> Page<'_, R, W> {
+    fn write(&mut self) -> io::Result<()> {
+        let report = self.report;
+        let groups = groups(&report.snapshots);
+        writeln!(
+            self.out,
+            "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+             <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+             <title>{}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n\
+             <header>\n<h1>{}</h1>\n<p>kernel {} on {}, {} in {}{}</p>\n</header>",
+            Text(&report.scenario),
+            Text(&report.scenario),
+            Text(&report.kernel),
+            Text(&report.machine),
+            counted(report.snapshots.len(), "snapshot"),
+            counted(groups.len(), "path"),
+            match report.dropped {
+                0 => String::new(),
+                lost => format!(", {lost} more lost: there was no room for them"),
+            },
+        )?;
+        write!(self.out, "{}", LEGEND)?;
+        for group in groups.iter().take(MAX_PATHS) {
+            self.path(group)?;
+        }
+        if let Some(left @ 1..) = groups.len().checked_sub(MAX_PATHS) {
+            writeln!(
+                self.out,
+                "<p>{} more are left out.</p>",
+                counted(left, "path")
+            )?;
+        }
+        writeln!(self.out, "</body>\n</html>")
+    }
+
+    fn path(&mut self, group: &Group<'_>) -> io::Result<()> {
+        let snapshot = group.first;
+        writeln!(
+            self.out,
+            "<section>\n<h2>{}</h2>\n<p>{}CPU {}, {}[{}], {}</p>",
+            Text(&words::happened(snapshot)),
+            match group.times {
+                1 => String::new(),
+                times => format!("{times} times this path; the first: "),
+            },
+            snapshot.cpu,
+            Text(&snapshot.comm),
+            snapshot.pid,
+            counted(snapshot.records.len(), "branch record"),
+        )?;
+        #[cfg(feature = "path")]
+        if let Some(path) = &snapshot.path {
+            writeln!(self.out, "<p>The path: {}.</p>", Text(&path.to_string()))?;
+        }
+        if let Some(refusal) = words::refusal(snapshot) {
+            writeln!(self.out, "<p>{}</p>", Text(&refusal))?;
+        }
+        for listing in listing::of_snapshot(snapshot, self.symbols, self.report.step()) {
+            let sources = self.sources;
+            let read =
+                || sources(&listing.file).map(|text| text.lines().map(str::to_owned).collect());
+            let file = self.files.entry(listing.file.clone()).or_insert_with(read);
+            source::write(&listing, file.as_deref(), snapshot.last_jump, self.out)?;
+        }
+        self.branches(snapshot)?;
+        writeln!(self.out, "</section>")
+    }
+
+    /// The records as a table.
+    fn branches(&mut self, snapshot: &SnapshotReport) -> io::Result<()> {
+        let shown: Vec<_> = shown(snapshot).collect();
+        let hidden = snapshot.records.len() - shown.len();
+        writeln!(
+            self.out,
+            "<details><summary>{}{}</summary>\n<table>",
+            counted(shown.len(), "branch"),
+            match hidden {
+                0 => String::new(),
+                hidden => format!(", and {hidden} of the tracing itself"),
+            },
+        )?;
+        for run in fold::runs(&shown, |a, b| same(a, b)) {
+            for branch in run.last().map(|index| shown[index]) {
+                rows::branch(branch, run.times, snapshot.last_jump, self.out)?;
+            }
+        }
+        writeln!(self.out, "</table></details>")
+    }
+}
+
+/// The branches that are not of the tracing itself, oldest first.
+fn shown(snapshot: &SnapshotReport) -> impl Iterator<Item = &Branch> {
+    snapshot.records.iter().filter(|branch| !branch.machinery)
+}
+
+fn same(a: &Branch, b: &Branch) -> bool {
+    (a.from.address, a.to.address, a.kind) == (b.from.address, b.to.address, b.kind)
+}
+
+/// In the order in which the first of each was taken.
+fn groups(snapshots: &[SnapshotReport]) -> Vec<Group<'_>> {
+    let mut index = HashMap::new();
+    let mut groups: Vec<Group<'_>> = Vec::new();
+    for snapshot in snapshots {
+        let ends: Vec<_> = shown(snapshot)
+            .map(|branch| (branch.from.address, branch.to.address))
+            .collect();
+        let what = (&*snapshot.function, snapshot.moment, snapshot.errno);
+        let next = groups.len();
+        let group = *index.entry((what, snapshot.returned, ends)).or_insert(next);
+        match groups.get_mut(group) {
+            Some(group) => group.times += 1,
+            None => groups.push(Group {
+                first: snapshot,
+                times: 1,
+            }),
+        }
+    }
+    groups
+}
+
+/// `1 path`, `2 paths`, `2 branches`.
+fn counted(count: usize, what: &str) -> String {
+    match count {
+        1 => format!("1 {what}"),
+        count if what.ends_with("ch") => format!("{count} {what}es"),
+        count => format!("{count} {what}s"),
+    }
+}
+
+const LEGEND: &str = "\
+<p class=\"legend\"><span class=\"executed\">executed</span> <span class=\"code\">code, not \
+executed</span> <span class=\"none\">no code</span> <span class=\"last\">the last jump before \
+the function returned</span></p>
+";
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,50 @@
+//! A branch as a row of a table.
+
+use std::io::{self, Write};
+
+use super::escape::Text;
+use crate::report::{Branch, End};
+use crate::symbol::Location;
+use crate::text::words;
+
+/// Writes a branch that was taken `times` times.
+pub(super) fn branch(
+    branch: &Branch,
+    times: usize,
+    last_jump: Option<usize>,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    let class = match last_jump == Some(branch.number) {
+        true => " class=\"last\"",
+        false => "",
+    };
+    write!(out, "<tr{class}><td>#{:02}</td>", branch.number)?;
+    for end in [&branch.from, &branch.to] {
+        write!(out, "<td>{}</td>", Text(&name(end)))?;
+    }
+    writeln!(out, "<td>{}</td></tr>", Text(&words::notes(branch, times)))
+}
+
+/// `inlined in function+0x10 (file:line)`.
+fn name(end: &End) -> String {
+    let Some(symbol) = &end.symbol else {
+        let address = end.address.map(|address| format!("{address:#x}"));
+        return address.unwrap_or_else(|| "(unknown)".to_owned());
+    };
+    let inlined = symbol.inlined.last();
+    let location = match inlined {
+        Some(inlined) => inlined.location.as_ref(),
+        None => symbol.location.as_ref(),
+    };
+    let inlined = inlined.map_or_else(String::new, |inlined| format!("{} in ", inlined.name));
+    let place = match location {
+        Some(Location {
+            file,
+            line: Some(line),
+            ..
+        }) => format!(" ({file}:{line})"),
+        Some(Location { file, .. }) => format!(" ({file})"),
+        None => String::new(),
+    };
+    format!("{inlined}{}+{:#x}{place}", symbol.name, symbol.offset)
+}

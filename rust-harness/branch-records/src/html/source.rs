@@ -1,0 +1,291 @@
+//! A function's source with the path drawn beside it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::io::{self, Write};
+
+use super::escape::Text;
+use crate::listing::{Line, Listing, Passage};
+
+/// Height of a line and distance of two arrows, in pixels. The first is in `style.css`
+/// too.
+const HEIGHT: usize = 20;
+const LANE: usize = 9;
+/// More arrows side by side are not told apart.
+const MAX_LANES: usize = 12;
+/// Lines that are shown around those that matter.
+const AROUND: u32 = 3;
+/// As far before its first line with code a function's name is looked for.
+const HEAD: u32 = 24;
+/// Longer functions are shown in parts.
+const SHORT: u32 = 60;
+
+/// A row of the listing.
+enum Row {
+    Line(u32),
+    /// So many lines are left out.
+    Gap(u32),
+}
+
+/// Branches from one line to another.
+struct Arrow {
+    from: usize,
+    to: usize,
+    numbers: Vec<usize>,
+    lane: usize,
+}
+
+/// Writes a listing. `file` is the lines of its file, where that is known.
+pub(super) fn write(
+    listing: &Listing,
+    file: Option<&[String]>,
+    last_jump: Option<usize>,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    let open = match listing.is_traced {
+        true => " open",
+        false => "",
+    };
+    let into = match &listing.inlined_into {
+        Some(function) => format!(", inlined into {function}()"),
+        None => String::new(),
+    };
+    let has_text = file.is_some() || listing.lines.values().any(|line| line.text.is_some());
+    let missing = match has_text {
+        true => "",
+        false => " (the source is not at hand: --source DIR)",
+    };
+    writeln!(
+        out,
+        "<details{open}><summary><b>{}()</b> <span class=\"none\">{}{}{missing}</span></summary>",
+        Text(&listing.function),
+        Text(&listing.file),
+        Text(&into),
+    )?;
+    let rows = rows(listing, file);
+    let arrows = arrows(listing, &rows);
+    let lanes = arrows.iter().map(|arrow| arrow.lane + 1).max().unwrap_or(0);
+    let width = (lanes + 2) * LANE;
+    writeln!(out, "<div class=\"source\">")?;
+    draw(&arrows, rows.len(), width, last_jump, out)?;
+    writeln!(out, "<pre style=\"margin-left: {width}px\">")?;
+    for row in &rows {
+        match row {
+            Row::Gap(count) => {
+                writeln!(out, "<span class=\"row none\">     … {count} lines</span>")?
+            }
+            Row::Line(number) => line(listing, *number, file, last_jump, out)?,
+        }
+    }
+    writeln!(out, "</pre></div></details>")
+}
+
+fn line(
+    listing: &Listing,
+    number: u32,
+    file: Option<&[String]>,
+    last_jump: Option<usize>,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    let known = listing.lines.get(&number);
+    let leaves = listing.jumps.iter().filter(|jump| jump.from == number);
+    let mut notes: Vec<_> = leaves
+        .map(|jump| {
+            (
+                jump.number,
+                format!("#{:02} to line {}", jump.number, jump.to),
+            )
+        })
+        .chain(known.into_iter().flat_map(passages))
+        .collect();
+    // Oldest first.
+    notes.sort_by_key(|(number, _)| std::cmp::Reverse(*number));
+    let is_last = notes.iter().any(|(number, _)| Some(*number) == last_jump);
+    let class = match known {
+        _ if is_last => "last",
+        Some(line) if line.executed => "executed",
+        Some(_) => "code",
+        None => "none",
+    };
+    let index = usize::try_from(number).unwrap_or(usize::MAX);
+    let of_file = file.and_then(|lines| lines.get(index.wrapping_sub(1)));
+    let text = of_file.or(known.and_then(|line| line.text.as_ref()));
+    let notes = together(notes.into_iter().map(|(_, note)| note).collect());
+    write!(
+        out,
+        "<span class=\"row {class}\">{number:>5}  {}",
+        Text(&text.map_or(String::new(), |text| spaced(text.trim_end())))
+    )?;
+    if !notes.is_empty() {
+        write!(out, "<i>{}</i>", Text(&notes))?;
+    }
+    writeln!(out, "</span>")
+}
+
+/// Tabs as spaces: line numbers are before them.
+fn spaced(text: &str) -> String {
+    let mut spaced = String::new();
+    for c in text.chars() {
+        match c {
+            '\t' => spaced.extend(std::iter::repeat_n(' ', 8 - spaced.chars().count() % 8)),
+            c => spaced.push(c),
+        }
+    }
+    spaced
+}
+
+fn passages(line: &Line) -> impl Iterator<Item = (usize, String)> {
+    line.passages.iter().map(|passage| {
+        let Passage {
+            number,
+            inwards,
+            other,
+        } = passage;
+        let arrow = if *inwards { "from" } else { "to" };
+        (*number, format!("#{number:02} {arrow} {other}"))
+    })
+}
+
+/// A few are shown, of many the first and the last.
+fn together(notes: Vec<String>) -> String {
+    match &notes[..] {
+        [first, .., last] if notes.len() > 4 => {
+            format!("{first}, … {} more …, {last}", notes.len() - 2)
+        }
+        notes => notes.join(", "),
+    }
+}
+
+/// The lines that are shown: those with code, and a function's first ones.
+fn rows(listing: &Listing, file: Option<&[String]>) -> Vec<Row> {
+    let numbers = || listing.lines.keys().copied();
+    let (Some(first), Some(last)) = (numbers().min(), numbers().max()) else {
+        return Vec::new();
+    };
+    let Some(file) = file else {
+        return numbers().map(Row::Line).collect();
+    };
+    let first = head(&listing.function, first, file);
+    let end = u32::try_from(file.len()).unwrap_or(u32::MAX);
+    let last = if last.saturating_add(1) <= end {
+        last + 1
+    } else {
+        last
+    };
+    let is_short = last - first <= SHORT;
+    let matters = |number: &u32| {
+        let line = listing.lines.get(number);
+        line.is_some_and(|line| line.executed || !line.passages.is_empty())
+            || listing.jumps.iter().any(|jump| jump.to == *number)
+    };
+    let around = |number: u32| number.saturating_sub(AROUND)..=number.saturating_add(AROUND);
+    let mut shown: BTreeSet<u32> = match is_short {
+        true => (first..=last).collect(),
+        false => numbers().filter(matters).flat_map(around).collect(),
+    };
+    shown.insert(first);
+    shown.retain(|number| (first..=last).contains(number));
+    let mut rows = Vec::new();
+    let mut next = first;
+    for number in shown {
+        if number > next {
+            rows.push(Row::Gap(number - next));
+        }
+        rows.push(Row::Line(number));
+        next = number + 1;
+    }
+    if next <= last {
+        rows.push(Row::Gap(last + 1 - next));
+    }
+    rows
+}
+
+/// The line where a function is declared, if that is found right before its code.
+fn head(function: &str, first: u32, file: &[String]) -> u32 {
+    let name = format!("{function}(");
+    let begins = |number: &u32| {
+        let line = file.get(*number as usize - 1);
+        line.is_some_and(|line| {
+            !line.starts_with([' ', '\t', '*', '#', '/']) && line.contains(&name)
+        })
+    };
+    let before = first.saturating_sub(HEAD).max(1)..=first;
+    before.rev().find(begins).unwrap_or(first)
+}
+
+/// The jumps as arrows from row to row, those that cross side by side.
+fn arrows(listing: &Listing, rows: &[Row]) -> Vec<Arrow> {
+    let row: BTreeMap<u32, usize> = rows
+        .iter()
+        .enumerate()
+        .filter_map(|(index, row)| match row {
+            Row::Line(number) => Some((*number, index)),
+            Row::Gap(_) => None,
+        })
+        .collect();
+    let mut numbers: BTreeMap<(usize, usize), Vec<usize>> = BTreeMap::new();
+    for jump in &listing.jumps {
+        if let (Some(from), Some(to)) = (row.get(&jump.from), row.get(&jump.to)) {
+            numbers.entry((*from, *to)).or_default().push(jump.number);
+        }
+    }
+    let arrow = |((from, to), numbers)| Arrow {
+        from,
+        to,
+        numbers,
+        lane: 0,
+    };
+    let mut arrows: Vec<_> = numbers.into_iter().map(arrow).collect();
+    // The short ones inside.
+    arrows.sort_by_key(|arrow| arrow.from.abs_diff(arrow.to));
+    for index in 0..arrows.len() {
+        let (before, rest) = arrows.split_at_mut(index);
+        let meets = |other: &&Arrow| {
+            let [a, b] = [&rest[0], *other].map(|x| (x.from.min(x.to), x.from.max(x.to)));
+            a.0 <= b.1 && b.0 <= a.1
+        };
+        let taken: BTreeSet<_> = before
+            .iter()
+            .filter(meets)
+            .map(|other| other.lane)
+            .collect();
+        let free = (0..MAX_LANES).find(|lane| !taken.contains(lane));
+        rest[0].lane = free.unwrap_or(MAX_LANES - 1);
+    }
+    arrows
+}
+
+fn draw(
+    arrows: &[Arrow],
+    rows: usize,
+    width: usize,
+    last_jump: Option<usize>,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    let mut svg = String::new();
+    for arrow in arrows {
+        let class = match last_jump {
+            Some(last) if arrow.numbers.contains(&last) => "last",
+            _ => "jump",
+        };
+        let middle = |row: usize| row * HEIGHT + HEIGHT / 2;
+        let (from, to) = (middle(arrow.from), middle(arrow.to));
+        // So that leaving and arriving at one line are two things.
+        let (from, to) = (from + 3, to - 3);
+        let right = width - 2;
+        let left = right.saturating_sub((arrow.lane + 1) * LANE);
+        let numbers: Vec<_> = arrow.numbers.iter().map(|n| format!("#{n:02}")).collect();
+        // A write to a String does not fail.
+        let _ = write!(
+            svg,
+            "<g class=\"{class}\"><title>{}</title><path d=\"M{right} {from}H{left}V{to}H{right}\"/>\
+             <path class=\"head\" d=\"M{right} {to}l-6 -3.5v7z\"/></g>",
+            numbers.join(", ")
+        );
+    }
+    writeln!(
+        out,
+        "<svg width=\"{width}\" height=\"{}\">{svg}</svg>",
+        rows * HEIGHT
+    )
+}

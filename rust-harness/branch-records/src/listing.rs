@@ -1,0 +1,315 @@
+//! The source of the functions on a path, and which of their lines were executed.
+//!
+//! Between two branches the CPU goes on from one instruction to the next: all of them
+//! from the target of one record to the source of the one after it were executed.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use crate::machinery;
+use crate::report::{Branch, End, SnapshotReport};
+use crate::symbol::{Location, Resolve, Symbol, is_kernel};
+
+/// More code is not executed without a branch, and no function is longer: a record is
+/// missing, or a symbol is wrong.
+const LONGEST: u64 = 64 << 10;
+
+/// Instructions without a line of their own between two that have one.
+const NEAR: u64 = 4;
+
+/// A function of which some was executed. One that is inlined is one of its own.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Listing {
+    /// Its name.
+    pub function: String,
+    /// The function that it was inlined into.
+    pub inlined_into: Option<String>,
+    /// Whether it is what was traced.
+    pub is_traced: bool,
+    /// The file that its lines are of.
+    pub file: String,
+    /// The lines that code was made of, as far as that is known.
+    pub lines: BTreeMap<u32, Line>,
+    /// The branches from one of its lines to another, oldest first.
+    pub jumps: Vec<Jump>,
+}
+
+/// A line of source.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Line {
+    /// Whether any of its instructions was executed.
+    pub executed: bool,
+    /// What it says, where that is known without the file.
+    pub text: Option<String>,
+    /// The branches that leave the function here, or enter it, oldest first.
+    pub passages: Vec<Passage>,
+}
+
+/// A branch within a function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Jump {
+    /// The number of its record.
+    pub number: usize,
+    /// The line that it leaves.
+    pub from: u32,
+    /// The line that it goes to.
+    pub to: u32,
+}
+
+/// A branch out of a function or into it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Passage {
+    /// The number of its record.
+    pub number: usize,
+    /// Whether it leads into the function.
+    pub inwards: bool,
+    /// The function at its other end.
+    pub other: String,
+}
+
+/// The listings of a snapshot: the traced function first, then those inlined there,
+/// then the others in the order in which the path came to them.
+///
+/// `step` is how far apart instructions begin, in bytes: 4 on arm64, and 1 where they
+/// have no one length.
+pub fn of_snapshot(
+    snapshot: &SnapshotReport,
+    symbols: &(impl Resolve + ?Sized),
+    step: u64,
+) -> Vec<Listing> {
+    let mut path = Path {
+        snapshot,
+        symbols,
+        step,
+        known: HashMap::new(),
+        index: HashMap::new(),
+        listings: Vec::new(),
+    };
+    path.follow();
+    path.add_lines_with_code();
+    let mut listings = path.listings;
+    let traced = &snapshot.function;
+    listings.sort_by_key(|listing| match &listing.inlined_into {
+        None if listing.is_traced => 0,
+        Some(function) if function == traced => 1,
+        _ => 2,
+    });
+    listings
+}
+
+/// Which listing a line belongs to: function, the one that it is inlined into, file.
+type Key = (String, Option<String>, String);
+
+struct Path<'a, R: ?Sized> {
+    snapshot: &'a SnapshotReport,
+    symbols: &'a R,
+    step: u64,
+    known: HashMap<u64, Option<Symbol>>,
+    index: HashMap<Key, usize>,
+    listings: Vec<Listing>,
+}
+
+/// A line of one of the functions at an address.
+struct Frame<'a> {
+    function: &'a str,
+    inlined_into: Option<&'a str>,
+    location: &'a Location,
+    line: u32,
+}
+
+impl Frame<'_> {
+    fn key(&self) -> Key {
+        let owned = str::to_owned;
+        (
+            owned(self.function),
+            self.inlined_into.map(owned),
+            self.location.file.clone(),
+        )
+    }
+
+    fn is_of_same(&self, other: &Frame<'_>) -> bool {
+        self.key() == other.key()
+    }
+}
+
+/// The function at an address, and those inlined there, the innermost last.
+fn frames(symbol: &Symbol) -> Vec<Frame<'_>> {
+    if machinery::is_named(symbol) && symbol.module.as_deref() != Some("bpf") {
+        return Vec::new();
+    }
+    let outermost = (symbol.base_name(), None, symbol.location.as_ref());
+    let inlined = symbol.inlined.iter().map(|inlined| {
+        let into = Some(symbol.base_name());
+        (&*inlined.name, into, inlined.location.as_ref())
+    });
+    [outermost]
+        .into_iter()
+        .chain(inlined)
+        .filter_map(|(function, inlined_into, location)| {
+            let location = location?;
+            Some(Frame {
+                function,
+                inlined_into,
+                location,
+                line: location.line?,
+            })
+        })
+        .collect()
+}
+
+impl<R: Resolve + ?Sized> Path<'_, R> {
+    fn follow(&mut self) {
+        let mut before: Option<&Branch> = None;
+        for branch in &self.snapshot.records {
+            if let Some(before) = before.filter(|before| !(before.machinery && branch.machinery)) {
+                self.go_on(&before.to, &branch.from);
+            }
+            if !branch.machinery {
+                self.branch(branch);
+            }
+            before = Some(branch);
+        }
+    }
+
+    /// From one instruction to the next.
+    fn go_on(&mut self, from: &End, to: &End) {
+        let (Some(first), Some(last)) = (from.address, to.address) else {
+            return;
+        };
+        let same = |a: &Symbol, b: &Symbol| a.name == b.name && a.module == b.module;
+        let is_one = match (&from.symbol, &to.symbol) {
+            (Some(from), Some(to)) => same(from, to),
+            _ => false,
+        };
+        if !is_one || first > last || last - first > LONGEST {
+            return;
+        }
+        for address in (first..=last).step_by(self.step as usize) {
+            let Some(symbol) = self.resolve(address) else {
+                continue;
+            };
+            for frame in frames(&symbol) {
+                self.line(&frame).executed = true;
+            }
+        }
+    }
+
+    fn branch(&mut self, branch: &Branch) {
+        // What is executed right before it and right after.
+        let step = self.step;
+        let from = self.near(&branch.from, |address, steps| {
+            address.checked_sub(steps * step)
+        });
+        let to = self.near(&branch.to, |address, steps| {
+            address.checked_add(steps * step)
+        });
+        let [from, to] = [&from, &to].map(Option::as_ref);
+        let [leaves, enters] = [from, to].map(|symbol| symbol.map(frames).unwrap_or_default());
+        for frame in &leaves {
+            // It was executed, whatever is known of how it was come to.
+            self.line(frame).executed = true;
+            match enters.iter().find(|other| frame.is_of_same(other)) {
+                Some(target) => {
+                    let jump = Jump {
+                        number: branch.number,
+                        from: frame.line,
+                        to: target.line,
+                    };
+                    self.listing(frame).jumps.push(jump);
+                }
+                None => self.pass(frame, branch.number, false, to),
+            }
+        }
+        for frame in &enters {
+            if !leaves.iter().any(|other| frame.is_of_same(other)) {
+                self.pass(frame, branch.number, true, from);
+            }
+        }
+    }
+
+    /// What is at an end of a branch, or so near to it in the same function that
+    /// debug information has a line for it.
+    fn near(&mut self, end: &End, at: impl Fn(u64, u64) -> Option<u64>) -> Option<Symbol> {
+        let symbol = end.symbol.as_ref()?;
+        let has_line = |symbol: &Symbol| symbol.location.as_ref().is_some_and(|l| l.line.is_some());
+        let mut nearby = (0..=NEAR)
+            .map_while(|steps| at(end.address?, steps))
+            .map_while(|address| self.resolve(address));
+        let found = nearby.find(has_line);
+        let found = found.filter(|found| found.name == symbol.name);
+        found.or_else(|| Some(symbol.clone()))
+    }
+
+    fn pass(&mut self, frame: &Frame<'_>, number: usize, inwards: bool, other: Option<&Symbol>) {
+        let innermost = |symbol: &Symbol| {
+            let inlined = symbol.inlined.last();
+            inlined.map_or(symbol.base_name().to_owned(), |inlined| {
+                inlined.name.clone()
+            })
+        };
+        self.line(frame).passages.push(Passage {
+            number,
+            inwards,
+            other: other.map_or("(unknown)".to_owned(), innermost),
+        });
+    }
+
+    fn resolve(&mut self, address: u64) -> Option<Symbol> {
+        let (symbols, pid) = (self.symbols, self.snapshot.pid);
+        let look_up = || match is_kernel(address) {
+            true => symbols.resolve(address),
+            false => symbols.resolve_user(pid, address),
+        };
+        self.known.entry(address).or_insert_with(look_up).clone()
+    }
+
+    fn listing(&mut self, frame: &Frame<'_>) -> &mut Listing {
+        let key = frame.key();
+        let next = self.listings.len();
+        let index = *self.index.entry(key).or_insert(next);
+        if index == next {
+            self.listings.push(Listing {
+                function: frame.function.to_owned(),
+                inlined_into: frame.inlined_into.map(str::to_owned),
+                is_traced: frame.function == self.snapshot.function,
+                file: frame.location.file.clone(),
+                ..Listing::default()
+            });
+        }
+        &mut self.listings[index]
+    }
+
+    fn line(&mut self, frame: &Frame<'_>) -> &mut Line {
+        let line = self.listing(frame).lines.entry(frame.line).or_default();
+        line.text = line.text.take().or_else(|| frame.location.text.clone());
+        line
+    }
+
+    /// Those that were not executed.
+    fn add_lines_with_code(&mut self) {
+        let ends = self.snapshot.records.iter();
+        let ends = ends.flat_map(|branch| [branch.from.address, branch.to.address]);
+        let ends: Vec<_> = ends.flatten().collect();
+        let mut done = HashSet::new();
+        for address in ends {
+            let Some(range) = self.symbols.extent(address) else {
+                continue;
+            };
+            if range.end.saturating_sub(range.start) > LONGEST || !done.insert(range.start) {
+                continue;
+            }
+            for address in range.step_by(self.step as usize) {
+                let Some(symbol) = self.resolve(address) else {
+                    continue;
+                };
+                for frame in frames(&symbol) {
+                    if self.index.contains_key(&frame.key()) {
+                        self.line(&frame);
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

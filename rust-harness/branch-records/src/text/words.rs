@@ -1,0 +1,106 @@
+//! What happened, in a reader's words.
+
+use crate::capture::{Moment, Returned};
+use crate::errno;
+use crate::record::{BranchType, Cycles, Privilege};
+use crate::report::{Branch, SnapshotReport};
+
+/// What was traced, and how it went.
+pub(crate) fn happened(snapshot: &SnapshotReport) -> String {
+    let function = &snapshot.function;
+    let mut happened = match (snapshot.moment, snapshot.returned) {
+        (Moment::Entry, _) => format!("{function}() was called"),
+        (Moment::Return, Some(returned)) => format!("{function}() returned {}", value(returned)),
+        (Moment::Return, None) => format!("{function}() returned"),
+        (Moment::Tracepoint, _) => format!("tracepoint {function}"),
+    };
+    if let Some(nanoseconds) = snapshot.duration {
+        happened += &format!(" after {}", duration(nanoseconds));
+    }
+    happened
+}
+
+/// Three digits and a unit.
+fn duration(nanoseconds: u64) -> String {
+    let (unit, per_unit) = match nanoseconds {
+        0..1_000 => return format!("{nanoseconds} ns"),
+        1_000..1_000_000 => ("us", 1e3),
+        1_000_000..1_000_000_000 => ("ms", 1e6),
+        _ => ("s", 1e9),
+    };
+    let number = nanoseconds as f64 / per_unit;
+    let decimals = match number {
+        ..10.0 => 2,
+        10.0..100.0 => 1,
+        _ => 0,
+    };
+    format!("{number:.decimals$} {unit}")
+}
+
+/// A return value, and its name when it is an error that has one.
+fn value(returned: Returned) -> String {
+    let value = match returned {
+        Returned::Signed(value) => value.to_string(),
+        Returned::Unsigned(value) => value.to_string(),
+        Returned::Bool(value) => value.to_string(),
+        Returned::Pointer(0) => "NULL".to_owned(),
+        Returned::Pointer(address) => format!("{address:#x}"),
+    };
+    match returned.errno().and_then(errno::name) {
+        Some(name) => format!("{value} (-{name})"),
+        None => value,
+    }
+}
+
+/// Why there are no records, if the helper said so.
+pub(crate) fn refusal(snapshot: &SnapshotReport) -> Option<String> {
+    let returned = Returned::Signed(-i64::from(snapshot.errno?));
+    Some(format!(
+        "no branch records: bpf_get_branch_snapshot() returned {}",
+        value(returned)
+    ))
+}
+
+/// What sort of branch, and what is out of the ordinary about it.
+pub(crate) fn notes(branch: &Branch, times: usize) -> String {
+    let mut notes = Vec::new();
+    if branch.kind != BranchType::Unknown {
+        notes.push(branch.kind.name().to_owned());
+    }
+    if !matches!(branch.privilege, Privilege::Kernel | Privilege::Unknown) {
+        notes.push(format!("to {}", branch.privilege.name()));
+    }
+    if branch.mispredicted == Some(true) {
+        notes.push("mispredicted".to_owned());
+    }
+    match branch.cycles {
+        Cycles::Unknown => {}
+        Cycles::Count(1) => notes.push("1 cycle".to_owned()),
+        Cycles::Count(cycles) => notes.push(format!("{cycles} cycles")),
+        Cycles::AtLeast(cycles) => notes.push(format!("{cycles} cycles or more")),
+    }
+    if times > 1 {
+        notes.push(format!("{times} times"));
+    }
+    notes.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_have_three_digits() {
+        for (nanoseconds, words) in [
+            (0, "0 ns"),
+            (999, "999 ns"),
+            (1_000, "1.00 us"),
+            (12_345, "12.3 us"),
+            (999_400, "999 us"),
+            (1_234_567, "1.23 ms"),
+            (61_000_000_000, "61.0 s"),
+        ] {
+            assert_eq!(duration(nanoseconds), words);
+        }
+    }
+}
