@@ -25,7 +25,7 @@ pub const FORMAT: &str = "branch-capture";
 /// The version written here, and the only one read.
 pub const VERSION: u32 = 4;
 /// A longer document is not read.
-pub const MAX_BYTES: u64 = 64 << 20;
+pub const MAX_BYTES: u64 = 512 << 20;
 /// More records than any hardware keeps.
 pub const MAX_RECORDS: usize = 1024;
 /// More snapshots are not read.

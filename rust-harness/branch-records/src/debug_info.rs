@@ -1,8 +1,21 @@
 //! What blazesym says of an address, in this crate's words.
 
+use std::path::Path;
+
 use blazesym::symbolize::{CodeInfo, Sym};
 
 use crate::symbol::{Inlined, Location, Symbol};
+
+/// The id that the linker gave an ELF file, if it did.
+///
+/// # Errors
+///
+/// What is wrong with the file, in words.
+pub fn build_id(path: &Path) -> Result<Option<Vec<u8>>, String> {
+    let id = blazesym::helper::read_elf_build_id(&path);
+    let id = id.map_err(|error| format!("{error:#}"))?;
+    Ok(id.map(|id| id.into_owned()))
+}
 
 /// A symbol with the functions inlined there, each line as `location` has it.
 pub(crate) fn symbol(symbol: &Sym<'_>, location: impl Fn(&CodeInfo<'_>) -> Location) -> Symbol {
@@ -28,7 +41,7 @@ pub(crate) fn path(code: &CodeInfo<'_>) -> String {
 }
 
 /// Drops `.` and resolves `..` by name alone: the tree may be gone.
-fn normalize(path: &str) -> String {
+pub(crate) fn normalize(path: &str) -> String {
     let mut parts: Vec<&str> = Vec::new();
     for part in path.split('/') {
         match part {

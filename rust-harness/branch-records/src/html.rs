@@ -83,7 +83,7 @@ impl<R: Resolve + ?Sized, W: Write> Page<'_, R, W> {
                 lost => format!(", {lost} more lost: there was no room for them"),
             },
         )?;
-        write!(self.out, "{}", LEGEND)?;
+        write!(self.out, "{LEGEND}")?;
         for group in groups.iter().take(MAX_PATHS) {
             self.path(group)?;
         }

@@ -53,10 +53,12 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+#[cfg(feature = "symbolize")]
+mod assembly;
 pub mod brstack;
 pub mod capture;
 #[cfg(feature = "symbolize")]
-mod debug_info;
+pub mod debug_info;
 pub mod errno;
 #[cfg(feature = "symbolize")]
 pub mod files;

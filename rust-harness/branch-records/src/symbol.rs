@@ -142,8 +142,11 @@ impl Resolve for GuestSymbols<'_> {
     }
 
     fn extent(&self, address: u64) -> Option<Range<u64>> {
-        self.covering(address)
-            .map(|symbol| symbol.address..symbol.end)
+        let symbol = self.covering(address)?;
+        // Where it ends is where the next one begins, which may be far: the last line
+        // is where there is code.
+        let end = symbol.lines.last()?.address.saturating_add(1);
+        Some(symbol.address..end)
     }
 }
 

@@ -8,6 +8,7 @@ use blazesym::inspect::{self, Inspector};
 use blazesym::symbolize::source::{Elf, Source};
 use blazesym::symbolize::{CodeInfo, Input, Symbolized, Symbolizer};
 
+use crate::assembly::Assembly;
 use crate::capture::Capture;
 use crate::debug_info;
 use crate::files::Files;
@@ -51,6 +52,7 @@ pub struct Vmlinux {
     /// The same file, symbols alone.
     names: Source<'static>,
     inspector: Inspector,
+    assembly: Assembly,
     /// The first address after the image, as linked.
     end: u64,
     /// The source tree it was built from, with a slash at the end.
@@ -70,12 +72,15 @@ impl Vmlinux {
             source: Source::Elf(Elf::new(&path)),
             names: Source::Elf(symbols_alone(&path)),
             inspector: Inspector::new(),
+            assembly: Assembly::default(),
             end: 0,
             tree: String::new(),
             path,
         };
         vmlinux.end = vmlinux.address_of("_end")?;
         vmlinux.tree = vmlinux.find_tree()?;
+        vmlinux.assembly =
+            Assembly::read(&vmlinux.path).map_err(|problem| vmlinux.damaged(problem))?;
         Ok(vmlinux)
     }
 
@@ -170,9 +175,13 @@ impl Vmlinux {
     }
 
     fn unreadable(&self, error: &blazesym::Error) -> VmlinuxError {
+        self.damaged(format!("{error:#}"))
+    }
+
+    fn damaged(&self, problem: String) -> VmlinuxError {
         VmlinuxError::Read {
             path: self.path.clone(),
-            problem: format!("{error:#}"),
+            problem,
         }
     }
 
@@ -185,12 +194,22 @@ impl Vmlinux {
                 .and_then(Symbolized::into_sym)
         };
         // The lines of some assembly files are beyond the symboliser, which
-        // then has no name either: better a name without a line.
+        // then has no name either.
         let symbol = look_up(&self.source)
             .or_else(|| look_up(&self.names))
             // arm64's mapping symbols are no names.
             .filter(|symbol| !symbol.name.starts_with('$'))?;
-        Some(debug_info::symbol(&symbol, |code| self.location(code)))
+        let mut symbol = debug_info::symbol(&symbol, |code| self.location(code));
+        if symbol.location.is_none() {
+            let line = self.assembly.line(address);
+            symbol.location = line.map(|(file, line)| {
+                self.below_tree(
+                    &file.to_string_lossy(),
+                    Some(line).filter(|line| *line != 0),
+                )
+            });
+        }
+        Some(symbol)
     }
 
     /// The addresses of the function at `address`, as linked.
@@ -209,9 +228,12 @@ impl Vmlinux {
     }
 
     fn location(&self, code: &CodeInfo<'_>) -> Location {
-        let path = debug_info::path(code);
-        let below = path.strip_prefix(&self.tree).unwrap_or(&path);
-        Location::new(below, debug_info::line(code))
+        self.below_tree(&code.to_path().to_string_lossy(), debug_info::line(code))
+    }
+
+    fn below_tree(&self, path: &str, line: Option<u32>) -> Location {
+        let path = debug_info::normalize(path);
+        Location::new(path.strip_prefix(&self.tree).unwrap_or(&path), line)
     }
 }
 
@@ -259,12 +281,19 @@ impl<'a> KernelSymbols<'a> {
     }
 }
 
+impl KernelSymbols<'_> {
+    /// Where the kernel image was linked to have what is at an address of its own.
+    pub fn linked(&self, address: u64) -> Option<u64> {
+        let is_in_it = self.image.contains(&address);
+        is_in_it.then(|| address.wrapping_sub(self.slide))
+    }
+}
+
 impl Resolve for KernelSymbols<'_> {
     fn resolve(&self, address: u64) -> Option<Symbol> {
-        if self.image.contains(&address) {
-            self.vmlinux.symbol_at(address.wrapping_sub(self.slide))
-        } else {
-            self.guest.resolve(address)
+        match self.linked(address) {
+            Some(linked) => self.vmlinux.symbol_at(linked),
+            None => self.guest.resolve(address),
         }
     }
 
@@ -273,10 +302,10 @@ impl Resolve for KernelSymbols<'_> {
     }
 
     fn extent(&self, address: u64) -> Option<Range<u64>> {
-        if !self.image.contains(&address) {
+        let Some(linked) = self.linked(address) else {
             return self.guest.extent(address);
-        }
-        let linked = self.vmlinux.extent_at(address.wrapping_sub(self.slide))?;
+        };
+        let linked = self.vmlinux.extent_at(linked)?;
         let moved = |address: u64| address.wrapping_add(self.slide);
         Some(moved(linked.start)..moved(linked.end))
     }

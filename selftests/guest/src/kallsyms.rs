@@ -126,6 +126,15 @@ impl Kallsyms {
         }
     }
 
+    /// What is at `address`: a name, the module, and what is to be added.
+    pub fn symbol(&self, address: u64) -> Option<branch_records::symbol::Symbol> {
+        let covering = self.up_to(address).last()?;
+        Some(branch_records::symbol::Symbol {
+            module: covering.module.clone(),
+            ..branch_records::symbol::Symbol::new(&*covering.name, address - covering.address)
+        })
+    }
+
     /// The symbols of modules and BPF that cover any of `addresses`, each once.
     pub fn outside_the_image(&self, addresses: impl Iterator<Item = u64>) -> Vec<GuestSymbol> {
         let mut found: Vec<_> = addresses

@@ -114,7 +114,12 @@ enum Test {
     #[command(hide = true)]
     Attempt { what: privileges::Attempt },
     /// Do something that is worth tracing, a few times
-    Provoke { what: provoke::What },
+    Provoke {
+        what: provoke::What,
+        /// Do it as long as this command runs
+        #[arg(last = true)]
+        command: Vec<OsString>,
+    },
     /// Check that timer ticks still come after a snapshot, on one CPU
     Interrupts,
     /// Check the bits of records that have no target
@@ -188,7 +193,7 @@ fn main() -> ExitCode {
             let status = errno.map_or(0, |errno| errno.raw_os_error());
             return ExitCode::from(u8::try_from(status).unwrap_or(u8::MAX));
         }
-        Test::Provoke { what } => provoke::run(what),
+        Test::Provoke { what, command } => provoke::run(what, &command),
         Test::Interrupts => interrupts::run(),
         Test::HalfRecords => half_records::run(),
         Test::NoEvent => no_event::run(),

@@ -1,29 +1,91 @@
 //! What is worth tracing, done a few times.
 
-use anyhow::{Result, anyhow, bail};
-use clap::ValueEnum;
-use libbpf_rs::{ErrorKind, MapHandle, MapType};
+use std::ffi::OsString;
+use std::mem::MaybeUninit;
+use std::process::{Child, Command};
+use std::thread;
+use std::time::Duration;
 
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
+use clap::ValueEnum;
+use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
+use libbpf_rs::{ErrorKind, MapHandle, MapType, ProgramInput};
+
+use crate::skeleton::refuse::RefuseSkelBuilder;
 use crate::verdict::Verdict;
 
 /// An interrupt between a function's end and a snapshot takes the records: one of so
 /// many has them.
 const TIMES: usize = 10;
+/// Between two times, where it is done as long as a command runs.
+const PAUSE: Duration = Duration::from_millis(20);
+/// `TC_ACT_SHOT`, linux/pkt_cls.h.
+const REFUSED: u32 = 2;
 
 /// Something that happens in the kernel.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum What {
     /// bpf(BPF_MAP_CREATE) of an array without entries
     RefusedMap,
+    /// A packet that a BPF program lets not pass: `refuse_packet`, in which
+    /// `check_packet` returns -EPERM
+    RefusedPacket,
 }
 
-pub(crate) fn run(what: What) -> Result<Verdict> {
-    for _ in 0..TIMES {
-        match what {
-            What::RefusedMap => refused_map()?,
+/// Does it a few times, or as long as `command` runs.
+pub(crate) fn run(what: What, command: &[OsString]) -> Result<Verdict> {
+    match what {
+        What::RefusedMap => repeat(command, refused_map)?,
+        What::RefusedPacket => {
+            let mut memory = MaybeUninit::uninit();
+            let open = RefuseSkelBuilder::default()
+                .open(&mut memory)
+                .context("cannot open the BPF program")?;
+            let program = open.load().context("cannot load the BPF program")?;
+            repeat(command, || {
+                let packet = [0; 64];
+                let input = ProgramInput {
+                    data_in: Some(&packet),
+                    ..ProgramInput::default()
+                };
+                let output = program.progs.refuse_packet.test_run(input);
+                let output = output.context("cannot run the BPF program")?;
+                ensure!(
+                    output.return_value == REFUSED,
+                    "the BPF program returned {}",
+                    output.return_value
+                );
+                Ok(())
+            })?;
         }
     }
     Ok(Verdict::Pass)
+}
+
+fn repeat(command: &[OsString], each: impl Fn() -> Result<()>) -> Result<()> {
+    let Some((program, arguments)) = command.split_first() else {
+        return (0..TIMES).try_for_each(|_| each());
+    };
+    let child = Command::new(program).args(arguments).spawn();
+    let mut child = child.with_context(|| format!("cannot start {}", program.display()))?;
+    let done = as_long_as(&mut child, each);
+    if done.is_err() {
+        // It may have ended.
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+    done
+}
+
+fn as_long_as(child: &mut Child, each: impl Fn() -> Result<()>) -> Result<()> {
+    loop {
+        if let Some(status) = child.try_wait().context("cannot wait for the command")? {
+            ensure!(status.success(), "the command failed: {status}");
+            return Ok(());
+        }
+        each()?;
+        thread::sleep(PAUSE);
+    }
 }
 
 /// Asks for an array without room for anything. Nothing but array_map_alloc_check()

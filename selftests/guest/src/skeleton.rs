@@ -25,6 +25,10 @@ pub(crate) mod overflow {
     include!(concat!(env!("OUT_DIR"), "/overflow.skel.rs"));
 }
 
+pub(crate) mod refuse {
+    include!(concat!(env!("OUT_DIR"), "/refuse.skel.rs"));
+}
+
 pub(crate) mod stress {
     include!(concat!(env!("OUT_DIR"), "/stress.skel.rs"));
 }

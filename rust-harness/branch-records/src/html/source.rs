@@ -72,7 +72,7 @@ pub(super) fn write(
     for row in &rows {
         match row {
             Row::Gap(count) => {
-                writeln!(out, "<span class=\"row none\">     … {count} lines</span>")?
+                writeln!(out, "<span class=\"row none\">     … {count} lines</span>")?;
             }
             Row::Line(number) => line(listing, *number, file, last_jump, out)?,
         }

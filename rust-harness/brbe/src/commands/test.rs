@@ -276,7 +276,7 @@ fn patched(
     }
     // What does not depend on the language.
     if subject.is_default && subject.language == Language::C {
-        jobs.push(trace_tests::job(places, guest, kernel, &title));
+        jobs.extend(trace_tests::jobs(places, guest, kernel, subject));
         jobs.push(perf::recordings(places, guest, kernel, &title));
         jobs.push(perf::suite(places, guest, kernel, subject));
         jobs.extend(machine(places, guest, kernel));

@@ -3,7 +3,8 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::Parser;
+use branch_records::show::Show;
+use clap::{Parser, ValueEnum};
 
 use crate::branches::Branches;
 use crate::filter::{self, Filter, FilterError};
@@ -15,10 +16,10 @@ use crate::target::Target;
 /// The CPU has to record branches (BRBE on arm64, LBR on x86) and the kernel to
 /// implement bpf_get_branch_snapshot() for it.
 #[derive(Parser, Debug)]
-#[command(version, after_help = HELP)]
+#[command(name = "branch-trace", version, after_help = after_help())]
 pub(crate) struct Arguments {
     /// What is traced: a function, or KIND:NAME
-    #[arg(required = true, value_name = "TARGET")]
+    #[arg(required_unless_present_any = ["input", "generate"], value_name = "TARGET")]
     pub(crate) targets: Vec<Target>,
 
     /// Only when the function failed: it returned a negative error number, or a
@@ -47,13 +48,46 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub(crate) duration: Option<u64>,
 
+    #[command(flatten)]
+    pub(crate) show: Show,
+
+    /// The kernel with its debug information, for lines of source and inlined
+    /// functions; without this it is looked for where distributions have it
+    #[arg(long, value_name = "FILE")]
+    pub(crate) vmlinux: Option<PathBuf>,
+
     /// Write what was recorded to this file, for another machine to show
-    #[arg(short, long, value_name = "FILE")]
-    pub(crate) output: PathBuf,
+    #[arg(short, long, value_name = "FILE", conflicts_with_all = ["form", "all", "html", "vmlinux"])]
+    pub(crate) output: Option<PathBuf>,
+
+    /// Trace nothing: show what --output wrote, perhaps on another machine
+    #[arg(short, long, value_name = "FILE", conflicts_with_all = ["targets", "output"])]
+    pub(crate) input: Option<PathBuf>,
+
+    /// Let libbpf say what it is about, and the kernel why it refuses a program
+    #[arg(short, long)]
+    pub(crate) verbose: bool,
+
+    /// Print the manual page, or what completes this command line in a shell
+    #[arg(long, value_name = "WHAT", exclusive = true)]
+    pub(crate) generate: Option<Generated>,
 
     /// Trace while this command runs
     #[arg(last = true, value_name = "COMMAND")]
     pub(crate) command: Vec<OsString>,
+}
+
+/// What is made from the command line itself.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum Generated {
+    /// branch-trace(1), for man
+    Man,
+    /// Completions for bash
+    Bash,
+    /// Completions for zsh
+    Zsh,
+    /// Completions for fish
+    Fish,
 }
 
 impl Arguments {
@@ -69,8 +103,12 @@ impl Arguments {
     }
 }
 
-const HELP: &str = "\
-Targets:
+/// What follows the options in `--help` and in the manual page: a title, and text as it
+/// is.
+pub(crate) const SECTIONS: [(&str, &str); 5] = [
+    (
+        "Targets",
+        "\
   FUNCTION                      kernel functions, when they return; *, ? and [...]
                                 stand for several
   fentry:FUNCTION  fexit:...    the same when they are called, or return, by a BPF
@@ -79,20 +117,44 @@ Targets:
   tracepoint:CATEGORY:NAME      a tracepoint
   rawtracepoint:NAME            the same without its arguments made ready
   fexit:bpf:PROGRAM[:FUNCTION]  a BPF program that is loaded, by name or number
-  uprobe:FILE:SYMBOL  uretprobe:  a function of user space
-
-Filters compare pid, tid, cpu, comm, cgroup, duration and ret by ==, !=, <, <=, > and
->=, and combine that with &&, ||, ! and parentheses; `failed` alone is what --errors
-asks for. `duration > 1ms`, `comm == \"dd*\"`, `cgroup == \"/system.slice\"`, `ret ==
--ENOENT`.
-
-Exit status: 0 all is well, 1 nothing was recorded, 2 it could not be tried, 77 this
-machine does not record branches, or its kernel has no snapshots of them.
-
-Examples:
+  uprobe:FILE:SYMBOL  uretprobe:  a function of user space",
+    ),
+    (
+        "Filters",
+        "\
+  They compare pid, tid, cpu, comm, cgroup, duration and ret by ==, !=, <, <=, > and
+  >=, and combine that with &&, ||, ! and parentheses; `failed` alone is what --errors
+  asks for. `duration > 1ms`, `comm == \"dd*\"`, `cgroup == \"/system.slice\"`, `ret ==
+  -ENOENT`.",
+    ),
+    (
+        "Debug information",
+        "\
+  Without --vmlinux it is looked for in perf's places: /usr/lib/debug,
+  /lib/modules/RELEASE/build, /boot. There may be none: functions then have names,
+  and no lines.",
+    ),
+    (
+        "Exit status",
+        "\
+  0 all is well, 1 nothing was recorded, 2 it could not be tried, 77 this machine
+  does not record branches, or its kernel has no snapshots of them",
+    ),
+    (
+        "Examples",
+        "\
   branch-trace --errors -n 1 array_map_alloc_check
   branch-trace --filter 'duration > 10ms' 'vfs_*' -- dd if=/dev/zero of=/tmp/x
-  branch-trace --lbr any_call,u uprobe:/usr/bin/bash:readline";
+  branch-trace --lbr any_call,u uprobe:/usr/bin/bash:readline
+  branch-trace --html why.html --source ~/linux --errors -n 1 do_sys_openat2
+  branch-trace --generate man | man -l -",
+    ),
+];
+
+fn after_help() -> String {
+    let sections = SECTIONS.map(|(title, text)| format!("{title}:\n{text}"));
+    sections.join("\n\n")
+}
 
 #[cfg(test)]
 mod tests {
@@ -106,18 +168,28 @@ mod tests {
 
     #[test]
     fn conditions_are_all_to_hold() {
-        let arguments = Arguments::parse_from(
-            [
-                "branch-trace",
-                "--errors",
-                "--ret",
-                "-22 == ret",
-                "-o",
-                "x",
-                "f",
-            ]
-            .map(|word| if word == "-22 == ret" { "== -22" } else { word }),
-        );
+        let words = ["branch-trace", "--errors", "--ret", "== -22", "f"];
+        let arguments = Arguments::parse_from(words);
         assert_eq!(arguments.filter().unwrap().steps().len(), 3);
+    }
+
+    #[test]
+    fn something_is_to_be_done() {
+        let is_taken = |words: &[&str]| {
+            let words = ["branch-trace"].iter().chain(words);
+            Arguments::try_parse_from(words).is_ok()
+        };
+        assert!(is_taken(&["vfs_read"]));
+        assert!(is_taken(&["--input", "x", "--html", "y"]));
+        assert!(is_taken(&["--generate", "man"]));
+        for words in [
+            &[][..],
+            &["--input", "x", "vfs_read"],
+            &["--generate", "man", "vfs_read"],
+            &["--json", "--brstack", "vfs_read"],
+            &["--json", "--output", "x", "vfs_read"],
+        ] {
+            assert!(!is_taken(words), "{words:?}");
+        }
     }
 }

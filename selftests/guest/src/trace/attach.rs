@@ -14,7 +14,7 @@ use libbpf_rs::{
 use crate::filter::{Field, Filter};
 use crate::functions::Functions;
 use crate::programs;
-use crate::returns::{Returns, Types};
+use crate::returns::{NoTypes, Returns, Types};
 use crate::skeleton::trace::{OpenTraceSkel, TraceSkel, TraceSkelBuilder};
 use crate::target::{By, Target};
 
@@ -161,6 +161,15 @@ impl Common<'_> {
     /// Whether what is asked of a place can be answered.
     fn check(&self, place: &Place) -> Result<()> {
         let (name, returns) = (&place.name, place.returns);
+        let about_the_end = [Field::Failed, Field::Returned, Field::Duration];
+        ensure!(
+            place.moment == Moment::Return
+                || !about_the_end
+                    .into_iter()
+                    .any(|field| self.filter.asks_for(field)),
+            "{name} is not traced when it returns: it cannot be filtered by what it returned, or \
+             after how long"
+        );
         ensure!(
             !self.filter.asks_for(Field::Failed) || returns.can_fail(),
             "{name} cannot be filtered for errors: what it returns is {}",
@@ -172,10 +181,6 @@ impl Common<'_> {
         ensure!(
             !self.filter.asks_for(Field::Returned) || returns != Returns::Nothing,
             "{name} cannot be filtered by what it returns, which is nothing, or not known"
-        );
-        ensure!(
-            !self.is_timed() || place.moment == Moment::Return,
-            "{name} has no duration: it is not traced when it returns"
         );
         Ok(())
     }
@@ -364,10 +369,10 @@ fn jobs(targets: &[Target], common: &Common<'_>) -> Result<Vec<Job>> {
             } => {
                 let (functions, types) = match &kernel {
                     Some(known) => known,
-                    None => kernel.insert((Functions::read()?, Types::of_kernel()?)),
+                    None => kernel.insert((Functions::read()?, Types::of_kernel())),
                 };
                 let wanted = (pattern.as_str(), *moment, *by);
-                jobs.extend(of_functions(functions, types, wanted, common)?);
+                jobs.extend(of_functions(functions, types.as_ref(), wanted, common)?);
             }
             Target::Tracepoint { category, name } => jobs.push(Job::Tracepoint {
                 category: category.clone(),
@@ -381,18 +386,15 @@ fn jobs(targets: &[Target], common: &Common<'_>) -> Result<Vec<Job>> {
                 function,
                 moment,
             } => {
-                let found = programs::find(program)?;
-                let function = function.clone().unwrap_or(found.main);
+                let found = programs::find(program, function.as_deref())?;
                 jobs.push(Job::Bpf {
                     program: found.fd,
+                    function: found.function,
                     place: Place {
-                        name: format!("bpf_prog_{}_{function}", found.tag),
+                        name: found.symbol,
                         moment: *moment,
-                        // Programs return an int; what their functions return is not
-                        // looked up.
-                        returns: Returns::Signed(32),
+                        returns: found.returns,
                     },
-                    function,
                 });
             }
             Target::User {
@@ -415,15 +417,20 @@ fn jobs(targets: &[Target], common: &Common<'_>) -> Result<Vec<Job>> {
 
 fn of_functions(
     functions: &Functions,
-    types: &Types,
+    types: Result<&Types, &NoTypes>,
     (pattern, moment, by): (&str, Moment, By),
     common: &Common<'_>,
 ) -> Result<Vec<Job>> {
+    // A probe needs none.
+    if let (By::Any | By::Trampoline, Err(missing)) = (by, types) {
+        return Err(missing.clone().into());
+    }
+    let returns = |name: &str| types.ok().and_then(|types| types.function(name));
     let mut names = functions.matching(pattern)?;
     let place = |name: &str| Place {
         name: name.to_owned(),
         moment,
-        returns: types.function(name).unwrap_or_default(),
+        returns: returns(name).unwrap_or_default(),
     };
     // Of several, those that the filter makes sense for. One alone is looked at later.
     if names.len() > 1 {
@@ -434,7 +441,7 @@ fn of_functions(
         );
     }
     let by_probe = match by {
-        By::Any => names.len() > FEW || names.iter().any(|name| types.function(name).is_none()),
+        By::Any => names.len() > FEW || names.iter().any(|name| returns(name).is_none()),
         By::Probe => true,
         By::Trampoline => {
             if names.len() > FEW {

@@ -4,11 +4,17 @@
 mod arguments;
 mod attach;
 mod branches;
+mod build_id;
 mod event;
 mod filter;
 mod functions;
+mod generate;
+mod machine;
+mod names;
+mod output;
 mod processes;
 mod programs;
+mod recorded;
 mod returns;
 mod run;
 mod skeleton;
@@ -21,9 +27,18 @@ use clap::Parser as _;
 fn main() -> ExitCode {
     match run::run(&arguments::Arguments::parse()) {
         Ok(status) => status,
+        // Who reads has seen enough, as `head` does.
+        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("branch-trace: {error:#}");
             ExitCode::from(2)
         }
     }
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| {
+        let cause = cause.downcast_ref::<std::io::Error>();
+        cause.is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
+    })
 }

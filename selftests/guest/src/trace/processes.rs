@@ -7,7 +7,7 @@ use branch_records::capture::{MAX_MAPPINGS, Mapping, Process, Snapshot};
 use branch_records::symbol::is_kernel;
 
 /// The processes that were seen, while they were there.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Processes(HashMap<u32, Process>);
 
 impl Processes {
@@ -25,6 +25,11 @@ impl Processes {
         {
             self.0.insert(snapshot.pid, process);
         }
+    }
+
+    /// Adds those that another has seen, as they were then.
+    pub(crate) fn append(&mut self, later: Self) {
+        self.0.extend(later.0);
     }
 
     /// All of them, by number.

@@ -2,35 +2,96 @@
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt as _;
 
 use anyhow::{Context as _, Result, bail};
 use branch_records::capture::{GuestSymbol, Line};
+use guest::kallsyms::Kallsyms;
 use libbpf_rs::btf::Btf;
+use libbpf_rs::btf::types::Func;
 use libbpf_rs::query::{ProgInfoIter, ProgInfoQueryOptions, ProgramInfo};
 
-/// One of them.
+use crate::returns::{self, Returns};
+
+/// The longest name of a program: `BPF_OBJ_NAME_LEN` less the end.
+const MAX_NAME: usize = 15;
+
+/// A function of one of them.
 pub(crate) struct Found {
     pub(crate) fd: OwnedFd,
-    /// Its main function.
-    pub(crate) main: String,
-    /// The hash of it, in hexadecimal, that is part of its symbols' names.
-    pub(crate) tag: String,
+    /// Its name in the source.
+    pub(crate) function: String,
+    /// The kernel's name for it, with a hash of it in.
+    pub(crate) symbol: String,
+    /// What it returns.
+    pub(crate) returns: Returns,
 }
 
-/// The program with this name, or this number.
-pub(crate) fn find(name: &str) -> Result<Found> {
+/// The function of this name, or the main one, in the program with this name, or this
+/// number.
+pub(crate) fn find(name: &str, function: Option<&str>) -> Result<Found> {
+    let program = program(name)?;
+    let fd = libbpf_rs::Program::fd_from_id(program.id)
+        .with_context(|| format!("cannot open BPF program {}", program.id))?;
+    let btf = Btf::from_prog_id(program.id)
+        .with_context(|| format!("BPF program {name} has no types, so it cannot be traced"))?;
+    let functions: Vec<_> = program
+        .func_info
+        .iter()
+        .filter_map(|info| btf.type_by_id::<Func<'_>>(info.type_id.into()))
+        .collect();
+    let names = functions.iter().map(|function| {
+        let name = function.name().unwrap_or_default();
+        name.to_string_lossy().into_owned()
+    });
+    let names: Vec<_> = names.collect();
+    let index = match function {
+        Some(function) => names.iter().position(|name| name == function),
+        None => Some(0).filter(|_| !names.is_empty()),
+    };
+    let Some(index) = index else {
+        bail!(
+            "BPF program {name} has no function {}, but {}",
+            function.unwrap_or("at all"),
+            names.join(", ")
+        );
+    };
+    // The kernel hands both out in the same order.
+    let address = program.jited_ksyms.get(index).map(|at| at.addr() as u64);
+    let symbol = address.and_then(|address| Kallsyms::read().ok()?.symbol(address));
+    let symbol = symbol.with_context(|| {
+        format!(
+            "cannot find the code of {}: is the BPF JIT on (sysctl net.core.bpf_jit_enable)?",
+            names[index]
+        )
+    })?;
+    Ok(Found {
+        fd,
+        function: names[index].clone(),
+        symbol: symbol.name,
+        returns: functions[index]
+            .next_type()
+            .and_then(returns::of)
+            .unwrap_or_default(),
+    })
+}
+
+fn program(name: &str) -> Result<ProgramInfo> {
     let number: Option<u32> = name.parse().ok();
-    let options = ProgInfoQueryOptions::default().include_func_info(true);
+    let options = ProgInfoQueryOptions::default()
+        .include_func_info(true)
+        .include_jited_ksyms(true);
     let matches = |program: &ProgramInfo| match number {
         Some(number) => program.id == number,
-        None => program.name == name,
+        // The kernel cuts names off.
+        None => program.name.as_bytes() == &name.as_bytes()[..name.len().min(MAX_NAME)],
     };
     let mut found: Vec<_> = ProgInfoIter::with_query_opts(options)
         .filter(matches)
         .collect();
-    let program = match found.len() {
+    match found.len() {
         0 => bail!("no BPF program is called {name}: `bpftool prog` lists those that are loaded"),
-        1 => found.remove(0),
+        1 => Ok(found.remove(0)),
         several => {
             let ids: Vec<_> = found.iter().map(|program| program.id.to_string()).collect();
             bail!(
@@ -38,20 +99,7 @@ pub(crate) fn find(name: &str) -> Result<Found> {
                 ids.join(" or ")
             )
         }
-    };
-    let fd = libbpf_rs::Program::fd_from_id(program.id)
-        .with_context(|| format!("cannot open BPF program {}", program.id))?;
-    let tag = program.tag.0.map(|byte| format!("{byte:02x}")).concat();
-    // Names of programs are cut off at 15 bytes, BTF has them whole.
-    let main = main_function(&program).unwrap_or_else(|| program.name.to_string_lossy().into());
-    Ok(Found { fd, main, tag })
-}
-
-fn main_function(program: &ProgramInfo) -> Option<String> {
-    let function = program.func_info.first()?.type_id;
-    let btf = Btf::from_prog_id(program.id).ok()?;
-    let function = btf.type_by_id::<libbpf_rs::btf::types::Func<'_>>(function.into())?;
-    Some(function.name()?.to_string_lossy().into_owned())
+    }
 }
 
 /// Adds the lines of source to symbols that are code of BPF programs.

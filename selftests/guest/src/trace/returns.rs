@@ -1,6 +1,5 @@
 //! What functions return, by the kernel's BTF.
 
-use anyhow::{Context as _, Result};
 use branch_records::capture::Returned;
 use libbpf_rs::btf::types::{Enum, Enum64, Func, FuncProto, Int, IntEncoding, Ptr, Void};
 use libbpf_rs::btf::{Btf, BtfType, HasSize as _};
@@ -48,23 +47,32 @@ impl Returns {
     }
 }
 
+/// The kernel has no BTF.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error(
+    "the kernel has no types for BPF programs ({0}): it needs CONFIG_DEBUG_INFO_BTF; \
+     kprobe:FUNCTION and kretprobe:FUNCTION do without, at the cost of some records, and so \
+     do tracepoints and functions of user space"
+)]
+pub(crate) struct NoTypes(String);
+
 /// The kernel's types.
 pub(crate) struct Types(Btf<'static>);
 
 impl Types {
-    pub(crate) fn of_kernel() -> Result<Self> {
+    pub(crate) fn of_kernel() -> Result<Self, NoTypes> {
         let btf = Btf::from_vmlinux();
-        btf.map(Self)
-            .context("the kernel has no BTF: it needs CONFIG_DEBUG_INFO_BTF")
+        btf.map(Self).map_err(|error| NoTypes(error.to_string()))
     }
 
     /// Whether the image has this function, and what it returns.
     pub(crate) fn function(&self, name: &str) -> Option<Returns> {
-        returns(self.0.type_by_name::<Func<'_>>(name)?.next_type()?)
+        of(self.0.type_by_name::<Func<'_>>(name)?.next_type()?)
     }
 }
 
-fn returns(prototype: BtfType<'_>) -> Option<Returns> {
+/// By the type of a function.
+pub(crate) fn of(prototype: BtfType<'_>) -> Option<Returns> {
     let prototype = FuncProto::try_from(prototype).ok()?;
     let Some(value) = prototype.next_type() else {
         return Some(Returns::Nothing);

@@ -1,26 +1,26 @@
 //! From attaching to what was recorded.
 
 use std::cell::RefCell;
-use std::io;
+use std::ffi::OsString;
 use std::os::unix::process::CommandExt as _;
-use std::path::Path;
 use std::process::{Child, Command, ExitCode};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
-use branch_records::capture::{Anchor, Capture, Kernel, MAX_SNAPSHOTS, Snapshot};
+use branch_records::capture::MAX_SNAPSHOTS;
 use guest::kallsyms::{Kallsyms, NO_SNAPSHOTS};
-use guest::kcore::{Around, Kcore};
 use guest::perf::{CannotRecord, Recording};
 use guest::{cpus, perf};
 
 use crate::arguments::Arguments;
 use crate::attach::{Attached, Common};
 use crate::branches::{self, Branches};
-use crate::event;
-use crate::processes::Processes;
-use crate::programs;
+use crate::generate;
+use crate::machine;
+use crate::names::Names;
+use crate::output::{self, Output, Stream};
+use crate::recorded::{Batch, Recorder};
 use crate::target::Target;
 
 /// Not supported here.
@@ -30,9 +30,34 @@ const TURN: Duration = Duration::from_millis(100);
 
 static STOP: AtomicBool = AtomicBool::new(false);
 
-/// Traces, and writes what was seen.
+/// Does what the command line says.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
+    if let Some(what) = arguments.generate {
+        generate::print(what)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    if let Some(path) = &arguments.input {
+        let capture = output::show_file(path, arguments.vmlinux.as_deref(), &arguments.show)?;
+        return Ok(status(capture.snapshots.len()));
+    }
+    trace(arguments)
+}
+
+/// Whether anything was recorded.
+fn status(snapshots: usize) -> ExitCode {
+    match snapshots {
+        0 => ExitCode::from(1),
+        _ => ExitCode::SUCCESS,
+    }
+}
+
+/// Traces, and shows or writes what was seen.
+fn trace(arguments: &Arguments) -> Result<ExitCode> {
     let filter = arguments.filter()?;
+    if !arguments.verbose {
+        libbpf_rs::set_print(None);
+    }
+    machine::check_privilege()?;
     let symbols = Kallsyms::read()?;
     if !symbols.has_snapshot_function() {
         return Ok(unsupported(NO_SNAPSHOTS));
@@ -48,108 +73,47 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let events = match perf::open_everywhere(&cpus::online()?, recording) {
         Ok(events) => events,
         Err(error) => match CannotRecord::from(error) {
-            why if why.is_unsupported() => return Ok(unsupported(&why.to_string())),
+            why if why.is_unsupported() => {
+                let advice =
+                    machine::advice().map_or(String::new(), |advice| format!("; {advice}"));
+                return Ok(unsupported(&format!("{why}{advice}")));
+            }
             why => return Err(why.into()),
         },
     };
     ctrlc::set_handler(|| STOP.store(true, Ordering::Relaxed)).context("cannot catch Ctrl-C")?;
+    let output = match &arguments.output {
+        Some(path) => Output::File(path),
+        None => Output::Shown {
+            show: &arguments.show,
+            names: Names::of_this_kernel(arguments.vmlinux.as_deref())?,
+        },
+    };
     let possible = libbpf_rs::num_possible_cpus().context("cannot count the CPUs")?;
     let common = Common {
         filter: &filter,
         slots: possible.next_power_of_two(),
     };
     let attached = Attached::to(&arguments.targets, &common)?;
-    let seen = RefCell::new(Seen {
-        room: arguments
-            .count
-            .map_or(MAX_SNAPSHOTS, |count| count as usize),
-        ..Seen::default()
-    });
-    let ring = attached.ring(|bytes| {
-        seen.borrow_mut().event(bytes, &attached);
-        0
-    })?;
-    let mut child = start(&arguments.command)?;
-    let end = arguments
-        .duration
-        .map(|seconds| Instant::now() + Duration::from_secs(seconds));
-    loop {
-        ring.poll(TURN)
-            .context("cannot read from the BPF programs")?;
-        if let Some(problem) = seen.borrow_mut().problem.take() {
-            return Err(problem);
-        }
-        let ended = match &mut child {
-            Some(child) => child
-                .try_wait()
-                .context("cannot wait for the command")?
-                .is_some(),
-            None => false,
-        };
-        let late = end.is_some_and(|end| Instant::now() >= end);
-        let full = seen.borrow().is_full();
-        if ended || late || full || STOP.load(Ordering::Relaxed) {
-            break;
-        }
-    }
-    ring.consume()
-        .context("cannot read from the BPF programs")?;
-    drop(ring);
-    let seen = seen.into_inner();
-    if let Some(problem) = seen.problem {
-        return Err(problem);
-    }
-    // With the programs still there: their code and their names are asked for.
-    let mut capture = capture(branches, seen)?;
-    capture.dropped = attached.dropped();
+    let stream = Stream::to(output);
+    let limit = arguments.count.map(|count| count as usize);
+    let limit = match stream.keeps() {
+        true => limit.or(Some(MAX_SNAPSHOTS)),
+        false => limit,
+    };
+    let mut session = Session {
+        arguments,
+        attached: &attached,
+        branches,
+        recorder: RefCell::new(Recorder::up_to(limit)),
+        stream,
+        kept: Batch::default(),
+    };
+    session.follow()?;
+    let taken = session.finish()?;
     drop(attached);
     drop(events);
-    if let Some(mut child) = child {
-        // It may have ended.
-        let _ = child.kill();
-        let _ = child.wait();
-    }
-    let lost = match capture.dropped {
-        0 => String::new(),
-        lost => format!(", {lost} more are lost: there was no room for them"),
-    };
-    let taken = match capture.snapshots.len() {
-        1 => "1 snapshot".to_owned(),
-        several => format!("{several} snapshots"),
-    };
-    eprintln!("branch-trace: {taken}{lost}");
-    write(&capture, &arguments.output)?;
-    Ok(match capture.snapshots.is_empty() {
-        true => ExitCode::from(1),
-        false => ExitCode::SUCCESS,
-    })
-}
-
-/// What the programs have handed over.
-#[derive(Default)]
-struct Seen {
-    snapshots: Vec<Snapshot>,
-    processes: Processes,
-    /// How many there may be. More are not looked at.
-    room: usize,
-    problem: Option<anyhow::Error>,
-}
-
-impl Seen {
-    fn is_full(&self) -> bool {
-        self.snapshots.len() == self.room
-    }
-
-    fn event(&mut self, bytes: &[u8], attached: &Attached) {
-        match event::parse(bytes, &attached.places) {
-            Ok(_) if self.is_full() => {}
-            Ok(snapshot) => {
-                self.processes.see(&snapshot);
-                self.snapshots.push(snapshot);
-            }
-            Err(error) => self.problem = self.problem.take().or(Some(error)),
-        }
-    }
+    Ok(status(taken))
 }
 
 fn unsupported(why: &str) -> ExitCode {
@@ -157,63 +121,157 @@ fn unsupported(why: &str) -> ExitCode {
     ExitCode::from(UNSUPPORTED)
 }
 
-/// Starts the command that is traced, in a process group of its own: Ctrl-C is for
-/// this program, which then ends it.
-fn start(command: &[std::ffi::OsString]) -> Result<Option<Child>> {
-    let Some((program, arguments)) = command.split_first() else {
-        return Ok(None);
-    };
-    let child = Command::new(program)
-        .args(arguments)
-        .process_group(0)
-        .spawn();
-    let child = child.with_context(|| format!("cannot start {}", program.display()))?;
-    Ok(Some(child))
+/// What is traced, and what became of it so far.
+struct Session<'a> {
+    arguments: &'a Arguments,
+    attached: &'a Attached,
+    branches: Branches,
+    recorder: RefCell<Recorder>,
+    stream: Stream<'a>,
+    /// What is shown at the end.
+    kept: Batch,
 }
 
-fn capture(branches: Branches, seen: Seen) -> Result<Capture> {
-    let symbols = Kallsyms::read()?;
-    let system = rustix::system::uname();
-    let words = std::env::args().skip(1).collect::<Vec<_>>().join(" ");
-    let visible = |c: char| if c.is_control() { '?' } else { c };
-    let scenario: String = words.chars().map(visible).take(200).collect();
-    let anchor: Anchor = symbols.anchor()?;
-    let kernel = Kernel {
-        release: system.release().to_string_lossy().into_owned(),
-        machine: system.machine().to_string_lossy().into_owned(),
-        anchor,
-    };
-    let mut capture = Capture::new(scenario, kernel);
-    capture.branches = branches.names();
-    let ends = seen.snapshots.iter().flat_map(|snapshot| &snapshot.records);
-    capture.symbols = symbols.outside_the_image(ends.flat_map(|record| [record.from, record.to]));
-    programs::add_lines(&mut capture.symbols);
-    let lists = seen.snapshots.iter().map(|snapshot| &snapshot.records[..]);
-    let code = match Kcore::open() {
-        Ok(kcore) => kcore.around(lists),
-        Err(error) => Around::without(error),
-    };
-    capture.code = code.code;
-    capture.code_missing = code.missing.map(|error| format!("{error:#}"));
-    capture.processes = seen.processes.into_all();
-    capture.snapshots = seen.snapshots;
-    Ok(capture)
+impl Session<'_> {
+    /// Until the command has ended, or time or snapshots have run out, or somebody
+    /// wants to stop.
+    fn follow(&mut self) -> Result<()> {
+        let attached = self.attached;
+        let arguments = self.arguments;
+        // The ring calls while it is polled, and nobody else looks then.
+        let recorder = std::mem::take(&mut self.recorder);
+        let ring = attached.ring(|bytes| {
+            recorder.borrow_mut().event(bytes, attached);
+            0
+        })?;
+        if let Some(missing) = self.stream.missing() {
+            eprintln!("branch-trace: {missing}");
+        }
+        let mut command = Traced::start(&arguments.command)?;
+        eprintln!(
+            "branch-trace: tracing {}, until {}",
+            self.what(),
+            self.until()
+        );
+        let end = arguments
+            .duration
+            .map(|seconds| Instant::now() + Duration::from_secs(seconds));
+        loop {
+            ring.poll(TURN)
+                .context("cannot read from the BPF programs")?;
+            if self.stream.is_ready() {
+                let batch = recorder.borrow_mut().take()?;
+                self.show(batch)?;
+            }
+            let late = end.is_some_and(|end| Instant::now() >= end);
+            let full = recorder.borrow().is_full();
+            if command.has_ended()? || late || full || STOP.load(Ordering::Relaxed) {
+                break;
+            }
+        }
+        ring.consume()
+            .context("cannot read from the BPF programs")?;
+        drop(ring);
+        self.recorder = recorder;
+        let batch = self.recorder.get_mut().take()?;
+        self.show(batch)
+    }
+
+    /// Shows a few snapshots now, or at the end.
+    fn show(&mut self, batch: Batch) -> Result<()> {
+        if batch.is_empty() {
+            return Ok(());
+        }
+        if self.stream.keeps() {
+            self.kept.append(batch.clone());
+        }
+        if self.stream.is_live() {
+            // With the programs still there: their code and their names are asked for.
+            let symbols = Kallsyms::read()?;
+            let capture = batch.capture(self.branches, &symbols)?;
+            self.stream.some(&capture, &symbols)?;
+        }
+        Ok(())
+    }
+
+    /// Shows what is shown at the end. How many snapshots there were.
+    fn finish(mut self) -> Result<usize> {
+        let dropped = self.attached.dropped();
+        let taken = self.recorder.get_mut().taken();
+        let lost = match dropped {
+            0 => String::new(),
+            lost => format!(", {lost} more are lost: there was no room for them"),
+        };
+        let snapshots = match taken {
+            1 => "1 snapshot".to_owned(),
+            several => format!("{several} snapshots"),
+        };
+        if self.stream.keeps() {
+            let symbols = Kallsyms::read()?;
+            let mut capture = self.kept.capture(self.branches, &symbols)?;
+            capture.dropped = dropped;
+            self.stream.all(&capture, &symbols)?;
+        }
+        eprintln!("branch-trace: {snapshots}{lost}");
+        Ok(taken)
+    }
+
+    fn what(&self) -> String {
+        match &self.attached.places[..] {
+            [place] => place.name.clone(),
+            places => format!("{} functions", places.len()),
+        }
+    }
+
+    fn until(&self) -> String {
+        let Arguments {
+            count,
+            duration,
+            command,
+            ..
+        } = self.arguments;
+        let count = count.map(|count| format!("{count} snapshots are taken"));
+        let duration = duration.map(|seconds| format!("{seconds} s are over"));
+        let command = command
+            .first()
+            .map(|command| format!("{} ends", command.display()));
+        let ends = [command, count, duration, Some("Ctrl-C".to_owned())];
+        ends.into_iter().flatten().collect::<Vec<_>>().join(" or ")
+    }
 }
 
-/// Writes the capture: whole or not at all.
-fn write(capture: &Capture, path: &Path) -> Result<()> {
-    let folder = match path.parent() {
-        Some(folder) if folder != Path::new("") => folder,
-        _ => Path::new("."),
-    };
-    let problem = || format!("cannot write {}", path.display());
-    let mut file = tempfile::Builder::new()
-        .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o644))
-        .tempfile_in(folder)
-        .with_context(problem)?;
-    capture
-        .to_writer(io::BufWriter::new(&mut file))
-        .with_context(problem)?;
-    file.persist(path).with_context(problem)?;
-    Ok(())
+/// The command that is traced, if there is one. It ends with this.
+struct Traced(Option<Child>);
+
+impl Traced {
+    /// In a process group of its own: Ctrl-C is for this program.
+    fn start(command: &[OsString]) -> Result<Self> {
+        let Some((program, arguments)) = command.split_first() else {
+            return Ok(Self(None));
+        };
+        let child = Command::new(program)
+            .args(arguments)
+            .process_group(0)
+            .spawn();
+        let child = child.with_context(|| format!("cannot start {}", program.display()))?;
+        Ok(Self(Some(child)))
+    }
+
+    fn has_ended(&mut self) -> Result<bool> {
+        let Some(child) = &mut self.0 else {
+            return Ok(false);
+        };
+        let status = child.try_wait().context("cannot wait for the command")?;
+        Ok(status.is_some())
+    }
+}
+
+impl Drop for Traced {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.0 {
+            // It may have ended.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
 }

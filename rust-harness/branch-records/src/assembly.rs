@@ -1,0 +1,186 @@
+//! Lines of assembly.
+//!
+//! What clang makes of a file that moves code out of line by `.subsection`, as
+//! `arch/arm64/kernel/entry.S` does, goes back and forth in addresses. The readers of
+//! DWARF refuse that, so that its functions have names and no lines. Here the rows
+//! of such files are read without an order, and sorted.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use gimli::{
+    AttributeValue, DebugLine, DebugLineOffset, DebugLineStr, EndianSlice, LineInstruction,
+    LineProgramHeader, RunTimeEndian,
+};
+use object::{Object as _, ObjectSection as _, ReadCache};
+
+/// The bytes of a section.
+type Bytes<'a> = EndianSlice<'a, RunTimeEndian>;
+
+type Header<'a> = LineProgramHeader<Bytes<'a>>;
+type Names<'a> = DebugLineStr<Bytes<'a>>;
+
+/// Where the code of a line begins, or where a file's code ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Row {
+    address: u64,
+    /// File and line, nothing where code ends. Of two rows for one address the one
+    /// with a line counts.
+    place: Option<(u32, u32)>,
+}
+
+/// The lines of all files of assembly in an ELF file.
+#[derive(Debug, Default)]
+pub(crate) struct Assembly {
+    files: Vec<PathBuf>,
+    /// By address.
+    rows: Vec<Row>,
+}
+
+impl Assembly {
+    /// Reads them. A file without debug information has none.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with the file, in words.
+    pub(crate) fn read(path: &Path) -> Result<Self, String> {
+        let file = File::open(path).map_err(|error| error.to_string())?;
+        let cache = ReadCache::new(file);
+        let elf = object::File::parse(&cache).map_err(|error| error.to_string())?;
+        let section = |name| {
+            let section = elf.section_by_name(name);
+            let data = section.map(|section| section.uncompressed_data());
+            data.unwrap_or(Ok(Default::default()))
+                .map_err(|error| error.to_string())
+        };
+        let (lines, names) = (section(".debug_line")?, section(".debug_line_str")?);
+        let endian = match elf.is_little_endian() {
+            true => RunTimeEndian::Little,
+            false => RunTimeEndian::Big,
+        };
+        Self::parse(&lines, &names, endian).map_err(|error| format!("its lines: {error}"))
+    }
+
+    fn parse(lines: &[u8], names: &[u8], endian: RunTimeEndian) -> gimli::Result<Self> {
+        let section = DebugLine::new(lines, endian);
+        let names = DebugLineStr::from(EndianSlice::new(names, endian));
+        let mut assembly = Self::default();
+        let mut offset = 0;
+        while offset < lines.len() {
+            let program = section.program(DebugLineOffset(offset), 8, None, None)?;
+            let header = program.header();
+            let head = usize::from(header.format().initial_length_size());
+            offset = offset
+                .saturating_add(head)
+                .saturating_add(header.unit_length());
+            if is_assembly(header, &names) {
+                assembly.run(header, &names)?;
+            }
+        }
+        assembly.rows.sort_unstable();
+        Ok(assembly)
+    }
+
+    /// Takes in the rows of one program (DWARF 5, 6.2).
+    fn run(&mut self, header: &Header<'_>, names: &Names<'_>) -> gimli::Result<()> {
+        let encoding = header.line_encoding();
+        let length = u64::from(header.minimum_instruction_length());
+        let range = encoding.line_range.max(1);
+        let adjusted = |opcode: u8| opcode.wrapping_sub(header.opcode_base());
+        let first = self.file(header, names, 1);
+        let (mut address, mut line, mut file) = (0_u64, 1_i64, first);
+        let mut instructions = header.instructions();
+        while let Some(instruction) = instructions.next_instruction(header)? {
+            let mut is_row = false;
+            match instruction {
+                LineInstruction::Special(opcode) => {
+                    let opcode = adjusted(opcode);
+                    address = address.wrapping_add(u64::from(opcode / range) * length);
+                    line += i64::from(encoding.line_base) + i64::from(opcode % range);
+                    is_row = true;
+                }
+                LineInstruction::Copy => is_row = true,
+                LineInstruction::AdvancePc(by) => {
+                    address = address.wrapping_add(by.wrapping_mul(length));
+                }
+                LineInstruction::ConstAddPc => {
+                    let by = u64::from(adjusted(255) / range);
+                    address = address.wrapping_add(by * length);
+                }
+                LineInstruction::FixedAddPc(by) => address = address.wrapping_add(by.into()),
+                LineInstruction::AdvanceLine(by) => line = line.wrapping_add(by),
+                LineInstruction::SetAddress(to) => address = to,
+                LineInstruction::SetFile(number) => file = self.file(header, names, number),
+                LineInstruction::EndSequence => {
+                    self.rows.push(Row {
+                        address,
+                        place: None,
+                    });
+                    (address, line, file) = (0, 1, first);
+                }
+                _ => {}
+            }
+            if is_row {
+                let number = u32::try_from(line).unwrap_or(0);
+                self.rows.push(Row {
+                    address,
+                    place: file.map(|file| (file, number)),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// The number here of a file with that number there; where there is none, of the
+    /// one that was compiled.
+    fn file(&mut self, header: &Header<'_>, names: &Names<'_>, number: u64) -> Option<u32> {
+        let path = file(header, names, number).or_else(|| compiled(header, names))?;
+        let known = self.files.iter().rposition(|known| *known == path);
+        let index = known.unwrap_or_else(|| {
+            self.files.push(path);
+            self.files.len() - 1
+        });
+        u32::try_from(index).ok()
+    }
+
+    /// The line whose code is at an address, as linked. Where a file's code ends is not
+    /// known if some of it was moved: ask for addresses of code alone.
+    pub(crate) fn line(&self, address: u64) -> Option<(&Path, u32)> {
+        let after = self.rows.partition_point(|row| row.address <= address);
+        let (file, line) = self.rows[..after].last()?.place?;
+        Some((self.files.get(file as usize)?, line))
+    }
+}
+
+/// Whether a program is about a file of assembly.
+fn is_assembly(header: &Header<'_>, names: &Names<'_>) -> bool {
+    let file = compiled(header, names);
+    let end = file.as_deref().and_then(Path::extension);
+    end.is_some_and(|end| end == "S" || end == "s")
+}
+
+/// The file that was compiled. Its number is 0; before DWARF 5 there was only number 1.
+fn compiled(header: &Header<'_>, names: &Names<'_>) -> Option<PathBuf> {
+    match header.version() {
+        5.. => file(header, names, 0),
+        _ => file(header, names, 1),
+    }
+}
+
+fn file(header: &Header<'_>, names: &Names<'_>, number: u64) -> Option<PathBuf> {
+    let text = |value: AttributeValue<Bytes<'_>>| {
+        let text = match value {
+            AttributeValue::String(text) => text,
+            AttributeValue::DebugLineStrRef(at) => names.get_str(at).ok()?,
+            _ => return None,
+        };
+        Some(text.to_string_lossy().into_owned())
+    };
+    let file = header.file(number)?;
+    let name = text(file.path_name())?;
+    let directory = file.directory(header).and_then(text).unwrap_or_default();
+    Some(Path::new(&directory).join(name))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,85 @@
+//! branch-trace in the guest.
+
+use anyhow::{Context, Result};
+use branch_records::vmlinux::Vmlinux;
+
+use crate::commands::Subject;
+use crate::guest::{self, Guest, Setup, Share};
+use crate::jobs::Job;
+use crate::kernel::Kernel;
+use crate::places::Places;
+use crate::verdict::Verdict;
+
+mod addr2line;
+mod captured;
+mod local;
+mod many;
+
+/// On a patched kernel.
+pub fn jobs<'a>(
+    places: &'a Places,
+    guest: &'a Guest,
+    kernel: &'a Kernel,
+    subject: &'a Subject,
+) -> Vec<Job<'a>> {
+    let title = subject.title(true);
+    let tests = [
+        "branch-trace, targets and filters",
+        "branch-trace, on the machine itself",
+        "branch-trace, 1,000 snapshots",
+    ];
+    let name = format!("branch-trace on {title}");
+    let none = format!("branch-trace without BRBE on {title}");
+    vec![
+        Job::several(title.clone(), tests.map(str::to_owned).into(), move || {
+            in_one_boot(places, guest, kernel, subject, &name)
+        }),
+        Job::new(title, "branch-trace, without BRBE", move || {
+            without_brbe(places, guest, kernel, &none)
+        }),
+    ]
+}
+
+fn in_one_boot(
+    places: &Places,
+    guest: &Guest,
+    kernel: &Kernel,
+    subject: &Subject,
+    name: &str,
+) -> Result<Vec<Verdict>> {
+    let share = Share::new(places)?;
+    share.put(&kernel.vmlinux)?;
+    let script = [many::script(), captured::script(), local::script()].concat();
+    let run = guest.run(kernel, name, &script, &share)?;
+    guest::status(&run)?;
+    let vmlinux = Vmlinux::open(&kernel.vmlinux).context("the kernel's debug information")?;
+    let git = subject.tree.git();
+    let source = |file: &str| {
+        let file = format!("{}:{file}", subject.patched());
+        git.read(&["show", &file]).ok()
+    };
+    Ok(vec![
+        captured::verdict(guest, &share, &vmlinux, &source, &run.output)?,
+        local::verdict(&share, &run.output)?,
+        many::verdict(&share, &kernel.vmlinux)?,
+    ])
+}
+
+/// The same machine as QEMU alone makes it.
+fn without_brbe(places: &Places, guest: &Guest, kernel: &Kernel, name: &str) -> Result<Verdict> {
+    let setup = Setup {
+        plugin: None,
+        ..Setup::default()
+    };
+    let share = Share::new(places)?;
+    let script = "./branch-trace vfs_read 2>&1";
+    let run = guest.run_as(&setup, kernel, name, script, &share)?;
+    let status = guest::status(&run)?;
+    let said = run.output.trim();
+    let expected = ["no BRBE or LBR", "this is a virtual machine (QEMU)"];
+    let missing = expected.iter().find(|words| !said.contains(**words));
+    Ok(match missing {
+        None if status == 77 => Verdict::Pass("status 77, and what to do".to_owned()),
+        _ => Verdict::Fail(format!("status {status}: {said}")),
+    })
+}
