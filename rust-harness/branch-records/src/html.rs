@@ -119,12 +119,24 @@ impl<R: Resolve + ?Sized, W: Write> Page<'_, R, W> {
         if let Some(refusal) = words::refusal(snapshot) {
             writeln!(self.out, "<p>{}</p>", Text(&refusal))?;
         }
-        for listing in listing::of_snapshot(snapshot, self.symbols, self.report.step()) {
+        let listings = listing::of_snapshot(snapshot, self.symbols, self.report.step());
+        let traced = listings.iter().find(|listing| listing.is_traced);
+        let traced = traced.map(|listing| listing.file.clone());
+        for listing in listings {
+            // What the traced function was written in: not what its headers are.
+            let is_part = listing.inlined_into.as_ref() == Some(&snapshot.function)
+                && Some(&listing.file) == traced.as_ref();
             let sources = self.sources;
             let read =
                 || sources(&listing.file).map(|text| text.lines().map(str::to_owned).collect());
             let file = self.files.entry(listing.file.clone()).or_insert_with(read);
-            source::write(&listing, file.as_deref(), snapshot.last_jump, self.out)?;
+            let shown = source::Shown {
+                listing: &listing,
+                file: file.as_deref(),
+                last_jump: snapshot.last_jump,
+                open: listing.is_traced || is_part,
+            };
+            source::write(&shown, self.out)?;
         }
         self.branches(snapshot)?;
         writeln!(self.out, "</section>")

@@ -35,14 +35,25 @@ struct Arrow {
     lane: usize,
 }
 
-/// Writes a listing. `file` is the lines of its file, where that is known.
-pub(super) fn write(
-    listing: &Listing,
-    file: Option<&[String]>,
-    last_jump: Option<usize>,
-    out: &mut impl Write,
-) -> io::Result<()> {
-    let open = match listing.is_traced {
+/// What is written of a listing.
+pub(super) struct Shown<'a> {
+    pub(super) listing: &'a Listing,
+    /// The lines of its file, where that is known.
+    pub(super) file: Option<&'a [String]>,
+    pub(super) last_jump: Option<usize>,
+    /// Whether a reader sees it without asking.
+    pub(super) open: bool,
+}
+
+/// Writes a listing.
+pub(super) fn write(shown: &Shown<'_>, out: &mut impl Write) -> io::Result<()> {
+    let Shown {
+        listing,
+        file,
+        last_jump,
+        open,
+    } = *shown;
+    let open = match open {
         true => " open",
         false => "",
     };
