@@ -5,12 +5,10 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
+use crate::arch::Arch;
 use crate::exec;
 use crate::places::Places;
 use crate::progress::Step;
-
-/// The target of the guest.
-const GUEST_TARGET: &str = "aarch64-unknown-linux-gnu";
 
 /// The BRBE plugin, for the QEMU of the toolchain root.
 pub fn plugin(places: &Places) -> Result<PathBuf> {
@@ -24,10 +22,18 @@ pub fn plugin(places: &Places) -> Result<PathBuf> {
 }
 
 /// The programs that run in the guest: the tests, and the tracer.
-pub fn guest(places: &Places) -> Result<[PathBuf; 2]> {
-    let args = ["--package", "guest", "--target", GUEST_TARGET];
-    build(places, "guest", "the guest's programs", &args)?;
-    let built = target()?.join(GUEST_TARGET).join("release");
+pub fn guest(places: &Places, arch: Arch) -> Result<[PathBuf; 2]> {
+    let target = arch.target();
+    let mut args = vec!["--package", "guest", "--target", &target];
+    // They run on any root, whatever libraries it has. For arm64 .cargo/config.toml
+    // says so; on x86-64 not everything is to be linked like that.
+    let linked = format!("target.{target}.rustflags=['-C', 'target-feature=+crt-static']");
+    if arch == Arch::X86_64 {
+        args.extend(["--config", &linked]);
+    }
+    let what = format!("the guest's programs, {}", arch.kernel());
+    build(places, &format!("guest-{}", arch.kernel()), &what, &args)?;
+    let built = self::target()?.join(&target).join("release");
     Ok(["branch-guest", "branch-trace"].map(|name| built.join(name)))
 }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
+use crate::arch::Arch;
 use crate::cache::{self, Key};
 use crate::cargo;
 use crate::image;
@@ -57,8 +58,10 @@ impl Default for Setup {
 #[derive(Debug)]
 pub struct Guest {
     places: Places,
+    arch: Arch,
     root: PathBuf,
-    plugin: PathBuf,
+    /// What gives QEMU's processors branch records, where there is something.
+    plugin: Option<PathBuf>,
     programs: [PathBuf; 2],
 }
 
@@ -94,11 +97,20 @@ impl Share {
 impl Guest {
     /// Builds the plugin, the guest's programs and its root, as far as needed.
     pub fn prepare(places: &Places) -> Result<Self> {
-        let plugin = cargo::plugin(places)?;
-        let programs = cargo::guest(places)?;
+        Self::of(places, Arch::Arm64)
+    }
+
+    /// The same for machines of another architecture.
+    pub fn of(places: &Places, arch: Arch) -> Result<Self> {
+        let plugin = match arch {
+            Arch::Arm64 => Some(cargo::plugin(places)?),
+            Arch::X86_64 => None,
+        };
+        let programs = cargo::guest(places, arch)?;
         Ok(Self {
             places: places.clone(),
-            root: root(places)?,
+            arch,
+            root: root(places, arch)?,
             plugin,
             programs,
         })
@@ -145,6 +157,7 @@ impl Guest {
         let step = Step::start(format!("boot, {name}"));
         let console = self.console(name)?;
         let boot = Boot {
+            arch: self.arch,
             kernel: kernel.image.clone(),
             root: self.root.clone(),
             cpus: setup.cpus,
@@ -156,10 +169,14 @@ impl Guest {
                 .collect(),
             virtualization: setup.virtualization,
             brbe_cpus: setup.brbe_cpus,
-            plugin: setup.plugin.as_ref().map(|options| Plugin {
-                path: self.plugin.clone(),
-                options: options.clone(),
-            }),
+            plugin: setup
+                .plugin
+                .as_ref()
+                .zip(self.plugin.as_ref())
+                .map(|(options, path)| Plugin {
+                    path: path.clone(),
+                    options: options.clone(),
+                }),
             qemu_args: setup.qemu.clone(),
             share: share.path().to_owned(),
             command: command.to_owned(),
@@ -228,12 +245,13 @@ fn log_name(name: &str) -> String {
 }
 
 /// The guest's root file system.
-fn root(places: &Places) -> Result<PathBuf> {
+fn root(places: &Places, arch: Arch) -> Result<PathBuf> {
     let list = places.repo("vm-images/guest/packages");
     let text = fs::read_to_string(&list).with_context(|| format!("reading {}", list.display()))?;
     let packages = image::packages(&text);
     let preferences = places.repo("vm-images/guest/preferences.pref");
     let key = Key::new("guest root 3")
+        .with(arch.debian())
         .with(packages.join(" "))
         .with_file(&preferences)?;
     cache::entry(places, "guest-root", &key, |into| {
@@ -241,8 +259,8 @@ fn root(places: &Places) -> Result<PathBuf> {
             "BRBE_MIRROR is not set: start this program with ./brbe, which finds apt's mirror",
         )?;
         let log = crate::exec::fresh(places.log("guest-root"))?;
-        let step = Step::start("make the guest's root");
-        image::make_root(&packages, &preferences, &mirror, into, &log)?;
+        let step = Step::start(format!("make the guest's root, {}", arch.debian()));
+        image::make_root(arch, &packages, &preferences, &mirror, into, &log)?;
         step.done();
         Ok(())
     })

@@ -7,6 +7,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
+use crate::arch::Arch;
 use crate::cache;
 use crate::exec;
 
@@ -26,9 +27,10 @@ const PREFER: [&str; 2] = [
     r#"cp "$PREFERENCES" "$1/etc/apt/preferences.d/brbe.pref""#,
 ];
 
-/// Fills an empty directory with an arm64 Debian. The packages are extracted,
+/// Fills an empty directory with a Debian for `arch`. The packages are extracted,
 /// nothing in them is run: this machine need not be able to.
 pub fn make_root(
+    arch: Arch,
     packages: &[String],
     preferences: &Path,
     mirror: &str,
@@ -36,7 +38,8 @@ pub fn make_root(
     log: &Path,
 ) -> Result<()> {
     let mut mmdebstrap = Command::new("mmdebstrap");
-    mmdebstrap.args(["--mode=root", "--architectures=arm64", "--variant=extract"]);
+    mmdebstrap.args(["--mode=root", "--variant=extract"]);
+    mmdebstrap.arg(format!("--architectures={}", arch.debian()));
     mmdebstrap.arg(format!("--include={}", packages.join(",")));
     for unused in ["doc", "man", "locale", "info"] {
         mmdebstrap.arg(format!("--dpkgopt=path-exclude=/usr/share/{unused}/*"));

@@ -8,11 +8,13 @@ use std::thread;
 
 use anyhow::{Context, Result, bail};
 
+use crate::arch::Arch;
 use crate::cache::{self, Key, Lock};
 use crate::exec;
 use crate::places::Places;
 use crate::progress::Step;
 use crate::source::Tree;
+use crate::toolchain;
 
 /// The fragments of a kernel configuration, by name, on top of allnoconfig.
 #[derive(Clone, Debug)]
@@ -39,7 +41,7 @@ impl Config {
 
     /// The fragments beside those of every kernel.
     fn mark(&self) -> String {
-        let all = ["base", "arm64"];
+        let all = ["base", Arch::Arm64.kernel(), Arch::X86_64.kernel()];
         let more = self
             .fragments
             .iter()
@@ -76,9 +78,10 @@ enum Unknown {
 pub struct Builder {
     places: Places,
     tree: Tree,
+    arch: Arch,
     config: Config,
     out: PathBuf,
-    /// What the compilers are: the recipe of the toolchain root.
+    /// What the compilers are.
     toolchain: Key,
 }
 
@@ -96,19 +99,23 @@ impl Builder {
     ///
     /// Kernels whose files are compiled in the same way, but for a few, share the
     /// build directory of `family`: only those few are compiled again.
-    pub fn new(places: &Places, tree: &Tree, config: Config, family: &Config) -> Result<Self> {
+    pub fn new(
+        places: &Places,
+        tree: &Tree,
+        arch: Arch,
+        config: Config,
+        family: &Config,
+    ) -> Result<Self> {
         let out = places
             .home("build")
             .join(format!("{}-{}", tree.id, family.key().name()));
-        let toolchain = Key::new("toolchain")
-            .with_file(&places.repo("vm-images/toolchain/packages"))?
-            .with_file(&places.repo("vm-images/toolchain/preferences.pref"))?;
         Ok(Self {
             places: places.clone(),
             tree: tree.clone(),
+            arch,
             config,
             out,
-            toolchain,
+            toolchain: toolchain::key()?,
         })
     }
 
@@ -126,6 +133,7 @@ impl Builder {
         Ok(Key::new(kind)
             .with(content)
             .with(&self.config.text)
+            .with(self.arch.kernel())
             .with(self.toolchain.name()))
     }
 
@@ -137,7 +145,7 @@ impl Builder {
             &self.key("kernel 2", commit)?,
             |into| {
                 self.at(commit, what, |tree| {
-                    for file in ["vmlinux", ".config", "arch/arm64/boot/Image"] {
+                    for file in ["vmlinux", ".config", self.arch.image()] {
                         let from = tree.out.join(file);
                         let name = from.file_name().context("a file has a name")?;
                         fs::copy(&from, into.join(name))
@@ -147,8 +155,9 @@ impl Builder {
                 })
             },
         )?;
+        let image = Path::new(self.arch.image());
         Ok(Kernel {
-            image: dir.join("Image"),
+            image: dir.join(image.file_name().context("a file has a name")?),
             vmlinux: dir.join("vmlinux"),
         })
     }
@@ -197,7 +206,9 @@ impl Builder {
         exec::logged(
             &format!("build of {what}"),
             &log,
-            built.make().args(["Image", "vmlinux", "modules"]),
+            built
+                .make()
+                .args([self.image_target(), "vmlinux", "modules"]),
         )?;
         step.done();
         then(&built)
@@ -274,6 +285,17 @@ impl Builder {
         Ok(self.config.key().with(options.join("\n")))
     }
 
+    /// `make`'s name for what boots.
+    fn image_target(&self) -> &'static str {
+        let image = self.arch.image();
+        image.rsplit('/').next().unwrap_or(image)
+    }
+
+    /// What its kernels are for.
+    pub fn arch(&self) -> Arch {
+        self.arch
+    }
+
     /// The tree's path and id.
     pub fn tree(&self) -> &Tree {
         &self.tree
@@ -297,7 +319,8 @@ impl Built<'_> {
         let mut make = Command::new("make");
         make.arg("--directory").arg(&self.builder.tree.path);
         make.arg(format!("O={}", self.out.display()));
-        make.args(["LLVM=1", "ARCH=arm64", "LOCALVERSION=", "--jobs"])
+        make.arg(format!("ARCH={}", self.builder.arch.kernel()));
+        make.args(["LLVM=1", "LOCALVERSION=", "--jobs"])
             .arg(jobs.to_string());
         // Of Rust a warning is an error, the lints included.
         make.args(["CLIPPY=1", "KRUSTFLAGS=-Dwarnings"]);
@@ -305,6 +328,11 @@ impl Built<'_> {
             .env("KBUILD_BUILD_HOST", "brbe");
         make.env("KBUILD_BUILD_TIMESTAMP", "1970-01-01");
         make
+    }
+
+    /// What it is built for.
+    pub fn arch(&self) -> Arch {
+        self.builder.arch
     }
 
     /// The source tree.

@@ -9,11 +9,14 @@
 //! those that `branch-guest` decides, [`perf`] those that perf is part of,
 //! [`overflow`] those in which a counter overflows at a chosen instruction, and
 //! [`kunit`] those that the kernel decides, which [`ktap`] reads.
+//! [`x86`] runs what x86-64 shares, for an [`arch`] of its own, made by the same
+//! [`toolchain`].
 //! [`pause`] reads the code of a kernel, and [`cost`] counts what a snapshot executes.
 //! [`commands`] puts them together;
 //! [`cache`] keeps what they make, [`progress`] and [`verdict`] say what became
 //! of it.
 
+pub mod arch;
 pub mod bases;
 pub mod cache;
 pub mod captures;
@@ -41,5 +44,7 @@ pub mod progress;
 pub mod selftests;
 pub mod series;
 pub mod source;
+pub mod toolchain;
 pub mod trace_tests;
 pub mod verdict;
+pub mod x86;

@@ -1,5 +1,6 @@
 //! The kernel tree's own BPF selftest of the helper, from the tree at the
-//! commit that is tested: `test_progs` with this one test, and `bpf_testmod`.
+//! commit that is tested: `test_progs` with this test and those of perf events, and
+//! `bpf_testmod`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,20 +13,32 @@ use crate::exec;
 use crate::kernel::{Builder, Built};
 use crate::places::Places;
 use crate::progress::Step;
+use crate::verdict::Verdict;
 
-const TEST: &str = "get_branch_snapshot";
+/// The tests that are built: of the helper, and of perf events with BPF programs. Each
+/// is a file of that name, with a program of the other.
+const TESTS: [(&str, &str); 6] = [
+    ("get_branch_snapshot", "get_branch_snapshot"),
+    ("perf_branches", "test_perf_branches"),
+    ("perf_buffer", "test_perf_buffer"),
+    ("perf_event_stackmap", "perf_event_stackmap"),
+    ("perf_link", "test_perf_link"),
+    ("perf_skip", "test_perf_skip"),
+];
 const SUITE: &str = "tools/testing/selftests/bpf";
 const MODULE: &str = "bpf_testmod.ko";
 
 /// A directory with `test_progs` and the module that it loads.
 pub fn build(places: &Places, builder: &Builder, commit: &str, what: &str) -> Result<PathBuf> {
-    let key = builder.key("selftests 2", commit)?;
+    let key = builder.key("selftests 3", commit)?;
     cache::entry(places, "selftests", &key, |into| {
         builder.at(commit, what, |built| {
             let step = Step::start(format!("build test_progs of {what}"));
-            let work = places
-                .home("build")
-                .join(format!("{}-selftests", builder.tree().id));
+            let work = places.home("build").join(format!(
+                "{}-selftests-{}",
+                builder.tree().id,
+                builder.arch().kernel()
+            ));
             let tree = work.join("tree");
             let out = work.join("out");
             fs::create_dir_all(&out).with_context(|| format!("creating {}", out.display()))?;
@@ -51,8 +64,11 @@ pub fn build(places: &Places, builder: &Builder, commit: &str, what: &str) -> Re
 fn mirror(built: &Built<'_>, tree: &Path) -> Result<()> {
     let mut rsync = Command::new("rsync");
     rsync.args(["--archive", "--delete", "--exclude=/.git"]);
+    for (test, program) in TESTS {
+        rsync.arg(format!("--include=/{SUITE}/prog_tests/{test}.c"));
+        rsync.arg(format!("--include=/{SUITE}/progs/{program}.c"));
+    }
     for dir in ["prog_tests", "progs"] {
-        rsync.arg(format!("--include=/{SUITE}/{dir}/{TEST}.c"));
         rsync.arg(format!("--exclude=/{SUITE}/{dir}/*.c"));
     }
     // What the module build leaves there is newer than the tree, not wrong.
@@ -78,12 +94,13 @@ fn test_progs(built: &Built<'_>, tree: &Path, out: &Path) -> Result<()> {
     make.arg("--directory")
         .arg(tree.join(SUITE))
         .arg("--jobs=3");
-    make.args([
-        "ARCH=arm64",
-        "CROSS_COMPILE=aarch64-linux-gnu-",
-        "LLVM=",
-        "BPF_STRICT_BUILD=0",
-    ]);
+    let arch = built.arch();
+    make.arg(format!("ARCH={}", arch.kernel()));
+    // For the machine that this runs on there is nothing to cross to.
+    if arch.machine() != std::env::consts::ARCH {
+        make.arg(format!("CROSS_COMPILE={}", arch.gnu()));
+    }
+    make.args(["LLVM=", "BPF_STRICT_BUILD=0"]);
     make.arg(format!("O={}", built.out.display()));
     make.arg(format!("OUTPUT={}", out.display()));
     make.arg(format!(
@@ -112,6 +129,57 @@ pub enum Outcome {
     Skip,
     /// A check failed.
     Fail,
+}
+
+/// Runs the tests of perf events with BPF programs. One of them may skip itself: where no
+/// hardware counts.
+pub const OF_PERF_EVENTS: &str =
+    "./test_progs -t perf_branches,perf_buffer,perf_event_stackmap,perf_link,perf_skip";
+
+/// What became of those.
+pub fn of_perf_events(output: &str) -> Verdict {
+    let tests = each(output);
+    let is_one = |(name, _): &&(&str, Outcome)| name.starts_with("perf_");
+    let tests: Vec<_> = tests.iter().filter(is_one).collect();
+    let failed = tests.iter().any(|(_, outcome)| *outcome == Outcome::Fail);
+    if failed || tests.len() != TESTS.len() - 1 {
+        return Verdict::Fail(output.to_owned());
+    }
+    let words = tests.iter().map(|(name, outcome)| match outcome {
+        Outcome::Skip => format!("{name} skips itself"),
+        _ => (*name).to_owned(),
+    });
+    Verdict::Pass(words.collect::<Vec<_>>().join(", "))
+}
+
+/// What became of each test, by name: `#12  perf_link:OK`, subtests left out. Of one
+/// that was run several times each time is told.
+pub fn each(output: &str) -> Vec<(&str, Outcome)> {
+    let outcome = |word: &str| match word {
+        "OK" => Some(Outcome::Pass),
+        "SKIP" => Some(Outcome::Skip),
+        "FAIL" => Some(Outcome::Fail),
+        _ => None,
+    };
+    let mut tests = Vec::new();
+    for line in output.lines() {
+        let Some((number, rest)) = line
+            .trim()
+            .strip_prefix('#')
+            .and_then(|rest| rest.split_once(char::is_whitespace))
+        else {
+            continue;
+        };
+        let is_test = number.bytes().all(|byte| byte.is_ascii_digit());
+        // `OK (SKIP: 1/2)`, where a part of it was left out.
+        if let Some((name, words)) = rest.trim().split_once(':')
+            && let Some(word) = words.split(' ').next()
+            && let Some(outcome) = outcome(word).filter(|_| is_test)
+        {
+            tests.push((name, outcome));
+        }
+    }
+    tests
 }
 
 /// Reads the summary line, `Summary: 1/0 PASSED, 0 SKIPPED, 0/0 FAILED`.
@@ -152,6 +220,34 @@ mod tests {
             say("Summary: 0/0 PASSED, 0 SKIPPED, 1/0 FAILED"),
             Some(Outcome::Fail)
         );
+    }
+
+    #[test]
+    fn each_test_is_told() {
+        let output = "#7/1     perf_branches/perf_branches_hw:SKIP\n#7       perf_branches:OK (SKIP: 1/2)\n\
+                      #9       perf_link:FAIL\ncheck_good:PASS:x\nSummary: 1/1 PASSED\n";
+        let expected = [
+            ("perf_branches", Outcome::Pass),
+            ("perf_link", Outcome::Fail),
+        ];
+        assert_eq!(each(output), expected);
+    }
+
+    #[test]
+    fn tests_of_perf_events_are_all_there() {
+        let line = |name: &str, word: &str| format!("#1 {name}:{word}\n");
+        let names = TESTS.map(|(name, _)| name);
+        let all: String = names.iter().map(|name| line(name, "OK")).collect();
+        assert!(matches!(of_perf_events(&all), Verdict::Pass(_)));
+        let skipped = all.replace("perf_link:OK", "perf_link:SKIP");
+        let Verdict::Pass(words) = of_perf_events(&skipped) else {
+            panic!("{skipped}")
+        };
+        assert!(words.contains("perf_link skips itself"), "{words}");
+        let failed = all.replace("perf_link:OK", "perf_link:FAIL");
+        assert!(matches!(of_perf_events(&failed), Verdict::Fail(_)));
+        let missing = all.replace("#1 perf_link", "perf_link");
+        assert!(matches!(of_perf_events(&missing), Verdict::Fail(_)));
     }
 
     #[test]

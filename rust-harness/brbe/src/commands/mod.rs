@@ -15,6 +15,7 @@ use anyhow::{Context as _, Result};
 use clap::Args;
 use serde::Serialize;
 
+use crate::arch::Arch;
 use crate::bases::{self, Base};
 use crate::kernel::{Builder, Config};
 use crate::places::Places;
@@ -126,7 +127,7 @@ impl Subject {
         let dir = Language::C.dir(places, &base);
         let series = Series::load(&dir)?;
         let commits = series.commits(places, &tree)?;
-        let [builder, debug] = builders(places, &tree, &[])?;
+        let [builder, debug] = builders(places, &tree, Arch::Arm64, &[])?;
         Ok(Self {
             is_default,
             base,
@@ -149,7 +150,12 @@ impl Subject {
         }
         let series = self.series.clone().and(&Series::load(&dir)?);
         let commits = series.commits(places, &self.tree)?;
-        let [builder, debug] = builders(places, &self.tree, &["rust", "snapshot-in-rust"])?;
+        let [builder, debug] = builders(
+            places,
+            &self.tree,
+            Arch::Arm64,
+            &["rust", "snapshot-in-rust"],
+        )?;
         Ok(Some(Self {
             is_default: self.is_default,
             base: self.base.clone(),
@@ -164,6 +170,23 @@ impl Subject {
         }))
     }
 
+    /// The same series on another architecture, which shares some of it.
+    pub fn on(&self, places: &Places, arch: Arch) -> Result<Self> {
+        let [builder, debug] = builders(places, &self.tree, arch, &[])?;
+        Ok(Self {
+            is_default: self.is_default,
+            base: self.base.clone(),
+            tree: self.tree.clone(),
+            language: self.language,
+            dir: self.dir.clone(),
+            shared: self.shared,
+            series: self.series.clone(),
+            commits: self.commits.clone(),
+            builder,
+            debug,
+        })
+    }
+
     /// The commit without any patch.
     pub fn unpatched(&self) -> &str {
         &self.commits[0]
@@ -176,9 +199,13 @@ impl Subject {
 
     /// What the kernel of the unpatched or the patched commit is called.
     pub fn title(&self, patched: bool) -> String {
-        match patched {
+        let title = match patched {
             true => self.language.title(&self.base),
             false => format!("{} unpatched", self.base.version),
+        };
+        match self.builder.arch() {
+            Arch::Arm64 => title,
+            other => format!("{title}, {}", other.kernel()),
         }
     }
 
@@ -193,13 +220,13 @@ impl Subject {
 
 /// What builds kernels as they are, and those that check themselves, with more
 /// fragments of the configuration.
-fn builders(places: &Places, tree: &Tree, more: &[&str]) -> Result<[Builder; 2]> {
+fn builders(places: &Places, tree: &Tree, arch: Arch, more: &[&str]) -> Result<[Builder; 2]> {
     let builder = |family: &[&str]| {
         let config = Config::load(places, &[family, more].concat())?;
-        Builder::new(places, tree, config, &Config::load(places, family)?)
+        Builder::new(places, tree, arch, config, &Config::load(places, family)?)
     };
     Ok([
-        builder(&["base", "arm64"])?,
-        builder(&["base", "arm64", "debug"])?,
+        builder(&["base", arch.kernel()])?,
+        builder(&["base", arch.kernel(), "debug"])?,
     ])
 }

@@ -18,6 +18,7 @@ use vmtest::{Config, Target, VMConfig, Vmtest};
 
 use super::processors::{self, Monitor};
 use super::{Boot, SHARE, heterogeneous};
+use crate::arch::Arch;
 
 /// What the process says on its standard output, one JSON document a line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -142,7 +143,8 @@ fn target(boot: &Boot) -> Target {
         kernel: Some(boot.kernel.clone()),
         kernel_args: Some(kernel_args),
         rootfs: boot.root.clone(),
-        arch: "aarch64".to_owned(),
+        arch: architecture(boot.arch).to_owned(),
+        qemu_command: Some(format!("qemu-system-{}", boot.arch.machine())),
         command: format!(
             "mount -t tmpfs tmpfs /tmp && cd {SHARE} || exit\n{}",
             boot.command
@@ -154,6 +156,15 @@ fn target(boot: &Boot) -> Target {
             ..VMConfig::default()
         },
         ..Target::default()
+    }
+}
+
+/// By another name for x86-64: for this machine's own vmtest takes KVM wherever there is
+/// a /dev/kvm, and in a virtual machine that may come to nothing.
+fn architecture(arch: Arch) -> &'static str {
+    match arch {
+        Arch::Arm64 => "aarch64",
+        Arch::X86_64 => "amd64",
     }
 }
 
@@ -188,6 +199,7 @@ mod tests {
 
     fn boot() -> Boot {
         Boot {
+            arch: Arch::Arm64,
             kernel: "/k/Image".into(),
             root: "/r".into(),
             cpus: 4,

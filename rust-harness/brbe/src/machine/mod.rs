@@ -12,6 +12,8 @@ use std::time::Duration;
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
+use crate::arch::Arch;
+
 pub use vmtest::QemuVmtest;
 
 /// Where [`Boot::share`] is in the guest.
@@ -29,6 +31,8 @@ pub struct Plugin {
 /// What to boot, and what to run there.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Boot {
+    /// What the machine is.
+    pub arch: Arch,
     /// The kernel image.
     pub kernel: PathBuf,
     /// The guest's root file system, a directory. The guest cannot write to it.
