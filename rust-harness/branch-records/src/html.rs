@@ -14,7 +14,7 @@ mod escape;
 mod rows;
 mod source;
 
-use escape::Text;
+pub use escape::Text;
 
 /// More paths make no page that anybody reads to its end.
 const MAX_PATHS: usize = 100;

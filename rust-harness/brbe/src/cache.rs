@@ -63,6 +63,11 @@ impl Lock {
     }
 }
 
+/// Where the entry `kind-key` is, or will be.
+pub fn place(places: &Places, kind: &str, key: &Key) -> PathBuf {
+    places.home("cache").join(format!("{kind}-{}", key.name()))
+}
+
 /// The entry `kind-key`, made by `fill` in an empty directory unless it exists.
 ///
 /// A run that is killed leaves a `.partial` directory, which the next one that
@@ -74,7 +79,7 @@ pub fn entry(
     fill: impl FnOnce(&Path) -> Result<()>,
 ) -> Result<PathBuf> {
     let name = format!("{kind}-{}", key.name());
-    let done = places.home("cache").join(&name);
+    let done = place(places, kind, key);
     if done.is_dir() {
         return Ok(done);
     }

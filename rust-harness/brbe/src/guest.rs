@@ -116,6 +116,17 @@ impl Guest {
         })
     }
 
+    /// One that is not there yet, and that nothing may be run in: for lists.
+    pub fn planned(places: &Places, arch: Arch) -> Self {
+        Self {
+            places: places.clone(),
+            arch,
+            root: PathBuf::new(),
+            plugin: None,
+            programs: Default::default(),
+        }
+    }
+
     /// The guest's root file system, in a directory here.
     pub fn root(&self) -> &Path {
         &self.root

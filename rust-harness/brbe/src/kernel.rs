@@ -73,6 +73,10 @@ enum Unknown {
     LeftOut,
 }
 
+/// What kernels are called in the cache, and what their keys begin with.
+const KIND: &str = "kernel";
+const KERNEL: &str = "kernel 2";
+
 /// A tree, a configuration, and the directory where the two are built.
 #[derive(Clone, Debug)]
 pub struct Builder {
@@ -139,27 +143,32 @@ impl Builder {
 
     /// The kernel of a commit. `what` is how it is called on the screen.
     pub fn kernel(&self, commit: &str, what: &str) -> Result<Kernel> {
-        let dir = cache::entry(
-            &self.places,
-            "kernel",
-            &self.key("kernel 2", commit)?,
-            |into| {
-                self.at(commit, what, |tree| {
-                    for file in ["vmlinux", ".config", self.arch.image()] {
-                        let from = tree.out.join(file);
-                        let name = from.file_name().context("a file has a name")?;
-                        fs::copy(&from, into.join(name))
-                            .with_context(|| format!("copying {}", from.display()))?;
-                    }
-                    Ok(())
-                })
-            },
-        )?;
-        let image = Path::new(self.arch.image());
-        Ok(Kernel {
-            image: dir.join(image.file_name().context("a file has a name")?),
+        let key = self.key(KERNEL, commit)?;
+        let dir = cache::entry(&self.places, KIND, &key, |into| {
+            self.at(commit, what, |tree| {
+                for file in ["vmlinux", ".config", self.arch.image()] {
+                    let from = tree.out.join(file);
+                    let name = from.file_name().context("a file has a name")?;
+                    fs::copy(&from, into.join(name))
+                        .with_context(|| format!("copying {}", from.display()))?;
+                }
+                Ok(())
+            })
+        })?;
+        Ok(self.kernel_in(&dir))
+    }
+
+    /// Where the kernel of a commit is, or will be when it has been built.
+    pub fn planned(&self, commit: &str) -> Result<Kernel> {
+        let key = self.key(KERNEL, commit)?;
+        Ok(self.kernel_in(&cache::place(&self.places, KIND, &key)))
+    }
+
+    fn kernel_in(&self, dir: &Path) -> Kernel {
+        Kernel {
+            image: dir.join(self.image_target()),
             vmlinux: dir.join("vmlinux"),
-        })
+        }
     }
 
     /// Checks that a commit builds, which need not be the last one of a series; a

@@ -12,7 +12,7 @@
 //! [`x86`] runs what x86-64 shares, for an [`arch`] of its own, made by the same
 //! [`toolchain`].
 //! [`pause`] reads the code of a kernel, and [`cost`] counts what a snapshot executes.
-//! [`commands`] puts them together;
+//! [`commands`] puts them together, [`selection`] says which of them are wanted;
 //! [`cache`] keeps what they make, [`progress`] and [`verdict`] say what became
 //! of it.
 
@@ -41,6 +41,7 @@ pub mod pause;
 pub mod perf;
 pub mod places;
 pub mod progress;
+pub mod selection;
 pub mod selftests;
 pub mod series;
 pub mod source;

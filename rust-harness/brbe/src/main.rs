@@ -4,7 +4,8 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use brbe::commands::{
-    bench::Bench, clean::Clean, prove::Prove, snapshot::Snapshot, test::Test, trace::Trace,
+    bench::Bench, clean::Clean, prove::Prove, report::Report, snapshot::Snapshot, test::Test,
+    trace::Trace,
 };
 use brbe::exec::{self, Interrupted};
 use brbe::machine;
@@ -39,6 +40,7 @@ enum Command {
     Trace(Trace),
     Test(Test),
     Prove(Prove),
+    Report(Report),
     Bench(Bench),
     Clean(Clean),
     /// One virtual machine: what this program runs as a process of its own.
@@ -78,6 +80,7 @@ fn run(command: Command) -> Result<bool> {
         Command::Trace(trace) => trace.run(&prepare()?),
         Command::Test(test) => test.run(&prepare()?),
         Command::Prove(prove) => prove.run(&prepare()?),
+        Command::Report(report) => report.run(),
         Command::Bench(bench) => bench.run(&prepare()?).map(|()| true),
         Command::Clean(clean) => clean.run(&prepare()?).map(|()| true),
         Command::Vm => machine::child::main().map(|()| true),

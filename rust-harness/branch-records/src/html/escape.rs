@@ -3,7 +3,7 @@
 use std::fmt;
 
 /// Shows a text, whatever it holds.
-pub(super) struct Text<'a>(pub(super) &'a str);
+pub struct Text<'a>(pub &'a str);
 
 impl fmt::Display for Text<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

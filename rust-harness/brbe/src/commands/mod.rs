@@ -4,6 +4,7 @@ pub mod bench;
 pub mod clean;
 mod emulation;
 pub mod prove;
+pub mod report;
 pub mod snapshot;
 pub mod test;
 pub mod trace;

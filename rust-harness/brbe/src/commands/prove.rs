@@ -154,7 +154,7 @@ impl Prove {
                     let mutants = mutants.iter().cloned();
                     jobs.extend(mutants.map(|mutant| job(places, &guest, &subject, mutant)));
                 }
-                report.run_together(jobs)?;
+                report.run_together(jobs, || Ok(()))?;
             }
         }
         super::print_report(self.json, &report)

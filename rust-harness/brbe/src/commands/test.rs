@@ -23,6 +23,7 @@ use crate::overflow;
 use crate::pause;
 use crate::perf;
 use crate::places::Places;
+use crate::selection::{Partition, Selection};
 use crate::selftests::{self, Outcome};
 use crate::source::Tree;
 use crate::trace_tests;
@@ -47,6 +48,15 @@ pub struct Test {
     /// Prove each safeguard by its absence too, as `brbe prove` does
     #[arg(long)]
     prove: bool,
+
+    /// Only this part of the tests, such as 2/8, the second of eight: for several
+    /// machines, whose reports `brbe report` puts together
+    #[arg(long, value_name = "K/N")]
+    partition: Option<Partition>,
+
+    /// Run nothing: print the lines of the tests that would be
+    #[arg(long)]
+    list: bool,
 
     /// Print the verdicts as JSON
     #[arg(long)]
@@ -78,7 +88,11 @@ const SELFTEST_RETRIED: &str = "for attempt in 1 2 3; do \
 impl Test {
     /// Runs the command. Returns whether all is well.
     pub fn run(&self, places: &Places) -> Result<bool> {
-        let mut report = Report::of(self.only.clone());
+        let selection = Selection::new(self.only.clone(), self.partition);
+        let mut report = match self.list {
+            true => Report::list_of(selection),
+            false => Report::of(selection),
+        };
         let names: Vec<String> = match (&self.kernel.base, &self.kernel.kernel_src) {
             (None, None) => bases::load(places)?
                 .into_iter()
@@ -87,7 +101,10 @@ impl Test {
             (base, _) => vec![bases::choose(&bases::load(places)?, base.as_deref())?.name],
         };
         checks::rust(places, &mut report)?;
-        let guest = Guest::prepare(places)?;
+        let guest = match self.list {
+            true => Guest::planned(places, Arch::Arm64),
+            false => Guest::prepare(places)?,
+        };
         for name in names {
             let args = KernelArgs {
                 base: Some(name.clone()),
@@ -103,7 +120,7 @@ impl Test {
             let Some(subject) = subject else { continue };
             self.base(places, &guest, &subject, &mut report)?;
             if subject.is_default {
-                on_x86(places, &subject, &mut report)?;
+                self.on_x86(places, &subject, &mut report)?;
             }
             let mut in_rust = None;
             let name = format!("{name} in Rust");
@@ -123,6 +140,12 @@ impl Test {
                 compared(places, &guest, [&subject, &in_rust], &mut report)?;
             }
         }
+        if let Some(lines) = report.listed() {
+            super::print(self.json, &lines, |out| {
+                lines.iter().try_for_each(|line| writeln!(out, "{line}"))
+            })?;
+            return Ok(true);
+        }
         super::print_report(self.json, &report)
     }
 
@@ -138,6 +161,20 @@ impl Test {
         unpatched(places, guest, subject, report)?;
         checks::series(places, subject, None, report)?;
         patched(places, guest, subject, self.prove(), report)
+    }
+
+    /// What is asked of the series elsewhere.
+    fn on_x86(&self, places: &Places, subject: &Subject, report: &mut Report) -> Result<()> {
+        let subject = subject.on(places, Arch::X86_64)?;
+        let title = subject.title(true);
+        if !x86::TESTS.iter().any(|test| report.wants(&title, test)) {
+            return Ok(());
+        }
+        let guest = match self.list {
+            true => Guest::planned(places, Arch::X86_64),
+            false => Guest::of(places, Arch::X86_64)?,
+        };
+        report.run_together(x86::jobs(places, &guest, &subject), || Ok(()))
     }
 
     /// Mutants are of the bases, and may not apply elsewhere.
@@ -254,11 +291,8 @@ fn patched(
     report: &mut Report,
 ) -> Result<()> {
     let title = subject.title(true);
-    let kernel = match subject.builder.kernel(subject.patched(), &title) {
-        Ok(kernel) => kernel,
-        Err(error) => return report.run(&title, "kernel", || Err(error)),
-    };
-    let kernel = &kernel;
+    // It is built when it is known that somebody wants it.
+    let kernel = &subject.builder.planned(subject.patched())?;
     let mut jobs = vec![
         Job::several(&title, SELFTESTS.map(str::to_owned).into(), || {
             let run = selftest(places, guest, subject, kernel, true)?;
@@ -305,18 +339,10 @@ fn patched(
         let prove = mutants.into_iter();
         jobs.extend(prove.map(|mutant| prove::job(places, guest, subject, mutant)));
     }
-    report.run_together(jobs)
-}
-
-/// What is asked of the series elsewhere.
-fn on_x86(places: &Places, subject: &Subject, report: &mut Report) -> Result<()> {
-    let subject = subject.on(places, Arch::X86_64)?;
-    let title = subject.title(true);
-    if !x86::TESTS.iter().any(|test| report.wants(&title, test)) {
-        return Ok(());
-    }
-    let guest = Guest::of(places, Arch::X86_64)?;
-    report.run_together(x86::jobs(places, &guest, &subject))
+    report.run_together(jobs, || {
+        subject.builder.kernel(subject.patched(), &title)?;
+        Ok(())
+    })
 }
 
 /// What the snapshot costs in both languages.

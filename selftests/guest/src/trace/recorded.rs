@@ -1,5 +1,7 @@
 //! What the BPF programs have handed over, and what is to be known of it.
 
+use std::ffi::OsString;
+
 use anyhow::Result;
 use branch_records::capture::{Capture, Kernel, Snapshot};
 use guest::kallsyms::Kallsyms;
@@ -38,7 +40,7 @@ impl Batch {
             machine: system.machine().to_string_lossy().into_owned(),
             anchor: symbols.anchor()?,
         };
-        let mut capture = Capture::new(scenario(), kernel);
+        let mut capture = Capture::new(scenario(std::env::args_os().skip(1)), kernel);
         capture.branches = branches.names();
         let ends = self.snapshots.iter().flat_map(|snapshot| &snapshot.records);
         capture.symbols =
@@ -111,18 +113,55 @@ impl Recorder {
     }
 }
 
+/// Options that say where something is or goes, and nothing of what is traced.
+const PLACES: [&str; 5] = ["-o", "--output", "--html", "--source", "--vmlinux"];
+
 /// What was asked for, but for where it goes.
-fn scenario() -> String {
-    let mut words = std::env::args().skip(1);
+fn scenario(words: impl IntoIterator<Item = OsString>) -> String {
+    let mut words = words.into_iter();
     let mut asked = vec!["branch-trace".to_owned()];
     while let Some(word) = words.next() {
-        match &*word {
-            "-o" | "--output" | "--html" | "--source" | "--vmlinux" => {
-                words.next();
-            }
-            _ => asked.push(word),
+        let word = word.to_string_lossy();
+        if word == "--" {
+            let command = words.by_ref();
+            asked.push(word.into_owned());
+            asked.extend(command.map(|word| word.to_string_lossy().into_owned()));
+        } else if PLACES.contains(&&*word) {
+            words.next();
+        } else if !PLACES.iter().any(|place| is_with_value(&word, place)) {
+            asked.push(word.into_owned());
         }
     }
     let visible = |c: char| if c.is_control() { '?' } else { c };
     asked.join(" ").chars().map(visible).take(200).collect()
+}
+
+/// `--html=FILE`
+fn is_with_value(word: &str, option: &str) -> bool {
+    let rest = word.strip_prefix(option);
+    rest.is_some_and(|rest| rest.starts_with('='))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_it_goes_is_not_what_is_asked_for() {
+        let words = [
+            "--errors",
+            "--html",
+            "x",
+            "--source=/y",
+            "-o",
+            "z",
+            "vfs_*",
+            "--",
+            "a\nb",
+            "-o",
+            "x",
+        ];
+        let scenario = scenario(words.map(OsString::from));
+        assert_eq!(scenario, "branch-trace --errors vfs_* -- a?b -o x");
+    }
 }

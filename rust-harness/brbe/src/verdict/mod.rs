@@ -4,13 +4,18 @@ use std::time::Duration;
 
 use anyhow::Result;
 use comfy_table::{ContentArrangement, Table, presets::UTF8_FULL_CONDENSED};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::jobs::{self, Job};
 use crate::progress;
+use crate::selection::Selection;
+
+pub mod html;
+pub mod junit;
+pub mod ktap;
 
 /// What became of a test.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "verdict", content = "reason", rename_all = "lowercase")]
 pub enum Verdict {
     /// It held. The reason says what was seen, where that is not obvious.
@@ -43,7 +48,7 @@ impl Verdict {
 }
 
 /// A test and its verdict.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Row {
     /// What it is about: a base, `rust`.
     pub subject: String,
@@ -74,27 +79,55 @@ impl Row {
 }
 
 /// The rows of a run, in the order in which they came.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Report {
     rows: Vec<Row>,
-    /// What is part of the name of each test that is wanted.
     #[serde(skip)]
-    only: Option<String>,
+    selection: Selection,
+    /// The lines of tests that were only to be listed.
+    #[serde(skip)]
+    listed: Option<Vec<String>>,
 }
 
 impl Report {
-    /// A report of those tests only whose line, `subject: name`, contains `only`.
-    pub fn of(only: Option<String>) -> Self {
+    /// A report of some tests.
+    pub fn of(selection: Selection) -> Self {
         Self {
-            rows: Vec::new(),
-            only,
+            selection,
+            ..Self::default()
         }
     }
 
-    /// Whether this test is one of those.
+    /// A list of them, of which none is run.
+    pub fn list_of(selection: Selection) -> Self {
+        Self {
+            listed: Some(Vec::new()),
+            ..Self::of(selection)
+        }
+    }
+
+    /// The lines, `subject: name`, of what was to be listed.
+    pub fn listed(&self) -> Option<&[String]> {
+        self.listed.as_deref()
+    }
+
+    /// Adds what another run has seen, perhaps on another machine.
+    pub fn append(&mut self, other: Self) {
+        self.rows.extend(other.rows);
+    }
+
+    /// Whether this test has a wanted name.
     pub fn wants(&self, subject: &str, test: &str) -> bool {
-        let line = || format!("{subject}: {test}");
-        self.only.as_ref().is_none_or(|only| line().contains(only))
+        self.selection.names(subject, test)
+    }
+
+    /// Notes a test that is not to be run, if that is what is wanted.
+    fn only_lists(&mut self, subject: &str, test: &str) -> bool {
+        let Some(listed) = &mut self.listed else {
+            return false;
+        };
+        listed.push(format!("{subject}: {test}"));
+        true
     }
 
     /// Runs a test, if it is wanted, and notes its verdict. An error is a failure;
@@ -106,10 +139,13 @@ impl Report {
         body: impl FnOnce() -> Result<Verdict> + Send,
     ) -> Result<()> {
         let test = test.into();
-        if self.wants(subject, &test) {
-            self.run_always(subject, test, body)?;
+        if !self.wants(subject, &test) || !self.selection.takes_next() {
+            return Ok(());
         }
-        Ok(())
+        if self.only_lists(subject, &test) {
+            return Ok(());
+        }
+        self.note(subject, &test, body)
     }
 
     /// The same for a test that others need, wanted or not.
@@ -120,18 +156,69 @@ impl Report {
         body: impl FnOnce() -> Result<Verdict> + Send,
     ) -> Result<()> {
         let test = test.into();
-        let (verdicts, time) = Job::new(subject, &test, body).run()?;
-        for verdict in verdicts {
-            self.rows.push(Row::new(subject, &test, verdict, time));
+        let is_ours = self.selection.takes_next();
+        if is_ours && self.listed.is_none() {
+            return self.note(subject, &test, body);
+        }
+        let mut report = Self::default();
+        report.note(subject, &test, body)?;
+        if !report.good_or_skipped() {
+            self.append(report);
+        } else if is_ours {
+            self.only_lists(subject, &test);
         }
         Ok(())
     }
 
+    fn note(
+        &mut self,
+        subject: &str,
+        test: &str,
+        body: impl FnOnce() -> Result<Verdict> + Send,
+    ) -> Result<()> {
+        let (verdicts, time) = Job::new(subject, test, body).run()?;
+        for verdict in verdicts {
+            self.rows.push(Row::new(subject, test, verdict, time));
+        }
+        Ok(())
+    }
+
+    fn good_or_skipped(&self) -> bool {
+        self.counts().1 == 0
+    }
+
     /// Runs tests side by side, those that are wanted. Their rows are in the order
-    /// of `jobs`, whichever ends first.
-    pub fn run_together(&mut self, jobs: Vec<Job<'_>>) -> Result<()> {
-        let wanted = |job: &Job<'_>| job.tests.iter().any(|test| self.wants(&job.subject, test));
+    /// of `jobs`, whichever ends first. If there are any, `prepare` makes what all of
+    /// them need; an error there fails them.
+    pub fn run_together(
+        &mut self,
+        jobs: Vec<Job<'_>>,
+        prepare: impl FnOnce() -> Result<()>,
+    ) -> Result<()> {
+        let mut selection = self.selection.clone();
+        let wanted = |job: &Job<'_>| {
+            let names = &mut job.tests.iter();
+            names.any(|test| selection.names(&job.subject, test)) && selection.takes_next()
+        };
         let jobs: Vec<_> = jobs.into_iter().filter(wanted).collect();
+        self.selection = selection;
+        if self.listed.is_some() {
+            for job in &jobs {
+                for test in &job.tests {
+                    if self.wants(&job.subject, test) {
+                        self.only_lists(&job.subject, test);
+                    }
+                }
+            }
+            return Ok(());
+        }
+        let Some(first) = jobs.first() else {
+            return Ok(());
+        };
+        if let Err(error) = prepare() {
+            let subject = first.subject.clone();
+            return self.note(&subject, "kernel", || Err(error));
+        }
         let names: Vec<_> = jobs
             .iter()
             .map(|job| (job.subject.clone(), job.tests.clone()))
@@ -199,7 +286,7 @@ mod tests {
     use super::*;
     use anyhow::bail;
 
-    fn report() -> Report {
+    pub(super) fn report() -> Report {
         let mut report = Report::default();
         let time = Duration::from_millis(1500);
         for (subject, test, verdict) in [
@@ -218,7 +305,8 @@ mod tests {
 
     #[test]
     fn only_what_is_wanted_runs() {
-        let mut report = Report::of(Some("7.3: build".to_owned()));
+        let selection = Selection::new(Some("7.3: build".to_owned()), None);
+        let mut report = Report::of(selection);
         for (subject, test) in [("7.3", "builds"), ("7.3", "boots"), ("7.0", "builds")] {
             report.run(subject, test, || Ok(Verdict::pass())).unwrap();
         }
@@ -227,7 +315,7 @@ mod tests {
 
     #[test]
     fn rows_are_in_the_order_of_the_jobs() {
-        let mut report = Report::of(Some("7.3: b".to_owned()));
+        let mut report = Report::of(Selection::new(Some("7.3: b".to_owned()), None));
         let (first, second) = std::sync::mpsc::channel();
         let names = ["b1", "c", "b2"].map(str::to_owned).to_vec();
         let several = Job::several("7.3", names, move || {
@@ -244,10 +332,77 @@ mod tests {
             Ok(Verdict::pass())
         });
         let other = Job::new("7.0", "b", || bail!("not wanted"));
-        report.run_together(vec![several, other, one]).unwrap();
+        report
+            .run_together(vec![several, other, one], || Ok(()))
+            .unwrap();
         let tests: Vec<_> = report.rows.iter().map(|row| &row.test).collect();
         assert_eq!(tests, ["b1", "b2", "b3"]);
         assert!(report.good());
+    }
+
+    /// Runs `subject: a` to `subject: e`, of which one is always run.
+    fn run_five(report: &mut Report) {
+        let mut ran = false;
+        report
+            .run_always("7.3", "a", || {
+                ran = true;
+                Ok(Verdict::pass())
+            })
+            .unwrap();
+        assert!(ran);
+        report.run("7.3", "b", || Ok(Verdict::pass())).unwrap();
+        let job = |name: &str| Job::new("7.3", name, || Ok(Verdict::pass()));
+        let jobs = ["c", "d", "e"].map(job).into();
+        report.run_together(jobs, || Ok(())).unwrap();
+    }
+
+    #[test]
+    fn partitions_together_are_all_tests() {
+        let part = |text: &str| {
+            let selection = Selection::new(None, Some(text.parse().unwrap()));
+            let mut report = Report::of(selection);
+            run_five(&mut report);
+            report
+        };
+        let (mut first, second) = (part("1/2"), part("2/2"));
+        assert_eq!((first.counts().0, second.counts().0), (3, 2));
+        first.append(second);
+        let mut tests: Vec<_> = first.rows.iter().map(|row| &*row.test).collect();
+        tests.sort_unstable();
+        assert_eq!(tests, ["a", "b", "c", "d", "e"]);
+    }
+
+    #[test]
+    fn a_list_runs_nothing_but_what_others_need() {
+        let mut report = Report::list_of(Selection::default());
+        run_five(&mut report);
+        let refused = || bail!("not to be prepared");
+        let job = Job::new("7.3", "f", || bail!("not to be run"));
+        report.run_together(vec![job], refused).unwrap();
+        let expected = ["a", "b", "c", "d", "e", "f"].map(|test| format!("7.3: {test}"));
+        assert_eq!(report.listed(), Some(&expected[..]));
+        assert_eq!(report.counts(), (0, 0, 0));
+    }
+
+    #[test]
+    fn what_cannot_be_prepared_fails_once() {
+        let mut report = Report::default();
+        let jobs = ["a", "b"].map(|name| Job::new("7.3", name, || bail!("not to be run")));
+        report
+            .run_together(jobs.into(), || bail!("no kernel"))
+            .unwrap();
+        assert_eq!(report.counts(), (0, 1, 0));
+        assert_eq!(report.rows[0].verdict.reason(), "no kernel");
+        report
+            .run_together(Vec::new(), || bail!("nobody asked"))
+            .unwrap();
+    }
+
+    #[test]
+    fn a_report_comes_back_from_json() {
+        let text = serde_json::to_string(&report()).unwrap();
+        let again: Report = serde_json::from_str(&text).unwrap();
+        assert_eq!(again.table(), report().table());
     }
 
     #[test]

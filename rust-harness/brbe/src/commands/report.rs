@@ -1,0 +1,71 @@
+//! `brbe report`: what several runs have seen, as one.
+
+use std::fs::File;
+use std::io::{Read as _, Write as _};
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use clap::{Args, ValueEnum};
+
+use crate::verdict::{self, html, junit, ktap};
+
+/// A longer file is no report.
+const MAX_BYTES: u64 = 64 << 20;
+
+/// Merge the reports of several runs, and print them as one
+///
+/// The files are what `brbe test --json` printed, such as that of each of several
+/// machines that ran a partition.
+#[derive(Args, Debug)]
+pub struct Report {
+    /// As what
+    #[arg(long, value_enum, default_value_t)]
+    format: Format,
+
+    /// The reports, in this order
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, Default, ValueEnum)]
+enum Format {
+    /// A table, as `brbe test` prints it
+    #[default]
+    Table,
+    /// JSON, to be merged again
+    Json,
+    /// JUnit's XML, for CI engines
+    Junit,
+    /// KTAP, for the kernel's tools
+    Ktap,
+    /// A page
+    Html,
+}
+
+impl Report {
+    /// Runs the command. Returns whether all is well.
+    pub fn run(&self) -> Result<bool> {
+        let mut all = verdict::Report::default();
+        for path in &self.files {
+            let problem = || format!("{} is no report of `brbe test --json`", path.display());
+            let file = File::open(path).with_context(|| format!("opening {}", path.display()))?;
+            let mut text = String::new();
+            file.take(MAX_BYTES)
+                .read_to_string(&mut text)
+                .with_context(problem)?;
+            all.append(serde_json::from_str(&text).with_context(problem)?);
+        }
+        let text = match self.format {
+            Format::Table => return super::print_report(false, &all),
+            Format::Json => return super::print_report(true, &all),
+            Format::Junit => junit::document(&all).context("making XML")?,
+            Format::Ktap => ktap::document(&all),
+            Format::Html => html::document(&all),
+        };
+        anstream::stdout()
+            .lock()
+            .write_all(text.as_bytes())
+            .context("writing")?;
+        Ok(all.good())
+    }
+}
