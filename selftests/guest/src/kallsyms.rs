@@ -5,6 +5,10 @@ use branch_records::capture::{Anchor, GuestSymbol};
 
 const PATH: &str = "/proc/kallsyms";
 const ANCHOR: &str = "_stext";
+/// All bits of an offset in a page.
+const PAGE: u64 = 0xfff;
+/// The end of the kernel image.
+const END: &str = "_end";
 
 /// What a kernel without [`Kallsyms::has_snapshot_function`] means for the helper.
 pub const NO_SNAPSHOTS: &str = "this kernel does not implement branch snapshots for its PMU: \
@@ -128,7 +132,14 @@ impl Kallsyms {
 
     /// What is at `address`: a name, the module, and what is to be added.
     pub fn symbol(&self, address: u64) -> Option<branch_records::symbol::Symbol> {
-        let covering = self.up_to(address).last()?;
+        let before = self.up_to(address);
+        let covering = before.last()?;
+        // Behind the image and behind all there is nothing that has a name, such as
+        // the page that user space enters the kernel by.
+        let is_behind_all = before.len() == self.symbols.len() && address - covering.address > PAGE;
+        if covering.name == END || is_behind_all {
+            return None;
+        }
         Some(branch_records::symbol::Symbol {
             module: covering.module.clone(),
             ..branch_records::symbol::Symbol::new(&*covering.name, address - covering.address)
@@ -157,7 +168,7 @@ impl Kallsyms {
         let before = self.up_to(address);
         let symbol = before.last()?;
         // Sizes are not shown: what follows ends a symbol, or its last page.
-        let page_end = (address | 0xfff).saturating_add(1);
+        let page_end = (address | PAGE).saturating_add(1);
         let end = self
             .symbols
             .get(before.len())
@@ -251,6 +262,22 @@ ffff80007a000100 t bpf_prog_0badc0de_on_fexit\t[bpf]
             ]
         );
         assert_eq!(found[0].module, "bpf");
+    }
+
+    #[test]
+    fn what_is_behind_the_image_has_no_name() {
+        let text = format!("{TEXT}ffff800082000000 B _end\nffff800090000000 t demo\t[m]\n");
+        let symbols = Kallsyms::parse(&text).unwrap();
+        let symbol = |address| symbols.symbol(address);
+        let demo = symbol(0xffff_8000_7a00_0104).unwrap();
+        assert_eq!(
+            (&*demo.name, demo.offset),
+            ("bpf_prog_0badc0de_on_fexit", 4)
+        );
+        assert_eq!(demo.module.as_deref(), Some("bpf"));
+        for nothing in [0x1000, 0xffff_8000_8200_1000, 0xffff_ffff_ff5f_9c00] {
+            assert_eq!(symbol(nothing), None, "{nothing:#x}");
+        }
     }
 
     #[test]

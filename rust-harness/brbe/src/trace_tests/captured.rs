@@ -9,7 +9,7 @@ use branch_records::files::Files;
 use branch_records::listing::{self, Listing};
 use branch_records::record::BranchType;
 use branch_records::report::{End, Report, SnapshotReport};
-use branch_records::symbol::Resolve;
+use branch_records::symbol::{Resolve, is_kernel};
 use branch_records::vmlinux::{KernelSymbols, Vmlinux};
 
 use crate::captures;
@@ -33,7 +33,7 @@ struct Seen<'a> {
     source: &'a dyn Fn(&str) -> Option<String>,
 }
 
-const CASES: [Case; 9] = [
+const CASES: [Case; 10] = [
     Case {
         by: "",
         words: &captures::WORDS,
@@ -116,6 +116,19 @@ const CASES: [Case; 9] = [
             "true",
         ],
         check: |seen| ends_in_main(&seen.report),
+    },
+    Case {
+        by: "",
+        words: &[
+            "uretprobe:/usr/lib/aarch64-linux-gnu/libc.so.6:malloc",
+            "-n",
+            "3",
+            "--",
+            "bash",
+            "-c",
+            "true",
+        ],
+        check: |seen| returns_from("malloc", &seen.report),
     },
     Case {
         by: "",
@@ -297,6 +310,24 @@ fn ends_in_main(report: &Report) -> Option<String> {
     let newest = snapshot.records.last();
     let is_main = newest.is_some_and(|branch| is_in(&branch.to, "main"));
     (!is_main).then(|| format!("the newest branch is {newest:?}"))
+}
+
+/// All are of this function when it returned, and of user space alone.
+fn returns_from(function: &str, report: &Report) -> Option<String> {
+    let is_it = |snapshot: &SnapshotReport| {
+        let mut ends = snapshot.records.iter().map(|branch| branch.from.address);
+        snapshot.function == function
+            && snapshot.moment == Moment::Return
+            && snapshot.returned.is_some()
+            && ends.all(|end| end.is_none_or(|address| !is_kernel(address)))
+    };
+    let other = report.snapshots.iter().find(|snapshot| !is_it(snapshot));
+    other.map(|other| {
+        format!(
+            "{} at {:?}, {:?}",
+            other.function, other.moment, other.records
+        )
+    })
 }
 
 fn is_a_tracepoint(report: &Report) -> Option<String> {
