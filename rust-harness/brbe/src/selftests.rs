@@ -2,6 +2,7 @@
 //! commit that is tested: `test_progs` with this test and those of perf events, and
 //! `bpf_testmod`.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -133,15 +134,22 @@ pub enum Outcome {
 
 /// Runs the tests of perf events with BPF programs. One of them may skip itself: where no
 /// hardware counts.
-pub const OF_PERF_EVENTS: &str =
-    "./test_progs -t perf_branches,perf_buffer,perf_event_stackmap,perf_link,perf_skip";
+///
+/// `perf_branches` counts cycles of a short loop and wants one sample with branches of
+/// user space. In an emulated machine with little time there are few samples, and all
+/// may be of the kernel with nothing of the loop in the buffer: what is wrong for
+/// another reason stays wrong.
+pub const OF_PERF_EVENTS: &str = "for attempt in 1 2 3; do \
+     ./test_progs -t perf_branches,perf_buffer,perf_event_stackmap,perf_link,perf_skip && break; \
+     done";
 
-/// What became of those.
+/// What became of those, the last time.
 pub fn of_perf_events(output: &str) -> Verdict {
-    let tests = each(output);
-    let is_one = |(name, _): &&(&str, Outcome)| name.starts_with("perf_");
-    let tests: Vec<_> = tests.iter().filter(is_one).collect();
-    let failed = tests.iter().any(|(_, outcome)| *outcome == Outcome::Fail);
+    let tests = each(output).into_iter();
+    let tests: BTreeMap<_, _> = tests
+        .filter(|(name, _)| name.starts_with("perf_"))
+        .collect();
+    let failed = tests.values().any(|outcome| *outcome == Outcome::Fail);
     if failed || tests.len() != TESTS.len() - 1 {
         return Verdict::Fail(output.to_owned());
     }
@@ -246,6 +254,8 @@ mod tests {
         assert!(words.contains("perf_link skips itself"), "{words}");
         let failed = all.replace("perf_link:OK", "perf_link:FAIL");
         assert!(matches!(of_perf_events(&failed), Verdict::Fail(_)));
+        // At the second attempt.
+        assert!(matches!(of_perf_events(&(failed + &all)), Verdict::Pass(_)));
         let missing = all.replace("#1 perf_link", "perf_link");
         assert!(matches!(of_perf_events(&missing), Verdict::Fail(_)));
     }
