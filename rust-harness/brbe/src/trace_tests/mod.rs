@@ -1,5 +1,7 @@
 //! branch-trace in the guest.
 
+use std::time::Duration;
+
 use anyhow::{Context, Result};
 use branch_records::vmlinux::Vmlinux;
 
@@ -14,6 +16,10 @@ mod addr2line;
 mod captured;
 mod local;
 mod many;
+
+/// Some thirty runs of the program in one boot: 90 s beside another guest, and longer
+/// where there are more.
+const TIMEOUT: Duration = Duration::from_secs(600);
 
 /// On a patched kernel.
 pub fn jobs<'a>(
@@ -50,7 +56,11 @@ fn in_one_boot(
     let share = Share::new(places)?;
     share.put(&kernel.vmlinux)?;
     let script = [many::script(), captured::script(), local::script()].concat();
-    let run = guest.run(kernel, name, &script, &share)?;
+    let setup = Setup {
+        timeout: TIMEOUT,
+        ..Setup::default()
+    };
+    let run = guest.run_as(&setup, kernel, name, &script, &share)?;
     guest::status(&run)?;
     let vmlinux = Vmlinux::open(&kernel.vmlinux).context("the kernel's debug information")?;
     let git = subject.tree.git();
