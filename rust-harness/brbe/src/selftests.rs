@@ -139,7 +139,7 @@ pub enum Outcome {
 /// user space. In an emulated machine with little time there are few samples, and all
 /// may be of the kernel with nothing of the loop in the buffer: what is wrong for
 /// another reason stays wrong.
-pub const OF_PERF_EVENTS: &str = "for attempt in 1 2 3; do \
+pub const OF_PERF_EVENTS: &str = "for attempt in $(seq 20); do \
      ./test_progs -t perf_branches,perf_buffer,perf_event_stackmap,perf_link,perf_skip && break; \
      done";
 
