@@ -96,7 +96,8 @@ impl Assembly {
                 LineInstruction::Special(opcode) => {
                     let opcode = adjusted(opcode);
                     address = address.wrapping_add(u64::from(opcode / range) * length);
-                    line += i64::from(encoding.line_base) + i64::from(opcode % range);
+                    let step = i64::from(encoding.line_base) + i64::from(opcode % range);
+                    line = line.wrapping_add(step);
                     is_row = true;
                 }
                 LineInstruction::Copy => is_row = true,

@@ -24,8 +24,13 @@ const FILE: &str = "capture.json";
 
 /// A line of shell that has branch-trace do what these words say.
 pub fn command<'a>(words: impl IntoIterator<Item = &'a str>) -> String {
+    shown(["--output", FILE].into_iter().chain(words))
+}
+
+/// The same, and it shows what it records itself.
+pub fn shown<'a>(words: impl IntoIterator<Item = &'a str>) -> String {
     let words: Vec<_> = words.into_iter().map(quoted).collect();
-    format!("./branch-trace --output {FILE} {}", words.join(" "))
+    format!("./branch-trace {}", words.join(" "))
 }
 
 /// Reads what it recorded.

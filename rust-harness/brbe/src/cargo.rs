@@ -10,15 +10,34 @@ use crate::exec;
 use crate::places::Places;
 use crate::progress::Step;
 
-/// The BRBE plugin, for the QEMU of the toolchain root.
-pub fn plugin(places: &Places) -> Result<PathBuf> {
+/// The plugin that gives branch records to such machines, for the QEMU of the toolchain
+/// root.
+pub fn plugin(places: &Places, arch: Arch) -> Result<PathBuf> {
+    let (package, records) = match arch {
+        Arch::Arm64 => ("qemu-brbe", "BRBE"),
+        Arch::X86_64 => ("qemu-lbr", "LBR"),
+    };
     build(
         places,
-        "plugin",
-        "the BRBE plugin for QEMU",
-        &["--package", "qemu-brbe"],
+        &format!("plugin-{}", arch.kernel()),
+        &format!("the {records} plugin for QEMU"),
+        &["--package", package],
     )?;
-    Ok(target()?.join("release/libqemu_brbe.so"))
+    let library = format!("release/lib{}.so", package.replace('-', "_"));
+    Ok(target()?.join(library))
+}
+
+/// What plays Arm's model, beside the plugin.
+pub fn stand_in(places: &Places) -> Result<PathBuf> {
+    plugin(places, Arch::Arm64)?;
+    let package = "fvp-stand-in";
+    build(
+        places,
+        package,
+        "a stand-in for Arm's model",
+        &["--package", package],
+    )?;
+    Ok(target()?.join("release").join(package))
 }
 
 /// The programs that run in the guest: the tests, and the tracer.

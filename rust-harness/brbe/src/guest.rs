@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -10,15 +11,19 @@ use anyhow::{Context, Result, bail};
 use crate::arch::Arch;
 use crate::cache::{self, Key};
 use crate::cargo;
+use crate::commands::Subject;
 use crate::image;
 use crate::kernel::Kernel;
-use crate::machine::{Backend as _, Boot, End, Plugin, QemuVmtest, Run, SHARE};
+use crate::machine::{Backend, Boot, Capabilities, End, Plugin, Qemu, Run, SHARE};
 use crate::places::Places;
 use crate::progress::Step;
 
 /// From power-on to power-off. A boot takes 10 to 20 s here; a machine with
 /// less to offer gets its share.
 const TIMEOUT: Duration = Duration::from_secs(180);
+
+/// Has Linux take the PMU's interrupts as pseudo-NMIs.
+pub const PSEUDO_NMI: &str = "irqchip.gicv3_pseudo_nmi=1";
 
 /// What may differ from one run to another.
 #[derive(Clone, Debug)]
@@ -55,14 +60,16 @@ impl Default for Setup {
 }
 
 /// A machine that is ready to boot any kernel.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Guest {
     places: Places,
+    backend: Arc<dyn Backend>,
     arch: Arch,
     root: PathBuf,
-    /// What gives QEMU's processors branch records, where there is something.
-    plugin: Option<PathBuf>,
+    /// What gives QEMU's processors branch records.
+    plugin: PathBuf,
     programs: [PathBuf; 2],
+    device_tree: Option<PathBuf>,
 }
 
 /// The directory that one run shares with the guest, removed afterwards.
@@ -97,34 +104,54 @@ impl Share {
 impl Guest {
     /// Builds the plugin, the guest's programs and its root, as far as needed.
     pub fn prepare(places: &Places) -> Result<Self> {
-        Self::of(places, Arch::Arm64)
+        Self::on(places, Arch::Arm64, Arc::new(Qemu))
     }
 
-    /// The same for machines of another architecture.
-    pub fn of(places: &Places, arch: Arch) -> Result<Self> {
-        let plugin = match arch {
-            Arch::Arm64 => Some(cargo::plugin(places)?),
-            Arch::X86_64 => None,
+    /// The same for machines of another kind.
+    pub fn on(places: &Places, arch: Arch, backend: Arc<dyn Backend>) -> Result<Self> {
+        let plugin = match backend.capabilities().plugin {
+            true => cargo::plugin(places, arch)?,
+            false => PathBuf::new(),
         };
         let programs = cargo::guest(places, arch)?;
         Ok(Self {
             places: places.clone(),
+            backend,
             arch,
             root: root(places, arch)?,
             plugin,
             programs,
+            device_tree: None,
         })
     }
 
     /// One that is not there yet, and that nothing may be run in: for lists.
-    pub fn planned(places: &Places, arch: Arch) -> Self {
+    pub fn planned(places: &Places, arch: Arch, backend: Arc<dyn Backend>) -> Self {
         Self {
             places: places.clone(),
+            backend,
             arch,
             root: PathBuf::new(),
-            plugin: None,
+            plugin: PathBuf::new(),
             programs: Default::default(),
+            device_tree: None,
         }
+    }
+
+    /// The same with the device tree that its machines need, if they do, from a
+    /// subject's tree.
+    pub fn for_kernels_of(&self, subject: &Subject) -> Result<Self> {
+        let name = self.backend.device_tree();
+        let build = |name| subject.builder.device_tree(subject.unpatched(), name);
+        Ok(Self {
+            device_tree: name.map(build).transpose()?,
+            ..self.clone()
+        })
+    }
+
+    /// What its machines can do.
+    pub fn capabilities(&self) -> Capabilities {
+        self.backend.capabilities()
     }
 
     /// The guest's root file system, in a directory here.
@@ -170,6 +197,7 @@ impl Guest {
         let boot = Boot {
             arch: self.arch,
             kernel: kernel.image.clone(),
+            device_tree: self.device_tree.clone(),
             root: self.root.clone(),
             cpus: setup.cpus,
             memory_mib: 1024,
@@ -183,9 +211,9 @@ impl Guest {
             plugin: setup
                 .plugin
                 .as_ref()
-                .zip(self.plugin.as_ref())
-                .map(|(options, path)| Plugin {
-                    path: path.clone(),
+                .filter(|_| self.capabilities().plugin)
+                .map(|options| Plugin {
+                    path: self.plugin.clone(),
                     options: options.clone(),
                 }),
             qemu_args: setup.qemu.clone(),
@@ -194,7 +222,7 @@ impl Guest {
             timeout: setup.timeout,
             console,
         };
-        let run = QemuVmtest.run(&boot, &mut |line| step.note(line))?;
+        let run = self.backend.run(&boot, &mut |line| step.note(line))?;
         if crate::exec::interrupted() {
             return Err(crate::exec::Interrupted.into());
         }
@@ -261,7 +289,7 @@ fn root(places: &Places, arch: Arch) -> Result<PathBuf> {
     let text = fs::read_to_string(&list).with_context(|| format!("reading {}", list.display()))?;
     let packages = image::packages(&text);
     let preferences = places.repo("vm-images/guest/preferences.pref");
-    let key = Key::new("guest root 3")
+    let key = Key::new("guest root 4")
         .with(arch.debian())
         .with(packages.join(" "))
         .with_file(&preferences)?;

@@ -5,11 +5,13 @@ use std::time::Duration;
 use anyhow::{Context as _, Error, Result, bail};
 
 use crate::commands::Subject;
-use crate::guest::{self, Dead, Guest, Setup, Share};
+use crate::guest::{self, Dead, Guest, PSEUDO_NMI, Setup, Share};
 use crate::jobs::Job;
-use crate::kernel::Builder;
-use crate::machine::Run;
+use crate::kernel::{Builder, Kernel};
+use crate::machine::ssh::Ssh;
+use crate::machine::{Capabilities, Run};
 use crate::places::Places;
+use crate::remote;
 use crate::verdict::Verdict;
 
 /// The exit status of a test that this machine or kernel has not got the means for.
@@ -133,7 +135,7 @@ pub const ALL: [GuestTest; 17] = [
 
 impl GuestTest {
     fn kernel_args(&self) -> Vec<String> {
-        let pseudo_nmi = self.pseudo_nmi.then_some("irqchip.gicv3_pseudo_nmi=1");
+        let pseudo_nmi = self.pseudo_nmi.then_some(PSEUDO_NMI);
         // A task that is stuck is told before the test's time is over, and addresses
         // that are told are those of vmlinux.
         let telling = [
@@ -147,6 +149,42 @@ impl GuestTest {
             .chain(telling)
             .map(str::to_owned)
             .collect()
+    }
+
+    /// Whether it is for an ordinary machine of two processors.
+    fn is_ordinary(&self) -> bool {
+        self.shares_a_machine_with(&on_two_cpus(""))
+    }
+
+    /// Why it cannot run on such machines, if it cannot.
+    fn unmet(&self, machines: &Capabilities) -> Option<String> {
+        let needs = [
+            (self.cpus > machines.cpus, "more processors"),
+            (self.vhe && !machines.vhe, "a kernel at EL2"),
+            (self.pseudo_nmi && !machines.pseudo_nmi, "pseudo-NMIs"),
+            (
+                self.brbe_cpus.is_some() && !machines.heterogeneous,
+                "two sorts of processors",
+            ),
+            (
+                self.icount.is_some() && !machines.plugin,
+                "time that is counted, which QEMU has",
+            ),
+        ];
+        let missing = needs.into_iter().find(|(is_missing, _)| *is_missing);
+        missing.map(|(_, what)| format!("it needs {what}"))
+    }
+
+    /// Why it cannot run on a machine that somebody else has booted, if it cannot.
+    fn unmet_there(&self) -> Option<&'static str> {
+        match self {
+            _ if self.is_ordinary() => None,
+            Self { debug: true, .. } => Some("it needs a kernel that checks itself"),
+            Self {
+                icount: Some(_), ..
+            } => Some("it needs time that is counted, which QEMU has"),
+            _ => Some("it needs a machine that is booted for it"),
+        }
     }
 
     /// What builds the kernels that it runs on.
@@ -275,8 +313,12 @@ pub fn jobs<'a>(
     subject: &'a Subject,
     tests: impl IntoIterator<Item = GuestTest>,
 ) -> Vec<Job<'a>> {
-    let mut machines: Vec<Vec<GuestTest>> = Vec::new();
+    let (mut machines, mut jobs) = (Vec::<Vec<GuestTest>>::new(), Vec::new());
     for test in tests {
+        if let Some(reason) = test.unmet(&guest.capabilities()) {
+            jobs.push(Job::skipped(subject.title(true), test.name, reason));
+            continue;
+        }
         let same = |machine: &&mut Vec<GuestTest>| test.shares_a_machine_with(&machine[0]);
         match machines.iter_mut().find(same) {
             Some(machine) => machine.push(test),
@@ -289,7 +331,69 @@ pub fn jobs<'a>(
             run_all(places, guest, subject, &tests)
         })
     };
-    machines.into_iter().map(job).collect()
+    jobs.extend(machines.into_iter().map(job));
+    jobs
+}
+
+/// The tests for a machine of two processors, or for one of two sorts of them, that can
+/// otherwise be of any kind.
+pub fn on(two_sorts: bool) -> Vec<GuestTest> {
+    let wanted = |test: &GuestTest| match two_sorts {
+        true => test.brbe_cpus.is_some(),
+        false => test.is_ordinary(),
+    };
+    ALL.into_iter().filter(wanted).collect()
+}
+
+/// Runs them after each other on a machine of a kind of its own.
+pub fn on_machine(
+    places: &Places,
+    guest: &Guest,
+    setup: &Setup,
+    kernel: &Kernel,
+    name: &str,
+    tests: &[GuestTest],
+) -> Result<Vec<Verdict>> {
+    let lines: String = tests.iter().map(GuestTest::line).collect();
+    let setup = Setup {
+        timeout: tests.iter().map(|test| test.timeout).sum(),
+        ..setup.clone()
+    };
+    let run = guest.run_as(&setup, kernel, name, &lines, &Share::new(places)?)?;
+    judge(tests, &run)
+}
+
+/// All tests on a machine that is there already: those that can run there after each
+/// other, on one connection.
+pub fn on_remote<'a>(places: &'a Places, ssh: &'a Ssh) -> Vec<Job<'a>> {
+    let subject = ssh.to.to_string();
+    let (mut there, mut jobs) = (Vec::new(), Vec::new());
+    for test in ALL {
+        match test.unmet_there() {
+            None => there.push(test),
+            Some(reason) => jobs.push(Job::skipped(&subject, test.name, reason)),
+        }
+    }
+    let names = there.iter().map(|test| test.name.to_owned()).collect();
+    let job = Job::several(subject, names, move || {
+        let lines: String = there.iter().map(GuestTest::line).collect();
+        let timeout = there.iter().map(|test| test.timeout).sum();
+        let share = Share::new(places)?;
+        let run = remote::run(places, ssh, &share, "tests", &lines, timeout)?;
+        judge(&there, &run)
+    });
+    jobs.insert(0, job);
+    jobs
+}
+
+/// A verdict for each test of a run.
+fn judge(tests: &[GuestTest], run: &Run) -> Result<Vec<Verdict>> {
+    let died = match guest::status(run) {
+        Ok(_) => None,
+        Err(error) if error.is::<Dead>() => Some(error),
+        Err(error) => return Err(error),
+    };
+    Ok(verdicts(tests, &run.output, died))
 }
 
 /// Tests that share a machine, in this order.
@@ -313,12 +417,7 @@ fn run_all(
     };
     let names = (name.as_str(), title.as_str());
     let run = machine.boot(places, guest, subject, subject.patched(), names, &lines)?;
-    let died = match guest::status(&run) {
-        Ok(_) => None,
-        Err(error) if error.is::<Dead>() => Some(error),
-        Err(error) => return Err(error),
-    };
-    Ok(verdicts(tests, &run.output, died))
+    judge(tests, &run)
 }
 
 /// A verdict for each test. The one that the guest died of fails, and those after it
@@ -345,6 +444,7 @@ fn verdicts(tests: &[GuestTest], output: &str, mut died: Option<Error>) -> Vec<V
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::machine::{Backend as _, Qemu};
 
     const OUTPUT: &str = "one\nPASS a: 3 records\nbranch-guest ended with 0\n\
                           FAIL b: no\nbranch-guest ended with 1\n\
@@ -370,6 +470,22 @@ mod tests {
         assert_eq!(said[3..], ["the guest's kernel died", "not run after d"]);
         let one = super::verdicts(&tests[3..4], "cut", None);
         assert!(one[0].reason().contains("how it ended"), "{one:?}");
+    }
+
+    #[test]
+    fn what_a_machine_cannot_do_is_told() {
+        let nothing = Capabilities {
+            cpus: 2,
+            ..Capabilities::default()
+        };
+        for test in ALL {
+            let is_plain = !test.vhe && !test.pseudo_nmi && test.icount.is_none() && test.cpus <= 2;
+            assert_eq!(test.unmet(&nothing).is_none(), is_plain, "{}", test.name);
+            assert_eq!(test.unmet(&Qemu.capabilities()), None, "{}", test.name);
+        }
+        assert!(on(false).len() > 5);
+        assert!(on(false).iter().all(|test| test.unmet_there().is_none()));
+        assert_eq!(on(true).len(), 1);
     }
 
     #[test]

@@ -27,6 +27,14 @@ const PREFER: [&str; 2] = [
     r#"cp "$PREFERENCES" "$1/etc/apt/preferences.d/brbe.pref""#,
 ];
 
+/// Who there is: root, and whom sshd runs as before it knows who comes.
+const USERS: &str = "\
+root:x:0:0:root:/root:/bin/bash
+sshd:x:100:65534::/run/sshd:/usr/sbin/nologin
+nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin
+";
+const GROUPS: &str = "root:x:0:\nnogroup:x:65534:\n";
+
 /// Fills an empty directory with a Debian for `arch`. The packages are extracted,
 /// nothing in them is run: this machine need not be able to.
 pub fn make_root(
@@ -57,6 +65,10 @@ pub fn make_root(
     for dir in ["tmp", "run", "proc", "sys", "dev", "mnt"] {
         fs::create_dir_all(into.join(dir))
             .with_context(|| format!("creating {dir} in the guest's root"))?;
+    }
+    // base-passwd makes these when it is configured, and openssh-server its user.
+    for (file, text) in [("etc/passwd", USERS), ("etc/group", GROUPS)] {
+        fs::write(into.join(file), text).with_context(|| format!("writing {file}"))?;
     }
     // base-files makes this one when it is configured, and nothing is.
     let run = into.join("var/run");

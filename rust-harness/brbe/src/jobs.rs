@@ -57,6 +57,28 @@ impl<'a> Job<'a> {
         }
     }
 
+    /// A test that cannot run here, and why.
+    pub fn skipped(
+        subject: impl Into<String>,
+        test: impl Into<String>,
+        reason: impl Into<String>,
+    ) -> Self {
+        let reason = reason.into();
+        Self::new(subject, test, || Ok(Verdict::Skip(reason)))
+    }
+
+    /// The same tests where they cannot run, and why.
+    pub fn or_skipped(self, reason: Option<&'a str>) -> Self {
+        let Some(reason) = reason else {
+            return self;
+        };
+        let count = self.tests.len();
+        Self {
+            body: Box::new(move || Ok(vec![Verdict::Skip(reason.to_owned()); count])),
+            ..self
+        }
+    }
+
     /// Runs it. An error is a failure of all its tests, unless this program was
     /// interrupted.
     pub fn run(self) -> Result<Outcome> {

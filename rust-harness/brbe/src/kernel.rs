@@ -76,6 +76,8 @@ enum Unknown {
 /// What kernels are called in the cache, and what their keys begin with.
 const KIND: &str = "kernel";
 const KERNEL: &str = "kernel 2";
+/// What a device tree is called in the cache.
+const DEVICE_TREE: &str = "machine.dtb";
 
 /// A tree, a configuration, and the directory where the two are built.
 #[derive(Clone, Debug)]
@@ -198,6 +200,23 @@ impl Builder {
         unknown: Unknown,
         then: impl FnOnce(&Built<'_>) -> Result<T>,
     ) -> Result<T> {
+        self.make(commit, unknown, |built| {
+            let step = Step::start(format!("build {what}{}", self.mark()));
+            let targets = [self.image_target(), "vmlinux", "modules"];
+            let name = format!("build of {what}");
+            exec::logged(&name, built.log, built.make().args(targets))?;
+            step.done();
+            then(built)
+        })
+    }
+
+    /// Calls `then` when the tree is at a commit and configured, and nothing built yet.
+    fn make<T>(
+        &self,
+        commit: &str,
+        unknown: Unknown,
+        then: impl FnOnce(&Built<'_>) -> Result<T>,
+    ) -> Result<T> {
         let _lock = Lock::take(&self.places, &format!("tree-{}", self.tree.id))?;
         let log = exec::fresh(self.places.log(&format!("kernel-{}", self.tree.id)))?;
         // Only files that differ between the two commits get a new time stamp.
@@ -206,21 +225,30 @@ impl Builder {
             &["checkout", "--quiet", "--force", "--detach", commit],
         )?;
         self.configure(commit, unknown, &log)?;
-        let step = Step::start(format!("build {what}{}", self.mark()));
-        let built = Built {
+        then(&Built {
             builder: self,
             out: &self.out,
             log: &log,
-        };
-        exec::logged(
-            &format!("build of {what}"),
-            &log,
-            built
-                .make()
-                .args([self.image_target(), "vmlinux", "modules"]),
-        )?;
-        step.done();
-        then(&built)
+        })
+    }
+
+    /// The device tree of a machine, by its name in the kernel's tree: `arm/juno`.
+    pub fn device_tree(&self, commit: &str, name: &str) -> Result<PathBuf> {
+        let key = self.key("device tree 1", commit)?.with(name);
+        let dir = cache::entry(&self.places, "device-tree", &key, |into| {
+            self.make(commit, Unknown::Refused, |built| {
+                let step = Step::start(format!("build the device tree {name}"));
+                let file = format!("{name}.dtb");
+                let what = format!("build of {file}");
+                exec::logged(&what, built.log, built.make().arg(&file))?;
+                let from = self.out.join("arch/arm64/boot/dts").join(file);
+                fs::copy(&from, into.join(DEVICE_TREE))
+                    .with_context(|| format!("copying {}", from.display()))?;
+                step.done();
+                Ok(())
+            })
+        })?;
+        Ok(dir.join(DEVICE_TREE))
     }
 
     /// Brings the configuration to what it is to be. Of what has been built only

@@ -4,8 +4,8 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use brbe::commands::{
-    bench::Bench, clean::Clean, prove::Prove, report::Report, snapshot::Snapshot, test::Test,
-    trace::Trace,
+    bench::Bench, ci_jobs::CiJobs, clean::Clean, prove::Prove, report::Report, snapshot::Snapshot,
+    test::Test, trace::Trace,
 };
 use brbe::exec::{self, Interrupted};
 use brbe::machine;
@@ -41,11 +41,17 @@ enum Command {
     Test(Test),
     Prove(Prove),
     Report(Report),
+    CiJobs(CiJobs),
     Bench(Bench),
     Clean(Clean),
     /// One virtual machine: what this program runs as a process of its own.
     #[command(name = "__vm", hide = true)]
     Vm,
+    /// One run of Arm's model, the same.
+    #[command(name = "__fvp", hide = true)]
+    Fvp {
+        settings: String,
+    },
 }
 
 fn main() -> ExitCode {
@@ -81,9 +87,11 @@ fn run(command: Command) -> Result<bool> {
         Command::Test(test) => test.run(&prepare()?),
         Command::Prove(prove) => prove.run(&prepare()?),
         Command::Report(report) => report.run(),
+        Command::CiJobs(jobs) => jobs.run(&prepare()?).map(|()| true),
         Command::Bench(bench) => bench.run(&prepare()?).map(|()| true),
         Command::Clean(clean) => clean.run(&prepare()?).map(|()| true),
         Command::Vm => machine::child::main().map(|()| true),
+        Command::Fvp { settings } => machine::fvp::child::main(&settings).map(|()| true),
     }
 }
 

@@ -1,17 +1,16 @@
 //! Kernel sources: fetched, verified, unpacked, and in a git of our own.
 
 use std::fs;
-use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
-use sha2::{Digest, Sha256};
 
 use crate::bases::Base;
 use crate::cache::{self, Key};
 use crate::exec;
 use crate::git::Git;
+use crate::mirror;
 use crate::places::Places;
 use crate::progress::Step;
 
@@ -122,60 +121,12 @@ fn from_copy(places: &Places, dir: &Path) -> Result<Tree> {
     })
 }
 
-/// Downloads with apt's own means, which know of its proxies, and verifies.
 fn fetch(places: &Places, base: &Base, into: &Path) -> Result<PathBuf> {
-    let mirror = std::env::var("BRBE_MIRROR").context(
-        "BRBE_MIRROR is not set: start this program with ./brbe, which finds apt's mirror",
-    )?;
     let file = into.join("package.deb");
     let log = exec::fresh(places.log(&format!("fetch-{}", base.name)))?;
-    let mut helper = Command::new("/usr/lib/apt/apt-helper");
-    helper
-        .args([
-            "-o",
-            "APT::Sandbox::User=root",
-            "-o",
-            "Acquire::Retries=3",
-            "download-file",
-        ])
-        .arg(format!("{}/{}", mirror.trim_end_matches('/'), base.pool))
-        .arg(&file);
-    exec::step(
-        &format!("fetch {} {}", base.package, base.version),
-        &log,
-        &mut helper,
-    )
-    .with_context(|| {
-        format!(
-            "{} {} could not be fetched from apt's mirror",
-            base.package, base.version
-        )
-    })?;
-    verify(&file, &base.sha256)
-        .with_context(|| format!("{} {} from apt's mirror", base.package, base.version))?;
+    let what = format!("{} {}", base.package, base.version);
+    mirror::fetch(&what, &base.pool, &base.sha256, &file, &log)?;
     Ok(file)
-}
-
-/// Compares a file's sha256 with what it has to be.
-fn verify(file: &Path, sha256: &str) -> Result<()> {
-    let mut source = fs::File::open(file).with_context(|| format!("opening {}", file.display()))?;
-    let mut hash = Sha256::new();
-    let mut buffer = vec![0; 1 << 20];
-    loop {
-        match source.read(&mut buffer) {
-            Ok(0) => break,
-            Ok(count) => hash.update(&buffer[..count]),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error).with_context(|| format!("reading {}", file.display())),
-        }
-    }
-    let found = cache::hex(&hash.finalize());
-    if found != sha256 {
-        bail!(
-            "sha256 is {found}, but kernel-patches/bases.toml wants {sha256}: the file was not used"
-        );
-    }
-    Ok(())
 }
 
 /// The package holds one archive of the tree, `usr/src/linux-source-*.tar.xz`.
@@ -223,20 +174,6 @@ fn commit_all(tree: &Path, log: &Path) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_wrong_hash_is_named_with_the_right_one() {
-        let dir = tempfile::tempdir().unwrap();
-        let file = dir.path().join("x");
-        fs::write(&file, "abc").unwrap();
-        let right = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
-        verify(&file, right).unwrap();
-        let wrong = verify(&file, &"0".repeat(64)).unwrap_err().to_string();
-        assert!(
-            wrong.contains(right) && wrong.contains("was not used"),
-            "{wrong}"
-        );
-    }
 
     #[test]
     fn a_directory_that_is_no_kernel_is_refused() {

@@ -1,64 +1,52 @@
 //! The same series on x86-64, which shares the helper and its selftest with arm64: what
 //! was added for one may not break the other.
+//!
+//! The helper reads LBRs there. They are the plugin's, or those of this machine's own
+//! processors where KVM hands them on.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 
-use anyhow::Result;
-
 use crate::arch::Arch;
 use crate::commands::Subject;
-use crate::guest::{self, Guest, Setup, Share};
+use crate::guest::{Guest, Setup};
 use crate::jobs::Job;
 use crate::places::Places;
-use crate::selftests::{self, Outcome};
-use crate::verdict::Verdict;
-
-/// What they decide.
-pub const TESTS: [&str; 2] = [
-    "get_branch_snapshot selftest",
-    "BPF selftests of perf events",
-];
+use crate::selftests;
 
 /// On the patched kernel.
 pub fn jobs<'a>(places: &'a Places, guest: &'a Guest, subject: &'a Subject) -> Vec<Job<'a>> {
     let title = subject.title(true);
-    let tests = TESTS.map(str::to_owned).into();
+    let tests = selftests::DECIDED.map(str::to_owned).into();
     vec![Job::several(title.clone(), tests, move || {
-        run(places, guest, subject, &title)
+        let kernel = subject.builder.kernel(subject.patched(), &title)?;
+        selftests::on_patched(places, guest, &setup(), subject, &kernel)
     })]
 }
 
-fn run(places: &Places, guest: &Guest, subject: &Subject, title: &str) -> Result<Vec<Verdict>> {
-    let kernel = subject.builder.kernel(subject.patched(), title)?;
-    let built = selftests::build(places, &subject.builder, subject.patched(), title)?;
-    let share = Share::new(places)?;
-    share.put(&built.join("test_progs"))?;
-    share.put(&built.join("bpf_testmod.ko"))?;
-    let lbr = Lbr::of_this_machine();
-    let setup = Setup {
-        qemu: match &lbr {
-            Some(lbr) => lbr.arguments(),
-            None => ["-cpu", "max"].map(str::to_owned).into(),
+/// A machine whose processors have LBRs.
+fn setup() -> Setup {
+    match Lbr::of_this_machine() {
+        Some(lbr) => Setup {
+            plugin: None,
+            qemu: lbr.arguments(),
+            ..Setup::default()
         },
-        ..Setup::default()
-    };
-    let name = format!("selftests on {title}");
-    let others = selftests::OF_PERF_EVENTS;
-    let command = format!("./test_progs -t get_branch_snapshot; {others}");
-    let run = guest.run_as(&setup, &kernel, &name, &command, &share)?;
-    guest::status(&run)?;
-    let tests = selftests::each(&run.output);
-    let of = |name: &str| tests.iter().find(|(test, _)| *test == name);
-    let snapshot = match of("get_branch_snapshot") {
-        Some((_, Outcome::Pass)) => Verdict::Pass(String::new()),
-        Some((_, Outcome::Skip)) if lbr.is_none() => Verdict::Skip(
-            "the CPU that QEMU emulates has no LBR; under KVM on an Intel CPU it may".to_owned(),
-        ),
-        _ => Verdict::Fail(run.output.clone()),
-    };
-    Ok(vec![snapshot, selftests::of_perf_events(&run.output)])
+        None => Setup {
+            qemu: emulated(),
+            ..Setup::default()
+        },
+    }
 }
+
+/// QEMU's arguments for processors that the plugin gives LBRs to.
+pub fn emulated() -> Vec<String> {
+    ["-cpu", EMULATED].map(str::to_owned).into()
+}
+
+/// What Linux looks for LBRs on, with CPUID's leaf of them (`qemu-lbr`). The helper's
+/// selftest skips itself where the CPU says that there is a hypervisor.
+const EMULATED: &str = "max,vendor=GenuineIntel,min-level=28,-hypervisor";
 
 /// The branch records of this machine's processors, which KVM hands on to a guest that
 /// is given the same format.
@@ -85,7 +73,10 @@ impl Lbr {
     }
 
     fn arguments(&self) -> Vec<String> {
-        let cpu = format!("host,migratable=no,pmu=on,lbr-fmt={:#x}", self.format);
+        let cpu = format!(
+            "host,-hypervisor,migratable=no,pmu=on,lbr-fmt={:#x}",
+            self.format
+        );
         ["-enable-kvm", "-cpu", &cpu].map(str::to_owned).into()
     }
 }
@@ -99,7 +90,7 @@ mod tests {
         let expected = [
             "-enable-kvm",
             "-cpu",
-            "host,migratable=no,pmu=on,lbr-fmt=0x5",
+            "host,-hypervisor,migratable=no,pmu=on,lbr-fmt=0x5",
         ];
         assert_eq!(Lbr { format: 5 }.arguments(), expected);
     }

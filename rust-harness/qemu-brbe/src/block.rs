@@ -76,7 +76,7 @@ impl Block {
     }
 
     pub(crate) fn into_userdata(self) -> *mut std::ffi::c_void {
-        std::ptr::without_provenance_mut(self.0 as usize)
+        qemu_plugin::userdata(self.0)
     }
 
     /// Bits 11:0 of the first instruction's address.

@@ -4,36 +4,24 @@ use std::ffi::{c_int, c_uint, c_void};
 
 use crate::block::{Block, is_conditional_to_next};
 use crate::insn::{Class, Site, System, classify};
-use crate::scoreboard::Word;
-use crate::sys::{
-    CallbackFlags, Cond, DISCON_EXCEPTION, DISCON_INTERRUPT, InlineOp, PluginId, VcpuCallback, api,
-};
 use crate::vcpu::{Outcome, Vcpu};
 use crate::vcpus::Plugin;
 use crate::watch::WatchedBlock;
+use crate::words::Word;
+use qemu_plugin::api::{CallbackFlags, Cond, PluginId, VcpuCallback, api};
+use qemu_plugin::translation::{self, Call, Insn};
 
 static PLUGIN: std::sync::OnceLock<Plugin> = std::sync::OnceLock::new();
 
 /// Asks QEMU to call back. `plugin` lives from now on.
 pub(crate) fn register(id: PluginId, plugin: Plugin) {
     PLUGIN.get_or_init(|| plugin);
+    // SAFETY: `id` is what QEMU gave the plugin.
+    unsafe { translation::register(id, vcpu_init, translated, discon) };
     let (api, none) = (api(), std::ptr::null_mut());
     // SAFETY: the callbacks have the types that this version of the API asks
-    // for, and they need no user data; the same for those that follow.
-    unsafe { (api.qemu_plugin_register_vcpu_init_cb)(id, vcpu_init, none) };
-    // SAFETY: as above.
+    // for, and they need no user data.
     unsafe { (api.qemu_plugin_register_vcpu_idle_cb)(id, idle, none) };
-    // SAFETY: as above.
-    unsafe { (api.qemu_plugin_register_vcpu_tb_trans_cb)(id, translated, none) };
-    // SAFETY: as above.
-    unsafe {
-        (api.qemu_plugin_register_vcpu_discon_cb)(
-            id,
-            DISCON_INTERRUPT | DISCON_EXCEPTION,
-            discon,
-            none,
-        );
-    };
     // SAFETY: as above.
     unsafe { (api.qemu_plugin_register_atexit_cb)(id, at_exit, none) };
 }
@@ -74,22 +62,16 @@ extern "C" fn discon(index: c_uint, _: c_int, from: u64, to: u64, _: *mut c_void
 // --- translation ---------------------------------------------------------------
 
 extern "C" fn translated(tb: *mut c_void, _: *mut c_void) {
-    // SAFETY: `tb` is live during the callback.
-    let len = unsafe { (api().qemu_plugin_tb_n_insns)(tb) };
+    // SAFETY: it is `tb` of this callback, and goes when that ends.
+    let translated = unsafe { translation::Block::new(tb) };
     let (mut first, mut last) = (None, None);
-    for n in 0..len {
-        // SAFETY: as above, and `n` is below the number of instructions.
-        let insn = unsafe { (api().qemu_plugin_tb_get_insn)(tb, n) };
+    for insn in translated.insns() {
         let mut word = [0; 4];
-        // SAFETY: `word` has the four bytes that may be written.
-        let bytes = unsafe { (api().qemu_plugin_insn_data)(insn, word.as_mut_ptr().cast(), 4) };
-        let word = u32::from_le_bytes(word);
-        if bytes != 4 {
+        if insn.copy_bytes(&mut word) != 4 {
             // Not A64.
             return;
         }
-        // SAFETY: `insn` is live during the callback.
-        let address = unsafe { (api().qemu_plugin_insn_vaddr)(insn) };
+        let (word, address) = (u32::from_le_bytes(word), insn.address());
         if let Some(class) = classify(word) {
             instrument(insn, Site::new(word, address), class);
         }
@@ -97,95 +79,48 @@ extern "C" fn translated(tb: *mut c_void, _: *mut c_void) {
         last = Some((insn, address, word));
     }
     if let (Some(first), Some((insn, address, word))) = (first, last) {
-        instrument_block(tb, insn, Block::new(first, address, word), word);
+        instrument_block(translated, insn, Block::new(first, address, word), word);
         if plugin().watches(first) {
-            watch_block(tb, WatchedBlock::new(first, len));
+            let block = WatchedBlock::new(first, translated.len());
+            let flags = CallbackFlags::ReadRegisters;
+            translated.call(Call(watched_block, flags, block.into_userdata()));
         }
     }
 }
 
-fn instrument_block(tb: *mut c_void, last: *mut c_void, block: Block, word: u32) {
+fn instrument_block(translated: translation::Block<'_>, last: Insn<'_>, block: Block, word: u32) {
     let scoreboard = plugin().scoreboard;
-    // SAFETY: `tb` is live while it is translated.
-    unsafe {
-        (api().qemu_plugin_register_vcpu_tb_exec_cond_cb)(
-            tb,
+    translated.call_if(
+        scoreboard.word(Word::Following),
+        Cond::NotEqual,
+        0,
+        Call(
             block_start,
             CallbackFlags::ReadRegisters,
-            Cond::NotEqual,
-            scoreboard.word(Word::Following),
-            0,
             block.into_userdata(),
-        );
-    }
+        ),
+    );
     // Whether the others are taken is for a callback of theirs to say.
     if block.is_ambiguous() && !is_conditional_to_next(word) {
-        // SAFETY: `last` is live while its block is translated.
-        unsafe {
-            (api().qemu_plugin_register_vcpu_insn_exec_inline_per_vcpu)(
-                last,
-                InlineOp::StoreU64,
-                scoreboard.word(Word::Reached),
-                1,
-            );
-        }
+        last.store(scoreboard.word(Word::Reached), 1);
     }
 }
 
-fn watch_block(tb: *mut c_void, block: WatchedBlock) {
-    let flags = CallbackFlags::ReadRegisters;
-    // SAFETY: `tb` is live while it is translated.
-    unsafe {
-        (api().qemu_plugin_register_vcpu_tb_exec_cb)(
-            tb,
-            watched_block,
-            flags,
-            block.into_userdata(),
-        );
-    }
-}
-
-fn instrument(insn: *mut c_void, site: Site, class: Class) {
+fn instrument(insn: Insn<'_>, site: Site, class: Class) {
+    let call = |callback, flags| Call(callback, flags, site.into_userdata());
+    let read = |callback| call(callback, CallbackFlags::ReadRegisters);
+    let write = |callback| call(callback, CallbackFlags::WriteRegistersAndPc);
     let (callback, word): (VcpuCallback, _) = match class {
-        Class::System(_) => {
-            return call_always(insn, system, CallbackFlags::WriteRegistersAndPc, site);
-        }
-        Class::WaitForEvent => {
-            return call_always(
-                insn,
-                wait_for_event,
-                CallbackFlags::WriteRegistersAndPc,
-                site,
-            );
-        }
+        Class::System(_) => return insn.call(write(system)),
+        Class::WaitForEvent => return insn.call(write(wait_for_event)),
         // One to AArch32 matters whether anything is recorded or not.
-        Class::ExceptionReturn => {
-            return call_always(insn, exception_return, CallbackFlags::ReadRegisters, site);
-        }
+        Class::ExceptionReturn => return insn.call(read(exception_return)),
         Class::ConditionalToNext => (conditional_to_next, Word::Following),
         Class::PmuWrite => (state_write, Word::Following),
         Class::HostCall => (host_call, Word::Following),
         Class::StateWrite => (state_write, Word::Active),
     };
-    // SAFETY: `insn` is live while its block is translated.
-    unsafe {
-        (api().qemu_plugin_register_vcpu_insn_exec_cond_cb)(
-            insn,
-            callback,
-            CallbackFlags::ReadRegisters,
-            Cond::NotEqual,
-            plugin().scoreboard.word(word),
-            0,
-            site.into_userdata(),
-        );
-    }
-}
-
-fn call_always(insn: *mut c_void, callback: VcpuCallback, flags: CallbackFlags, site: Site) {
-    // SAFETY: `insn` is live while its block is translated.
-    unsafe {
-        (api().qemu_plugin_register_vcpu_insn_exec_cb)(insn, callback, flags, site.into_userdata());
-    }
+    insn.call_if_set(plugin().scoreboard.word(word), read(callback));
 }
 
 // --- execution -----------------------------------------------------------------
@@ -242,9 +177,9 @@ extern "C" fn system(index: c_uint, userdata: *mut c_void) {
 
 /// Ends a callback that is registered to write the PC.
 fn go_on_at(address: u64) -> ! {
-    // SAFETY: the callbacks that call this are registered to write the PC. The call
-    // does not return: nothing in them owns anything.
-    unsafe { (api().qemu_plugin_set_pc)(address) }
+    // SAFETY: the callbacks that call this are registered to write the PC, and nothing
+    // in them owns anything.
+    unsafe { qemu_plugin::go_on_at(address) }
 }
 
 /// Emulates the instruction, and says where to go on if that was done.

@@ -19,7 +19,7 @@ impl Site {
     }
 
     pub(crate) fn into_userdata(self) -> *mut std::ffi::c_void {
-        std::ptr::without_provenance_mut(self.0 as usize)
+        qemu_plugin::userdata(self.0)
     }
 
     pub(crate) fn word(self) -> u32 {

@@ -26,24 +26,30 @@ mod insn;
 mod log;
 mod options;
 mod registers;
-mod scoreboard;
 mod shared;
 mod stats;
-mod sys;
 mod trail;
 mod vcpu;
 mod vcpus;
 mod watch;
+mod words;
 
-use std::ffi::{CStr, c_char, c_int};
+use std::ffi::{c_char, c_int};
 
 use options::Options;
-use sys::{API_VERSION, Info, PluginId};
+use qemu_plugin::Target;
+use qemu_plugin::api::{API_VERSION, Info, PluginId};
 
 /// The API version that the plugin needs. QEMU reads it before it calls
 /// [`qemu_plugin_install`] and refuses the plugin where it does not offer it.
 #[unsafe(no_mangle)]
 pub static qemu_plugin_version: c_int = API_VERSION;
+
+const TARGET: Target = Target {
+    plugin: "qemu-brbe",
+    name: c"aarch64",
+    refusal: "BRBE is a part of Arm's 64-bit CPUs: use qemu-system-aarch64",
+};
 
 /// QEMU's way in: checks what it offers and what was asked for.
 ///
@@ -57,46 +63,12 @@ pub unsafe extern "C" fn qemu_plugin_install(
     argc: c_int,
     argv: *const *const c_char,
 ) -> c_int {
-    let arguments = (0..usize::try_from(argc).unwrap_or(0)).map(|n| {
-        // SAFETY: `argv` has `argc` elements.
-        let argument = unsafe { argv.add(n) };
-        // SAFETY: as above.
-        let argument = unsafe { argument.read() };
-        // SAFETY: each is a C string that lives as long as the plugin.
-        unsafe { CStr::from_ptr(argument) }
-            .to_str()
-            .unwrap_or("(not UTF-8)")
-    });
-    // SAFETY: `info` is live during the call.
-    let info = unsafe { &*info };
-    match install(id, info, arguments) {
-        Ok(()) => 0,
-        Err(message) => {
-            eprintln!("qemu-brbe: {message}");
-            1
-        }
-    }
+    // SAFETY: as this function asks for.
+    unsafe { qemu_plugin::install(TARGET, info, argc, argv, |info, args| start(id, info, args)) }
 }
 
-fn install<'a>(
-    id: PluginId,
-    info: &Info,
-    arguments: impl Iterator<Item = &'a str>,
-) -> Result<(), String> {
-    let (min, cur) = (info.min_version, info.cur_version);
-    if !(min..=cur).contains(&API_VERSION) {
-        return Err(format!(
-            "this plugin needs version {API_VERSION} of QEMU's plugin API (QEMU 11), \
-             this QEMU offers {min} to {cur}"
-        ));
-    }
-    // SAFETY: QEMU gives its target's name as a C string.
-    let target = unsafe { CStr::from_ptr(info.target_name) };
-    if target != c"aarch64" || !info.system_emulation {
-        return Err("BRBE is a part of Arm's 64-bit CPUs: use qemu-system-aarch64".to_owned());
-    }
-    let options = Options::parse(arguments).map_err(|error| error.to_string())?;
-    sys::load().map_err(|name| format!("this QEMU has no {}", name.to_string_lossy()))?;
+fn start(id: PluginId, info: &Info, arguments: Vec<&str>) -> Result<(), String> {
+    let options = Options::parse(arguments.into_iter()).map_err(|error| error.to_string())?;
     let max = u32::try_from(info.max_vcpus).unwrap_or(0);
     if let Some(cpu) = options.cpus.iter().find(|cpu| **cpu >= max) {
         return Err(format!(

@@ -1,17 +1,10 @@
 //! The vCPU's registers, each looked up once.
 
-use std::collections::HashMap;
-use std::ffi::{CStr, c_void};
-
-use crate::sys::{GArray, GByteArray, RegisterDescriptor, api};
-
-/// A register of the vCPU it was looked up on.
-#[derive(Clone, Copy)]
-pub(crate) struct Register(*mut c_void);
+use qemu_plugin::registers::{Buffer, Names, Register};
 
 /// Handles of all registers that are used, and a buffer to move values in.
 pub(crate) struct Registers {
-    buffer: *mut GByteArray,
+    buffer: Buffer,
     x: [Register; 31],
     pub(crate) pc: Register,
     pub(crate) cpsr: Register,
@@ -44,38 +37,18 @@ pub(crate) struct El3Registers {
     pub(crate) mdcr: Register,
 }
 
-/// All registers of the current vCPU by name.
-fn by_name() -> HashMap<String, Register> {
-    // SAFETY: called from a vCPU's initialisation, where there is a current one.
-    let array = unsafe { (api().qemu_plugin_get_registers)() };
-    let mut names = HashMap::new();
-    // SAFETY: QEMU returned a live GArray.
-    let GArray { data, len } = unsafe { array.read() };
-    if !data.is_null() {
-        // SAFETY: its elements are `len` register descriptors.
-        let descriptors =
-            unsafe { std::slice::from_raw_parts(data.cast::<RegisterDescriptor>(), len as usize) };
-        for descriptor in descriptors {
-            // SAFETY: names are interned C strings.
-            let name = unsafe { CStr::from_ptr(descriptor.name) };
-            names.insert(
-                name.to_string_lossy().into_owned(),
-                Register(descriptor.handle),
-            );
-        }
-    }
-    // SAFETY: the caller owns the array and nothing refers to it any more.
-    unsafe { (api().g_array_free)(array, 1) };
-    names
-}
-
 impl Registers {
     /// Looks the registers of the current vCPU up. On failure, the name of one
     /// that QEMU does not show.
-    pub(crate) fn look_up() -> Result<Self, String> {
-        let names = by_name();
-        let find = |name: &str| names.get(name).copied();
-        let need = |name: &str| find(name).ok_or_else(|| name.to_owned());
+    ///
+    /// # Safety
+    ///
+    /// There is a current vCPU, and what is returned stays on its thread.
+    pub(crate) unsafe fn look_up() -> Result<Self, String> {
+        // SAFETY: there is a current vCPU.
+        let names = unsafe { Names::look_up() };
+        let find = |name: &str| names.find(name);
+        let need = |name: &str| names.need(name);
         let mut x = Vec::with_capacity(31);
         for n in 0..31 {
             x.push(need(&format!("x{n}"))?);
@@ -103,8 +76,9 @@ impl Registers {
             }),
         };
         Ok(Self {
-            // SAFETY: no preconditions. The array lives as long as the vCPU.
-            buffer: unsafe { (api().g_byte_array_new)() },
+            // SAFETY: it stays on the vCPU's thread, and the callbacks that write registers
+            // are registered for it.
+            buffer: unsafe { Buffer::new() },
             x: x.try_into().map_err(|_| "x0".to_owned())?,
             pc: need("pc")?,
             cpsr: need("cpsr")?,
@@ -125,21 +99,7 @@ impl Registers {
     /// Callbacks that call this are registered with access to registers, or
     /// are of a kind that always has it.
     pub(crate) fn read(&self, register: Register) -> u64 {
-        let api = api();
-        // SAFETY: the buffer is a live GByteArray of this vCPU's; QEMU appends.
-        unsafe { (*self.buffer).len = 0 };
-        // SAFETY: the handle is this vCPU's, and its thread is the one we are on.
-        unsafe { (api.qemu_plugin_read_register)(register.0, self.buffer) };
-        // SAFETY: the buffer is live.
-        let GByteArray { data, len } = unsafe { self.buffer.read() };
-        let mut value = [0; 8];
-        if !data.is_null() {
-            let len = len.min(8) as usize;
-            // SAFETY: the array holds `len` bytes or more, `value` has eight.
-            unsafe { std::ptr::copy_nonoverlapping(data, value.as_mut_ptr(), len) };
-        }
-        // AArch64 system registers are little-endian for the debugger.
-        u64::from_le_bytes(value)
+        self.buffer.read(register)
     }
 
     /// X0 to X30; 31 is zero.
@@ -151,18 +111,8 @@ impl Registers {
 
     /// Writes X0 to X30; 31 goes nowhere.
     pub(crate) fn write_x(&self, n: u8, value: u64) {
-        let Some(register) = self.x.get(usize::from(n)) else {
-            return;
-        };
-        let api = api();
-        // SAFETY: the buffer is a live GByteArray of this vCPU's.
-        unsafe { (api.g_byte_array_set_size)(self.buffer, 8) };
-        // SAFETY: the buffer is live.
-        let data = unsafe { (*self.buffer).data };
-        // SAFETY: the array holds eight bytes now.
-        unsafe { std::ptr::copy_nonoverlapping(value.to_le_bytes().as_ptr(), data, 8) };
-        // SAFETY: the handle is this vCPU's and the buffer has its size; the
-        // callbacks that write registers are registered for it.
-        unsafe { (api.qemu_plugin_write_register)(register.0, self.buffer) };
+        if let Some(register) = self.x.get(usize::from(n)) {
+            self.buffer.write(*register, value);
+        }
     }
 }

@@ -38,7 +38,7 @@ impl WatchedBlock {
 
     pub(crate) fn into_userdata(self) -> *mut c_void {
         let packed = usize::from(self.offset) << 16 | usize::from(self.instructions);
-        std::ptr::without_provenance_mut(packed)
+        qemu_plugin::userdata(packed as u64)
     }
 
     pub(crate) fn from_userdata(userdata: *mut c_void) -> Self {

@@ -1,6 +1,7 @@
 //! One module for each command.
 
 pub mod bench;
+pub mod ci_jobs;
 pub mod clean;
 mod emulation;
 pub mod prove;
@@ -186,6 +187,13 @@ impl Subject {
             builder,
             debug,
         })
+    }
+
+    /// The text of a file of the kernel with all patches, as it is compiled: the tree
+    /// itself may be at another commit.
+    pub fn source(&self, file: &str) -> Option<String> {
+        let file = format!("{}:{file}", self.patched());
+        self.tree.git().read(&["show", &file]).ok()
     }
 
     /// The commit without any patch.

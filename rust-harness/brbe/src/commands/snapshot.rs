@@ -46,7 +46,8 @@ impl Snapshot {
         let guest = Guest::prepare(places)?;
         let (capture, _) = take(places, &guest, &kernel, &format!("snapshot on {title}"))?;
         // It is of the kernel alone.
-        trace::show(&self.show, &subject, &kernel, &capture, &|_| None)
+        let source = |file: &str| subject.source(file);
+        trace::show(&self.show, &kernel.vmlinux, &capture, &|_| None, &source)
     }
 }
 

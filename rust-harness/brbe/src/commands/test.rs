@@ -1,6 +1,7 @@
 //! `brbe test`: everything that can be decided here, in one table.
 
 use std::fs;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
@@ -11,20 +12,24 @@ use super::{KernelArgs, Language, Subject, emulation, prove, snapshot};
 use crate::arch::Arch;
 use crate::bases;
 use crate::checks;
+use crate::ci;
 use crate::cost;
-use crate::guest::{self, Guest, Setup, Share};
+use crate::guest::{Guest, Setup, Share};
 use crate::guest_tests::{self, GuestTest};
 use crate::jobs::Job;
 use crate::kernel::Kernel;
 use crate::kunit;
-use crate::machine::{End, Run};
+use crate::lane::{Lane, LaneArgs};
+use crate::lane_tests;
+use crate::machine::{Backend, End, Qemu};
+use crate::matrix::{self, Cell, Kernels, Only};
 use crate::mutants;
 use crate::overflow;
 use crate::pause;
 use crate::perf;
 use crate::places::Places;
 use crate::selection::{Partition, Selection};
-use crate::selftests::{self, Outcome};
+use crate::selftests;
 use crate::source::Tree;
 use crate::trace_tests;
 use crate::verdict::{Report, Verdict};
@@ -44,6 +49,19 @@ pub struct Test {
     /// need is prepared
     #[arg(value_name = "TEXT")]
     only: Option<String>,
+
+    #[command(flatten)]
+    lane: LaneArgs,
+
+    /// Run the matrix instead: the guest tests on each combination of kernel and
+    /// machine in scripts/matrix.toml
+    #[arg(long, conflicts_with = "prove")]
+    matrix: bool,
+
+    /// Of the matrix only what is like this, such as records=16,level=VHE; given
+    /// several times, what is like one of them
+    #[arg(long = "only", value_name = "AXIS=VALUE,...", requires = "matrix")]
+    cells: Vec<Only>,
 
     /// Prove each safeguard by its absence too, as `brbe prove` does
     #[arg(long)]
@@ -66,24 +84,8 @@ pub struct Test {
 /// What 7.0 does with a CPU-wide branch stack event until patch 1 mends it.
 const OOPS: &str = "armv8pmu_sched_task";
 
-/// The kernel's own test.
-const SELFTEST: &str = "./test_progs -v -t get_branch_snapshot";
-
-/// Its name.
-const HELPER: &str = "get_branch_snapshot";
-
-/// What it and its neighbours decide on a patched kernel.
-const SELFTESTS: [&str; 2] = [
-    "get_branch_snapshot selftest",
-    "BPF selftests of perf events",
-];
-
-/// The selftest takes one snapshot. A timer interrupt before it, and its
-/// branches have taken the place of those that are looked for: what is wrong for
-/// another reason stays wrong.
-const SELFTEST_RETRIED: &str = "for attempt in 1 2 3; do \
-    echo attempt $attempt; ./test_progs -v -t get_branch_snapshot; status=$?; \
-    [ $status = 0 ] && break; done";
+/// Why a test does not run on other machines.
+const ONLY_QEMU: &str = "it needs QEMU with the plugin";
 
 impl Test {
     /// Runs the command. Returns whether all is well.
@@ -93,6 +95,53 @@ impl Test {
             true => Report::list_of(selection),
             false => Report::of(selection),
         };
+        match self.lane.open()? {
+            Lane::Remote(ssh) => {
+                report.run_together(guest_tests::on_remote(places, &ssh), || Ok(()))?;
+            }
+            Lane::Machines(backend) if self.matrix => {
+                self.matrix(places, &backend, &mut report)?;
+            }
+            Lane::Machines(backend) => {
+                let guest = self.guest(places, Arch::Arm64, &backend)?;
+                self.all(places, &guest, &mut report)?;
+            }
+        }
+        if let Some(lines) = report.listed() {
+            super::print(self.json, &lines, |out| {
+                lines.iter().try_for_each(|line| writeln!(out, "{line}"))
+            })?;
+            return Ok(true);
+        }
+        super::print_report(self.json, &report)
+    }
+
+    fn guest(&self, places: &Places, arch: Arch, backend: &Arc<dyn Backend>) -> Result<Guest> {
+        match self.list {
+            true => Ok(Guest::planned(places, arch, backend.clone())),
+            false => Guest::on(places, arch, backend.clone()),
+        }
+    }
+
+    /// All cells of the matrix that are wanted, those of one kernel together.
+    fn matrix(
+        &self,
+        places: &Places,
+        backend: &Arc<dyn Backend>,
+        report: &mut Report,
+    ) -> Result<()> {
+        let cells = matrix::cells(places, &self.cells)?;
+        for cells in cells.chunk_by(Cell::shares_a_kernel_with) {
+            let guest = |arch| self.guest(places, arch, backend);
+            let kernels = Kernels::prepare(places, &self.kernel, &cells[0], guest)?;
+            let jobs = cells.iter().map(|cell| kernels.job(places, cell));
+            report.run_together(jobs.collect(), || kernels.build().map(|_| ()))?;
+        }
+        Ok(())
+    }
+
+    /// Everything else.
+    fn all(&self, places: &Places, guest: &Guest, report: &mut Report) -> Result<()> {
         let names: Vec<String> = match (&self.kernel.base, &self.kernel.kernel_src) {
             (None, None) => bases::load(places)?
                 .into_iter()
@@ -100,11 +149,12 @@ impl Test {
                 .collect(),
             (base, _) => vec![bases::choose(&bases::load(places)?, base.as_deref())?.name],
         };
-        checks::rust(places, &mut report)?;
-        let guest = match self.list {
-            true => Guest::planned(places, Arch::Arm64),
-            false => Guest::prepare(places)?,
-        };
+        checks::rust(places, report)?;
+        report.run(
+            "scripts",
+            "jobs for CI engines, by the engines' schemas",
+            || ci::check(places),
+        )?;
         for name in names {
             let args = KernelArgs {
                 base: Some(name.clone()),
@@ -118,9 +168,10 @@ impl Test {
                 Ok(Verdict::Pass(format!("{count} patches")))
             })?;
             let Some(subject) = subject else { continue };
-            self.base(places, &guest, &subject, &mut report)?;
-            if subject.is_default {
-                self.on_x86(places, &subject, &mut report)?;
+            let guest = &guest.for_kernels_of(&subject)?;
+            self.base(places, guest, &subject, report)?;
+            if subject.is_default && guest.capabilities().plugin {
+                self.on_x86(places, &subject, report)?;
             }
             let mut in_rust = None;
             let name = format!("{name} in Rust");
@@ -135,18 +186,12 @@ impl Test {
                 })
             })?;
             if let Some(in_rust) = in_rust {
-                checks::series(places, &in_rust, Some(&subject), &mut report)?;
-                patched(places, &guest, &in_rust, self.prove(), &mut report)?;
-                compared(places, &guest, [&subject, &in_rust], &mut report)?;
+                checks::series(places, &in_rust, Some(&subject), report)?;
+                patched(places, guest, &in_rust, self.prove(), report)?;
+                compared(places, guest, [&subject, &in_rust], report)?;
             }
         }
-        if let Some(lines) = report.listed() {
-            super::print(self.json, &lines, |out| {
-                lines.iter().try_for_each(|line| writeln!(out, "{line}"))
-            })?;
-            return Ok(true);
-        }
-        super::print_report(self.json, &report)
+        Ok(())
     }
 
     /// All tests of one base: first without the patches, then patch by patch,
@@ -167,13 +212,13 @@ impl Test {
     fn on_x86(&self, places: &Places, subject: &Subject, report: &mut Report) -> Result<()> {
         let subject = subject.on(places, Arch::X86_64)?;
         let title = subject.title(true);
-        if !x86::TESTS.iter().any(|test| report.wants(&title, test)) {
+        if !selftests::DECIDED
+            .iter()
+            .any(|test| report.wants(&title, test))
+        {
             return Ok(());
         }
-        let guest = match self.list {
-            true => Guest::planned(places, Arch::X86_64),
-            false => Guest::of(places, Arch::X86_64)?,
-        };
+        let guest = self.guest(places, Arch::X86_64, &(Arc::new(Qemu) as Arc<dyn Backend>))?;
         report.run_together(x86::jobs(places, &guest, &subject), || Ok(()))
     }
 
@@ -245,17 +290,8 @@ fn unpatched(places: &Places, guest: &Guest, subject: &Subject, report: &mut Rep
         &title,
         "get_branch_snapshot selftest: must not pass",
         || {
-            let run = selftest(places, guest, subject, &kernel()?, false)?;
-            if let End::Panicked(message) = &run.end {
-                return Ok(died_in(message, has_oops));
-            }
-            guest::status(&run)?;
-            Ok(match selftests::outcome(&run.output) {
-                Some(Outcome::Skip) => Verdict::Pass("the test skips itself".to_owned()),
-                Some(Outcome::Fail) => Verdict::Pass("the test fails".to_owned()),
-                Some(Outcome::Pass) => Verdict::Fail("it passes without the patches".to_owned()),
-                None => Verdict::Fail(format!("it said nothing of its result:\n{}", run.output)),
-            })
+            let died = |message: &[String]| died_in(message, has_oops);
+            selftests::on_unpatched(places, guest, subject, &kernel()?, died)
         },
     )?;
     if has_oops {
@@ -294,20 +330,8 @@ fn patched(
     // It is built when it is known that somebody wants it.
     let kernel = &subject.builder.planned(subject.patched())?;
     let mut jobs = vec![
-        Job::several(&title, SELFTESTS.map(str::to_owned).into(), || {
-            let run = selftest(places, guest, subject, kernel, true)?;
-            guest::status(&run)?;
-            let tests = selftests::each(&run.output);
-            // The last attempt.
-            let of_helper = tests.iter().rfind(|(name, _)| *name == HELPER);
-            let snapshot = match of_helper {
-                Some((_, Outcome::Pass)) => Verdict::Pass(attempts(&run.output)),
-                Some((_, Outcome::Skip)) => {
-                    Verdict::Fail(format!("the test skips itself:\n{}", run.output))
-                }
-                _ => Verdict::Fail(run.output.clone()),
-            };
-            Ok(vec![snapshot, selftests::of_perf_events(&run.output)])
+        Job::several(&title, selftests::DECIDED.map(str::to_owned).into(), || {
+            selftests::on_patched(places, guest, &Setup::default(), subject, kernel)
         }),
         Job::new(&title, pause::TEST, || pause::check(&kernel.vmlinux)),
         Job::new(&title, "snapshot of a failing BPF_MAP_CREATE", || {
@@ -320,24 +344,30 @@ fn patched(
         |test: &GuestTest| (subject.is_default || !test.once) && report.wants(&title, test.name);
     let tests = guest_tests::ALL.into_iter().filter(runs);
     jobs.extend(guest_tests::jobs(places, guest, subject, tests));
+    let only_qemu = (!guest.capabilities().plugin).then_some(ONLY_QEMU);
     if subject.is_default {
-        jobs.extend(overflow::jobs(places, guest, kernel, &title));
+        let overflows = overflow::jobs(places, guest, kernel, &title);
+        jobs.extend(overflows.into_iter().map(|job| job.or_skipped(only_qemu)));
     }
     if subject.language == Language::Rust {
         jobs.extend(kunit::jobs(places, guest, kernel, &title));
     }
     // What does not depend on the language.
     if subject.is_default && subject.language == Language::C {
-        jobs.extend(trace_tests::jobs(places, guest, kernel, subject));
         jobs.push(perf::recordings(places, guest, kernel, &title));
         jobs.push(perf::suite(places, guest, kernel, subject));
-        jobs.extend(machine(places, guest, kernel));
-        jobs.extend(emulation::jobs(places, guest, kernel));
+        let mut others = trace_tests::jobs(places, guest, kernel, subject);
+        others.extend(machine(places, guest, kernel));
+        others.extend(emulation::jobs(places, guest, kernel));
+        others.extend(lane_tests::jobs(places, guest, kernel, subject));
+        jobs.extend(others.into_iter().map(|job| job.or_skipped(only_qemu)));
     }
     if prove {
         let mutants = mutants::load(&subject.dir)?;
         let prove = mutants.into_iter();
-        jobs.extend(prove.map(|mutant| prove::job(places, guest, subject, mutant)));
+        jobs.extend(
+            prove.map(|mutant| prove::job(places, guest, subject, mutant).or_skipped(only_qemu)),
+        );
     }
     report.run_together(jobs, || {
         subject.builder.kernel(subject.patched(), &title)?;
@@ -354,42 +384,17 @@ fn compared(
 ) -> Result<()> {
     let titles = subjects.map(|subject| subject.title(true));
     let [c, rust] = &titles;
+    let is_qemu = guest.capabilities().plugin;
     report.run(rust, "cost of a snapshot, beside C's", || {
+        if !is_qemu {
+            return Ok(Verdict::Skip(ONLY_QEMU.to_owned()));
+        }
         let kernel = |subject: &Subject, title| subject.builder.kernel(subject.patched(), title);
         let [in_c, in_rust] = subjects;
         let kernels = [kernel(in_c, c)?, kernel(in_rust, rust)?];
         let [in_c, in_rust] = &kernels;
         cost::compare(places, guest, [(in_c, c), (in_rust, rust)])
     })
-}
-
-/// Without the patches one attempt is enough to see it fail.
-fn selftest(
-    places: &Places,
-    guest: &Guest,
-    subject: &Subject,
-    kernel: &Kernel,
-    patched: bool,
-) -> Result<Run> {
-    let title = subject.title(patched);
-    let (commit, command) = if patched {
-        let others = selftests::OF_PERF_EVENTS;
-        (subject.patched(), format!("{SELFTEST_RETRIED}; {others}"))
-    } else {
-        (subject.unpatched(), SELFTEST.to_owned())
-    };
-    let built = selftests::build(places, &subject.builder, commit, &title)?;
-    let share = Share::new(places)?;
-    share.put(&built.join("test_progs"))?;
-    share.put(&built.join("bpf_testmod.ko"))?;
-    guest.run(kernel, &format!("selftest on {title}"), &command, &share)
-}
-
-fn attempts(output: &str) -> String {
-    match output.matches("attempt ").count() {
-        1 => String::new(),
-        count => format!("at attempt {count}: an interrupt took the records before"),
-    }
 }
 
 /// The line that refuses a map without entries, by the kernel's source.

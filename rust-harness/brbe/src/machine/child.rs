@@ -3,7 +3,7 @@
 //! `vmtest` blocks, cannot be cancelled, and waits up to two minutes for a guest
 //! that is dead. In its own process it can be ended at any time, QEMU with it.
 
-use std::io::{self, Write as _};
+use std::io;
 use std::path::Path;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
@@ -12,26 +12,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
-use serde::{Deserialize, Serialize};
 use vmtest::output::Output;
 use vmtest::{Config, Target, VMConfig, Vmtest};
 
 use super::processors::{self, Monitor};
+use super::program::{Event, tell};
 use super::{Boot, SHARE, heterogeneous};
 use crate::arch::Arch;
-
-/// What the process says on its standard output, one JSON document a line.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Event {
-    /// A line of the kernel's console.
-    Console(String),
-    /// A line that the command printed.
-    Output(String),
-    /// The command's exit status. The last event.
-    Exited(i64),
-    /// The machine broke. The last event.
-    Failed(String),
-}
 
 /// Reads a [`Boot`] from standard input and runs it.
 pub fn main() -> Result<()> {
@@ -86,13 +73,6 @@ fn report(outputs: &Receiver<Output>, last_chance: Instant, monitor: &Monitor) -
             }
         }
     }
-}
-
-fn tell(event: &Event) -> Result<()> {
-    let mut out = io::stdout().lock();
-    serde_json::to_writer(&mut out, event).context("reporting")?;
-    writeln!(out).context("reporting")?;
-    out.flush().context("reporting")
 }
 
 /// vmtest puts sockets into /tmp and its init into the guest's, and leaves them
@@ -201,6 +181,7 @@ mod tests {
         Boot {
             arch: Arch::Arm64,
             kernel: "/k/Image".into(),
+            device_tree: None,
             root: "/r".into(),
             cpus: 4,
             memory_mib: 512,

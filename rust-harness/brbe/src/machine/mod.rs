@@ -2,10 +2,14 @@
 
 pub mod child;
 pub mod console;
+pub mod fvp;
 mod heterogeneous;
 mod processors;
-mod vmtest;
+mod program;
+mod qemu;
+pub mod ssh;
 
+use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -14,7 +18,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::arch::Arch;
 
-pub use vmtest::QemuVmtest;
+pub use program::Program;
+pub use qemu::Qemu;
 
 /// Where [`Boot::share`] is in the guest.
 pub const SHARE: &str = "/mnt/vmtest";
@@ -35,6 +40,8 @@ pub struct Boot {
     pub arch: Arch,
     /// The kernel image.
     pub kernel: PathBuf,
+    /// The machine's device tree, where it does not have its own.
+    pub device_tree: Option<PathBuf>,
     /// The guest's root file system, a directory. The guest cannot write to it.
     pub root: PathBuf,
     /// Processors.
@@ -86,9 +93,15 @@ pub struct Run {
     pub console: PathBuf,
 }
 
-/// What a test may ask of the machine it runs on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What a test may ask of the machines that it runs on. What is not said is not there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct Capabilities {
+    /// They are QEMU with this project's plugin: processors have the records that are
+    /// asked for, time can be counted, and the plugin tells what it saw.
+    pub plugin: bool,
+    /// How many processors there can be.
+    pub cpus: u8,
     /// BRBE records of each processor that has BRBE.
     pub records: u8,
     /// Kernels can run at EL2.
@@ -100,12 +113,17 @@ pub struct Capabilities {
 }
 
 /// A kind of machine.
-pub trait Backend {
+pub trait Backend: fmt::Debug + Send + Sync {
     /// What it is called.
-    fn name(&self) -> &'static str;
+    fn name(&self) -> &str;
 
     /// What it can do.
     fn capabilities(&self) -> Capabilities;
+
+    /// The name of its device tree in the kernel's tree, where it does not have its own.
+    fn device_tree(&self) -> Option<&'static str> {
+        None
+    }
 
     /// Boots, runs the command, powers off. Nothing of the machine is left when
     /// this returns. `progress` gets lines of console and command as they come.

@@ -19,7 +19,7 @@ use branch_records::path;
 use branch_records::record::{BranchType, Cycles, RawRecord};
 use branch_records::sweep::Sweep;
 
-use crate::guest::{self, Guest, Setup, Share};
+use crate::guest::{self, Guest, PSEUDO_NMI, Setup, Share};
 use crate::jobs::Job;
 use crate::kernel::Kernel;
 use crate::places::Places;
@@ -194,7 +194,7 @@ fn read(saw: &Path, log: &Path, functions: &Functions) -> Result<Findings> {
 fn setup(kind: Kind, functions: &Functions, log: &Path) -> Setup {
     let mut kernel_args = vec!["nokaslr".to_owned()];
     if kind.pseudo_nmi {
-        kernel_args.push("irqchip.gicv3_pseudo_nmi=1".to_owned());
+        kernel_args.push(PSEUDO_NMI.to_owned());
     }
     Setup {
         timeout: TIMEOUT,

@@ -63,11 +63,7 @@ fn in_one_boot(
     let run = guest.run_as(&setup, kernel, name, &script, &share)?;
     guest::status(&run)?;
     let vmlinux = Vmlinux::open(&kernel.vmlinux).context("the kernel's debug information")?;
-    let git = subject.tree.git();
-    let source = |file: &str| {
-        let file = format!("{}:{file}", subject.patched());
-        git.read(&["show", &file]).ok()
-    };
+    let source = |file: &str| subject.source(file);
     Ok(vec![
         captured::verdict(guest, &share, &vmlinux, &source, &run.output)?,
         local::verdict(&share, &run.output)?,

@@ -236,6 +236,12 @@ impl Report {
         outcome
     }
 
+    /// What became of a test, the first of that name.
+    pub fn verdict(&self, test: &str) -> Option<&Verdict> {
+        let row = self.rows.iter().find(|row| row.test == test)?;
+        Some(&row.verdict)
+    }
+
     /// How many passed, failed and were skipped.
     pub fn counts(&self) -> (usize, usize, usize) {
         let count = |word| {

@@ -5,9 +5,9 @@ use brbe_model::{Decoded, decode};
 use super::{Pending, Vcpu};
 use crate::block::Block;
 use crate::insn::Site;
-use crate::scoreboard::Word;
 use crate::trail::{Branch, Step, Wanted};
 use crate::watch::WatchedBlock;
+use crate::words::Word;
 
 impl Vcpu {
     /// A block starts.
@@ -57,7 +57,7 @@ impl Vcpu {
 
     /// The current block's branch was reached: translated code says it once.
     fn take_reached(&self) -> bool {
-        self.scoreboard.take(Word::Reached, self.shared.index)
+        self.scoreboard.take(Word::Reached, self.shared.index) != 0
     }
 
     /// Tells the model of the branches on the trail. To be called before anything
@@ -122,7 +122,7 @@ impl Vcpu {
             let nzcv = r.read(r.cpsr) as u32;
             let taken = condition.holds(nzcv, |n| r.read_x(n));
             let index = self.shared.index;
-            self.scoreboard.set(Word::Reached, index, taken);
+            self.scoreboard.set(Word::Reached, index, taken.into());
         }
     }
 

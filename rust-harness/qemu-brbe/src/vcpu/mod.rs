@@ -11,9 +11,9 @@ use brbe_model::{Brbe, Counter, ExceptionLevel, Pe, Pmu, Region};
 
 use crate::insn::Site;
 use crate::registers::Registers;
-use crate::scoreboard::{Scoreboard, Word};
 use crate::shared::Shared;
 use crate::trail::Trail;
+use crate::words::{Scoreboard, Word};
 
 pub(crate) use system::Outcome;
 
@@ -86,12 +86,13 @@ impl Vcpu {
         if following != self.following {
             self.following = following;
             self.scoreboard
-                .set(Word::Following, self.shared.index, following);
+                .set(Word::Following, self.shared.index, following.into());
         }
         let active = self.brbe.may_record(&self.pe);
         if active != self.active {
             self.active = active;
-            self.scoreboard.set(Word::Active, self.shared.index, active);
+            self.scoreboard
+                .set(Word::Active, self.shared.index, active.into());
         }
     }
 

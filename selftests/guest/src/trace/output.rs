@@ -1,7 +1,7 @@
 //! What becomes of snapshots: they are shown as they come, or all at the end.
 
 use std::io::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
@@ -148,5 +148,5 @@ fn write(capture: &Capture, path: &Path) -> Result<()> {
     let written = show::whole(path, |out| {
         capture.to_writer(out).map_err(std::io::Error::other)
     });
-    written.with_context(|| format!("cannot write {}", PathBuf::from(path).display()))
+    written.with_context(|| format!("cannot write {}", path.display()))
 }

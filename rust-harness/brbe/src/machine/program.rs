@@ -1,16 +1,23 @@
-//! QEMU with the BRBE plugin, through the `vmtest` crate.
+//! Machines that are programs of their own: told what to boot, they say what happens.
+//!
+//! The protocol is JSON: a [`Boot`] on the program's standard input, an [`Event`] a line
+//! on its standard output, the last of which is how it ended. The program is ended with
+//! all that it started, at any time. QEMU is run like this, and so is whatever a user
+//! names (`Documentation/lanes.md`).
 
 use std::collections::VecDeque;
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::path::{Path, PathBuf};
 use std::process::{ChildStderr, ChildStdout, Command, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
+use serde::{Deserialize, Serialize};
 
-use super::child::Event;
 use super::{Backend, Boot, Capabilities, End, Run, console};
 use crate::exec::{self, Group, Interrupted};
 
@@ -20,76 +27,158 @@ const LAST_WORDS: Duration = Duration::from_secs(2);
 const TAIL: usize = 20;
 /// Bytes of an event that are read: the guest is not trusted to end its lines.
 const LINE: u64 = 1 << 24;
+/// How long a program may take to say what it can do.
+const PATIENCE: Duration = Duration::from_secs(30);
 
-/// An unmodified QEMU, whose processors have what the plugin gives them.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct QemuVmtest;
+/// What the program says, one JSON document a line.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Event {
+    /// A line of the kernel's console.
+    Console(String),
+    /// A line that the command printed.
+    Output(String),
+    /// The command's exit status. The last event.
+    Exited(i64),
+    /// The machine broke. The last event.
+    Failed(String),
+}
 
-impl Backend for QemuVmtest {
-    fn name(&self) -> &'static str {
-        "QEMU with the BRBE plugin"
-    }
+/// Says one.
+///
+/// # Errors
+///
+/// When nobody listens any more.
+pub(super) fn tell(event: &Event) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    serde_json::to_writer(&mut out, event).context("reporting")?;
+    writeln!(out).context("reporting")?;
+    out.flush().context("reporting")
+}
 
-    fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            records: 64,
-            vhe: true,
-            pseudo_nmi: true,
-            heterogeneous: true,
-        }
-    }
+/// A program that a user has named.
+#[derive(Clone, Debug)]
+pub struct Program {
+    path: PathBuf,
+    name: String,
+    capabilities: Capabilities,
+}
 
-    fn run(&self, boot: &Boot, progress: &mut dyn FnMut(&str)) -> Result<Run> {
-        let mut console = File::create(&boot.console)
-            .with_context(|| format!("creating {}", boot.console.display()))?;
-        let mut machine = spawn(boot)?;
-        let stdout = machine
-            .child()
-            .stdout
-            .take()
-            .context("the machine has no output")?;
-        let stderr = machine
-            .child()
-            .stderr
-            .take()
-            .context("the machine has no error output")?;
-        let events = events(stdout, stderr);
-        let mut watch = Watch::new(boot.timeout);
-        let end = loop {
-            let event = match events.recv_timeout(watch.left()) {
-                Ok(event) => event,
-                Err(RecvTimeoutError::Timeout) => break watch.out_of_time(),
-                Err(RecvTimeoutError::Disconnected) => {
-                    break watch.end(End::Failed("it ended without saying why".to_owned()));
-                }
-            };
-            if let Event::Console(line) = &event {
-                writeln!(console, "{}", line.trim_end()).context("writing the console's log")?;
-            }
-            if let Event::Console(line) | Event::Output(line) = &event {
-                progress(line);
-            }
-            if let Some(end) = watch.see(event) {
-                break end;
-            }
-        };
-        if exec::interrupted() {
-            return Err(Interrupted.into());
-        }
-        Ok(Run {
-            end,
-            output: watch.output,
-            console: boot.console.clone(),
+impl Program {
+    /// Asks it, by the argument `capabilities`, what it can do.
+    pub fn open(path: &Path) -> Result<Self> {
+        let path = path
+            .canonicalize()
+            .with_context(|| format!("there is no lane {}", path.display()))?;
+        let name = path.file_stem().unwrap_or_default();
+        let name = name.to_string_lossy().into_owned();
+        let said = capabilities(&path)
+            .with_context(|| format!("asking {} what it can do", path.display()))?;
+        Ok(Self {
+            capabilities: said,
+            path,
+            name,
         })
     }
 }
 
+fn capabilities(path: &Path) -> Result<Capabilities> {
+    let mut command = Command::new(path);
+    command.arg("capabilities").stdin(Stdio::null());
+    command.stdout(Stdio::piped()).stderr(Stdio::inherit());
+    let mut program = Group::spawn(&mut command)?;
+    let stdout = program.child().stdout.take().context("it has no output")?;
+    let (sender, receiver) = mpsc::channel();
+    thread::spawn(move || {
+        let mut said = String::new();
+        let read = stdout.take(LINE).read_to_string(&mut said);
+        // Nobody listens any more if it took too long.
+        let _ = sender.send(read.map(|_| said));
+    });
+    match receiver.recv_timeout(PATIENCE) {
+        Ok(said) => {
+            let said = said.context("reading its answer")?;
+            serde_json::from_str(&said).with_context(|| format!("it says {:?}", said.trim()))
+        }
+        Err(_) => bail!("it has not answered within {PATIENCE:?}"),
+    }
+}
+
+impl Backend for Program {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.capabilities
+    }
+
+    fn run(&self, boot: &Boot, progress: &mut dyn FnMut(&str)) -> Result<Run> {
+        run(self.path.clone().into(), &["run".into()], boot, progress)
+    }
+}
+
+/// Runs a part of this very program, which has a hidden subcommand for it.
+///
+/// # Errors
+///
+/// As [`Backend::run`].
+pub(super) fn run_self(
+    arguments: &[OsString],
+    boot: &Boot,
+    progress: &mut dyn FnMut(&str),
+) -> Result<Run> {
+    // By this name it is there even when another build has replaced the file.
+    run("/proc/self/exe".into(), arguments, boot, progress)
+}
+
+fn run(
+    program: OsString,
+    arguments: &[OsString],
+    boot: &Boot,
+    progress: &mut dyn FnMut(&str),
+) -> Result<Run> {
+    let mut console = File::create(&boot.console)
+        .with_context(|| format!("creating {}", boot.console.display()))?;
+    let mut machine = spawn(program, arguments, boot)?;
+    let stdout = machine.child().stdout.take();
+    let stdout = stdout.context("the machine has no output")?;
+    let stderr = machine.child().stderr.take();
+    let stderr = stderr.context("the machine has no error output")?;
+    let events = events(stdout, stderr);
+    let mut watch = Watch::new(boot.timeout);
+    let end = loop {
+        let event = match events.recv_timeout(watch.left()) {
+            Ok(event) => event,
+            Err(RecvTimeoutError::Timeout) => break watch.out_of_time(),
+            Err(RecvTimeoutError::Disconnected) => {
+                break watch.end(End::Failed("it ended without saying why".to_owned()));
+            }
+        };
+        if let Event::Console(line) = &event {
+            writeln!(console, "{}", line.trim_end()).context("writing the console's log")?;
+        }
+        if let Event::Console(line) | Event::Output(line) = &event {
+            progress(line);
+        }
+        if let Some(end) = watch.see(event) {
+            break end;
+        }
+    };
+    if exec::interrupted() {
+        return Err(Interrupted.into());
+    }
+    Ok(Run {
+        end,
+        output: watch.output,
+        console: boot.console.clone(),
+    })
+}
+
 /// Starts the machine's process. The environment would be the guest's, so it
 /// gets none of ours.
-fn spawn(boot: &Boot) -> Result<Group> {
-    // By this name it is there even when another build has replaced the file.
-    let mut command = Command::new("/proc/self/exe");
-    command.arg("__vm").env_clear();
+fn spawn(program: OsString, arguments: &[OsString], boot: &Boot) -> Result<Group> {
+    let mut command = Command::new(program);
+    command.args(arguments).env_clear();
     command
         .env("PATH", "/usr/sbin:/usr/bin")
         .env("HOME", "/root")
@@ -100,11 +189,8 @@ fn spawn(boot: &Boot) -> Result<Group> {
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
     let mut machine = Group::spawn(&mut command)?;
-    let mut stdin = machine
-        .child()
-        .stdin
-        .take()
-        .context("the machine has no input")?;
+    let stdin = machine.child().stdin.take();
+    let mut stdin = stdin.context("the machine has no input")?;
     serde_json::to_writer(&mut stdin, boot).context("telling the machine what to boot")?;
     Ok(machine)
 }

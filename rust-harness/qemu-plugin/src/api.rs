@@ -1,4 +1,4 @@
-//! The part of QEMU's plugin API, version 7, that is used here, and of GLib.
+//! The part of QEMU's plugin API, version 7, that the plugins use, and of GLib.
 //!
 //! The functions are looked up when the plugin is installed, not when it is
 //! loaded: in a QEMU that lacks one, QEMU's own check of the API version comes
@@ -8,83 +8,116 @@ use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::OnceLock;
 
 /// The API version that this module declares.
-pub(crate) const API_VERSION: c_int = 7;
+pub const API_VERSION: c_int = 7;
 
 /// `qemu_plugin_id_t`.
-pub(crate) type PluginId = u64;
+pub type PluginId = u64;
 
 /// `qemu_info_t`, as far as it is for system emulation.
 #[repr(C)]
+#[derive(Debug)]
 pub struct Info {
-    pub(crate) target_name: *const c_char,
-    pub(crate) min_version: c_int,
-    pub(crate) cur_version: c_int,
-    pub(crate) system_emulation: bool,
-    pub(crate) smp_vcpus: c_int,
-    pub(crate) max_vcpus: c_int,
+    /// What is emulated: `aarch64`.
+    pub target_name: *const c_char,
+    /// The oldest version of the API that QEMU offers.
+    pub min_version: c_int,
+    /// The newest.
+    pub cur_version: c_int,
+    /// A whole machine.
+    pub system_emulation: bool,
+    /// Its vCPUs at the start.
+    pub smp_vcpus: c_int,
+    /// Its vCPUs at most.
+    pub max_vcpus: c_int,
 }
 
 /// `qemu_plugin_u64`: one word per vCPU.
 #[repr(C)]
-#[derive(Clone, Copy)]
-pub(crate) struct ScoreboardWord {
+#[derive(Clone, Copy, Debug)]
+pub struct ScoreboardWord {
+    /// The scoreboard.
     pub(crate) score: *mut c_void,
+    /// The word's offset in a vCPU's element of it, in bytes.
     pub(crate) offset: usize,
 }
 
 /// `qemu_plugin_reg_descriptor`.
 #[repr(C)]
-pub(crate) struct RegisterDescriptor {
-    pub(crate) handle: *mut c_void,
-    pub(crate) name: *const c_char,
-    pub(crate) feature: *const c_char,
-    pub(crate) is_readonly: bool,
+#[derive(Debug)]
+pub struct RegisterDescriptor {
+    /// What the functions take.
+    pub handle: *mut c_void,
+    /// An interned string, as that of the feature.
+    pub name: *const c_char,
+    /// The set of registers that it is of.
+    pub feature: *const c_char,
+    /// It cannot be written.
+    pub is_readonly: bool,
 }
 
 /// `GArray`.
 #[repr(C)]
-pub(crate) struct GArray {
-    pub(crate) data: *mut c_void,
-    pub(crate) len: c_uint,
+#[derive(Debug)]
+pub struct GArray {
+    /// The elements.
+    pub data: *mut c_void,
+    /// How many.
+    pub len: c_uint,
 }
 
 /// `GByteArray`.
 #[repr(C)]
-pub(crate) struct GByteArray {
-    pub(crate) data: *mut u8,
-    pub(crate) len: c_uint,
+#[derive(Debug)]
+pub struct GByteArray {
+    /// The bytes.
+    pub data: *mut u8,
+    /// How many.
+    pub len: c_uint,
 }
 
 /// `enum qemu_plugin_cb_flags`.
 #[repr(C)]
-#[derive(Clone, Copy)]
-pub(crate) enum CallbackFlags {
+#[derive(Clone, Copy, Debug)]
+pub enum CallbackFlags {
+    /// `QEMU_PLUGIN_CB_R_REGS`.
     ReadRegisters = 1,
+    /// `QEMU_PLUGIN_CB_RW_REGS_PC`.
     WriteRegistersAndPc = 3,
 }
 
 /// `enum qemu_plugin_cond`.
 #[repr(C)]
-#[derive(Clone, Copy)]
-pub(crate) enum Cond {
+#[derive(Clone, Copy, Debug)]
+pub enum Cond {
+    /// `QEMU_PLUGIN_COND_NE`.
     NotEqual = 3,
+    /// `QEMU_PLUGIN_COND_GE`, unsigned.
+    GreaterOrEqual = 7,
 }
 
 /// `enum qemu_plugin_op`.
 #[repr(C)]
-#[derive(Clone, Copy)]
-pub(crate) enum InlineOp {
+#[derive(Clone, Copy, Debug)]
+pub enum InlineOp {
+    /// `QEMU_PLUGIN_INLINE_ADD_U64`.
+    AddU64 = 0,
+    /// `QEMU_PLUGIN_INLINE_STORE_U64`.
     StoreU64 = 1,
 }
 
-/// `enum qemu_plugin_discon_type`.
-pub(crate) const DISCON_INTERRUPT: c_int = 1 << 0;
-pub(crate) const DISCON_EXCEPTION: c_int = 1 << 1;
+/// Of `enum qemu_plugin_discon_type`: an interrupt was taken.
+pub const DISCON_INTERRUPT: c_int = 1 << 0;
+/// An exception was taken.
+pub const DISCON_EXCEPTION: c_int = 1 << 1;
 
-pub(crate) type VcpuCallback = extern "C" fn(vcpu: c_uint, userdata: *mut c_void);
-pub(crate) type TranslationCallback = extern "C" fn(tb: *mut c_void, userdata: *mut c_void);
-pub(crate) type Callback = extern "C" fn(userdata: *mut c_void);
-pub(crate) type DisconCallback =
+/// Of a vCPU: started, idle, at a block or an instruction.
+pub type VcpuCallback = extern "C" fn(vcpu: c_uint, userdata: *mut c_void);
+/// A block is translated.
+pub type TranslationCallback = extern "C" fn(tb: *mut c_void, userdata: *mut c_void);
+/// Of QEMU as a whole.
+pub type Callback = extern "C" fn(userdata: *mut c_void);
+/// A vCPU went elsewhere without a branch.
+pub type DisconCallback =
     extern "C" fn(vcpu: c_uint, kind: c_int, from: u64, to: u64, userdata: *mut c_void);
 
 unsafe extern "C" {
@@ -94,8 +127,12 @@ unsafe extern "C" {
 macro_rules! api {
     ($($name:ident: fn($($arg:ty),* $(,)?) $(-> $ret:ty)?;)*) => {
         /// Addresses of the functions.
-        pub(crate) struct Api {
-            $(pub(crate) $name: unsafe extern "C" fn($($arg),*) $(-> $ret)?,)*
+        #[derive(Debug)]
+        pub struct Api {
+            $(
+                #[doc = concat!("`", stringify!($name), "()`.")]
+                pub $name: unsafe extern "C" fn($($arg),*) $(-> $ret)?,
+            )*
         }
 
         impl Api {
@@ -142,6 +179,8 @@ api! {
         fn(*mut c_void, VcpuCallback, CallbackFlags, Cond, ScoreboardWord, u64, *mut c_void);
     qemu_plugin_register_vcpu_insn_exec_inline_per_vcpu:
         fn(*mut c_void, InlineOp, ScoreboardWord, u64);
+    qemu_plugin_register_vcpu_tb_exec_inline_per_vcpu:
+        fn(*mut c_void, InlineOp, ScoreboardWord, u64);
     qemu_plugin_tb_n_insns: fn(*const c_void) -> usize;
     qemu_plugin_tb_get_insn: fn(*const c_void, usize) -> *mut c_void;
     qemu_plugin_insn_data: fn(*const c_void, *mut c_void, usize) -> usize;
@@ -150,6 +189,8 @@ api! {
     qemu_plugin_read_register: fn(*mut c_void, *mut GByteArray) -> bool;
     qemu_plugin_write_register: fn(*mut c_void, *mut GByteArray) -> bool;
     qemu_plugin_set_pc: fn(u64) -> !;
+    qemu_plugin_read_memory_hwaddr: fn(u64, *mut GByteArray, usize) -> c_int;
+    qemu_plugin_write_memory_hwaddr: fn(u64, *mut GByteArray) -> c_int;
     qemu_plugin_scoreboard_new: fn(usize) -> *mut c_void;
     qemu_plugin_scoreboard_find: fn(*mut c_void, c_uint) -> *mut c_void;
     g_byte_array_new: fn() -> *mut GByteArray;
@@ -159,8 +200,12 @@ api! {
 
 static API: OnceLock<Api> = OnceLock::new();
 
-/// Looks all functions up. On failure, the name of one that is missing.
-pub(crate) fn load() -> Result<(), &'static CStr> {
+/// Looks all functions up.
+///
+/// # Errors
+///
+/// The name of one that is missing.
+pub fn load() -> Result<(), &'static CStr> {
     let api = Api::look_up()?;
     API.get_or_init(|| api);
     Ok(())
@@ -171,7 +216,7 @@ pub(crate) fn load() -> Result<(), &'static CStr> {
 /// # Panics
 ///
 /// Before [`load`] succeeded: no callback is registered then.
-pub(crate) fn api() -> &'static Api {
+pub fn api() -> &'static Api {
     API.get()
         .expect("callbacks are registered after the functions are known")
 }

@@ -1,0 +1,165 @@
+//! Definitions judged by the schemas that the engines publish: GitHub's and GitLab's by
+//! check-jsonschema, which brings them, LAVA's by its own code.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+
+use super::{Definition, Engine, Wishes};
+use crate::cache::{self, Key};
+use crate::exec;
+use crate::matrix;
+use crate::mirror;
+use crate::places::Places;
+use crate::progress::Step;
+use crate::verdict::Verdict;
+
+/// What pip installs, each at one version.
+const PYTHON: &str = "vm-images/toolchain/ci-requirements.txt";
+/// Debian's package of LAVA's schemas, below the mirror, and its SHA-256.
+const LAVA: &str = "pool/main/l/lava/lava-common_2023.01-2_all.deb";
+const LAVA_SHA256: &str = "fb91e37f3d45b1183a7af91ee1e19e9314b95cd3f05658ebfd71da312b1a6876";
+
+/// Where they are in the cache.
+const MODULES: &str = "modules";
+const LAVA_MODULES: &str = "lava/usr/lib/python3/dist-packages";
+
+const JUDGE_LAVA: &str = "\
+import sys, yaml
+from lava_common.schemas import validate
+validate(yaml.safe_load(open(sys.argv[1])), strict=True)
+";
+
+/// Makes the definitions of the whole matrix and has them judged. Each is also judged
+/// with a mistake in it, which has to be found.
+///
+/// # Errors
+///
+/// When the judges cannot be had.
+pub fn check(places: &Places) -> Result<Verdict> {
+    let judges = judges(places)?;
+    let cells = matrix::cells(places, &[])?;
+    let definitions = super::definitions(places, &cells, &Wishes::default())?;
+    let dir = tempfile::tempdir().context("a directory for the definitions")?;
+    let judge = |definition: &Definition, text: &str| {
+        let file = dir.path().join("definition.yml");
+        fs::write(&file, text).context("writing a definition")?;
+        judged(places, &judges, definition.engine, &file)
+    };
+    for definition in &definitions {
+        let path = definition.path.display();
+        if let Err(error) = judge(definition, &definition.text)? {
+            return Ok(Verdict::Fail(format!("{path}: {error}")));
+        }
+        let mistake = mistake(definition);
+        ensure!(
+            mistake != definition.text,
+            "{path} has no line to get wrong"
+        );
+        if judge(definition, &mistake)?.is_ok() {
+            return Ok(Verdict::Fail(format!("{path}: a mistake is not found")));
+        }
+        if let Some(rest) = unfilled(&definition.text) {
+            return Ok(Verdict::Fail(format!("{path}: {rest} was not replaced")));
+        }
+    }
+    Ok(Verdict::Pass(format!(
+        "{} definitions of {} cells, and as many with a mistake",
+        definitions.len(),
+        cells.len()
+    )))
+}
+
+/// The same with a word wrong that the engine needs.
+fn mistake(definition: &Definition) -> String {
+    let (right, wrong) = match definition.engine {
+        Engine::Github => ("runs-on:", "runs-in:"),
+        Engine::Gitlab => ("parallel:\n    matrix:", "parallel:\n    matrices:"),
+        Engine::Lava => ("priority: medium", "priority: middling"),
+    };
+    definition.text.replace(right, wrong)
+}
+
+/// A name of ours that stands for something still.
+fn unfilled(text: &str) -> Option<&str> {
+    text.split_whitespace().find(|word| {
+        let inner = word.trim_matches(['"', '[', ']', ',']);
+        inner.len() > 2 && inner.starts_with('@') && inner.ends_with('@')
+    })
+}
+
+/// A judge's words, if it does not agree.
+fn judged(
+    places: &Places,
+    judges: &Path,
+    engine: Engine,
+    file: &Path,
+) -> Result<std::result::Result<(), String>> {
+    let mut python = Command::new("python3");
+    let mut schema = |arguments: &[&str]| {
+        python.env("PYTHONPATH", judges.join(MODULES));
+        python.args(["-m", "check_jsonschema", "--builtin-schema"]);
+        python.args(arguments);
+    };
+    match engine {
+        Engine::Github => schema(&["vendor.github-workflows"]),
+        // With its own tags, !reference and the like.
+        Engine::Gitlab => schema(&["vendor.gitlab-ci", "--data-transform", "gitlab-ci"]),
+        Engine::Lava => {
+            python.env("PYTHONPATH", judges.join(LAVA_MODULES));
+            python.args(["-c", JUDGE_LAVA]);
+        }
+    }
+    let log = exec::fresh(places.log("ci-check"))?;
+    let status = exec::status(&log, python.arg(file))?;
+    let said = fs::read_to_string(&log).unwrap_or_default();
+    Ok(match status.success() {
+        true => Ok(()),
+        false => Err(said),
+    })
+}
+
+/// The judges, in the cache.
+fn judges(places: &Places) -> Result<PathBuf> {
+    let requirements = places.repo(PYTHON);
+    let key = Key::new("ci judges 1")
+        .with_file(&requirements)?
+        .with(LAVA_SHA256);
+    cache::entry(places, "ci-judges", &key, |into| {
+        let step = Step::start("fetch what judges jobs for CI engines");
+        let log = exec::fresh(places.log("ci-judges"))?;
+        let mut pip = Command::new("python3");
+        pip.args([
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--no-deps",
+            "--disable-pip-version-check",
+        ]);
+        pip.args(["--root-user-action", "ignore", "--target"])
+            .arg(into.join(MODULES));
+        pip.arg("--requirement").arg(&requirements);
+        exec::logged("pip", &log, &mut pip)?;
+        let package = into.join("lava.deb");
+        mirror::fetch("lava-common", LAVA, LAVA_SHA256, &package, &log)?;
+        let mut dpkg = Command::new("dpkg-deb");
+        dpkg.arg("--extract").arg(&package).arg(into.join("lava"));
+        exec::logged("dpkg-deb", &log, &mut dpkg)?;
+        step.done();
+        Ok(())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_left_of_a_template_is_found() {
+        assert_eq!(unfilled("a: [@numbers@]\n"), Some("[@numbers@]"));
+        assert_eq!(unfilled("prompts: [\"root@\"]\nmail: a@b\n"), None);
+    }
+}

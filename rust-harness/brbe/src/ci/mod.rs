@@ -1,0 +1,192 @@
+//! Jobs for CI engines, made of the matrix by the templates in `scripts/ci`.
+
+mod check;
+
+use std::fs;
+use std::num::NonZeroU32;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use clap::Args;
+
+use crate::guest::PSEUDO_NMI;
+use crate::guest_tests;
+use crate::matrix::{Cell, Machine};
+use crate::places::Places;
+
+pub use check::check;
+
+/// What the jobs differ in from one user to another.
+#[derive(Args, Clone, Debug)]
+pub struct Wishes {
+    /// How many jobs of GitHub's and GitLab's share the matrix
+    #[arg(long, value_name = "N", default_value_t = Wishes::default().parts)]
+    pub parts: NonZeroU32,
+
+    /// LAVA's type of the boards
+    #[arg(long, value_name = "TYPE", default_value_t = Wishes::default().device_type)]
+    pub device_type: String,
+
+    /// How LAVA boots them
+    #[arg(long, value_name = "METHOD", default_value_t = Wishes::default().boot_method)]
+    pub boot_method: String,
+
+    /// Where LAVA finds kernels (BASE-LANGUAGE/Image) and the root (root.tar.xz, with
+    /// branch-guest in /opt/brbe)
+    #[arg(long, value_name = "URL", default_value_t = Wishes::default().artifacts)]
+    pub artifacts: String,
+}
+
+impl Default for Wishes {
+    fn default() -> Self {
+        Self {
+            parts: NonZeroU32::new(8).unwrap_or(NonZeroU32::MIN),
+            device_type: "arm64-board".to_owned(),
+            boot_method: "u-boot".to_owned(),
+            artifacts: "http://artifacts.example".to_owned(),
+        }
+    }
+}
+
+/// A file of an engine, and where it has to be in a checkout.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Definition {
+    /// Whose.
+    pub engine: Engine,
+    /// From the directory that it is written to.
+    pub path: PathBuf,
+    /// What is in it.
+    pub text: String,
+}
+
+/// A CI engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Engine {
+    /// GitHub Actions.
+    Github,
+    /// GitLab CI.
+    Gitlab,
+    /// LAVA, which KernelCI's labs run.
+    Lava,
+}
+
+impl Engine {
+    fn template(self) -> &'static str {
+        match self {
+            Self::Github => "scripts/ci/github.yml",
+            Self::Gitlab => "scripts/ci/gitlab.yml",
+            Self::Lava => "scripts/ci/lava.yml",
+        }
+    }
+}
+
+/// All definitions: a file for each hosted engine, and one for each cell that boards can
+/// run.
+///
+/// # Errors
+///
+/// When a template cannot be read.
+pub fn definitions(places: &Places, cells: &[Cell], wishes: &Wishes) -> Result<Vec<Definition>> {
+    let template = |engine: Engine| {
+        let path = places.repo(engine.template());
+        fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))
+    };
+    let parts = wishes.parts.to_string();
+    let numbers: Vec<_> = (1..=wishes.parts.get()).map(|n| n.to_string()).collect();
+    let quoted: Vec<_> = numbers.iter().map(|n| format!("\"{n}\"")).collect();
+    let hosted = |engine, path: &str| {
+        let words = [
+            ("parts", parts.as_str()),
+            ("numbers", &numbers.join(", ")),
+            ("quoted", &quoted.join(", ")),
+        ];
+        anyhow::Ok(Definition {
+            engine,
+            path: path.into(),
+            text: filled(&template(engine)?, &words),
+        })
+    };
+    let mut definitions = vec![
+        hosted(Engine::Github, ".github/workflows/branch-snapshots.yml")?,
+        hosted(Engine::Gitlab, ".gitlab-ci.yml")?,
+    ];
+    let lava = template(Engine::Lava)?;
+    let boards = for_boards(cells).into_iter();
+    definitions.extend(boards.map(|cell| on_board(&lava, cell, wishes)));
+    Ok(definitions)
+}
+
+/// The cells that differ in what a board can be told: the kernel and its command line.
+/// How many records it has, and where its kernel runs, is the board's.
+fn for_boards(cells: &[Cell]) -> Vec<&Cell> {
+    let told = |cell: &Cell| (cell.base.clone(), cell.in_rust, cell.pseudo_nmi);
+    let mut chosen: Vec<&Cell> = Vec::new();
+    for cell in cells.iter().filter(|cell| cell.machine == Machine::Arm64) {
+        if !chosen.iter().any(|other| told(other) == told(cell)) {
+            chosen.push(cell);
+        }
+    }
+    chosen
+}
+
+fn on_board(template: &str, cell: &Cell, wishes: &Wishes) -> Definition {
+    let language = if cell.in_rust { "rust" } else { "c" };
+    let kernel = format!("{}-{language}", cell.base);
+    let (interrupts, arguments) = match cell.pseudo_nmi {
+        true => ("pseudo-nmi", PSEUDO_NMI),
+        false => ("irq", ""),
+    };
+    let steps: Vec<_> = guest_tests::on(false)
+        .iter()
+        .map(|test| {
+            let name = test.name;
+            format!(
+                "                - ./branch-guest {name}; case $? in 0) r=pass;; 77) r=skip;; \
+                 *) r=fail;; esac; lava-test-case {name} --result $r"
+            )
+        })
+        .collect();
+    let words = [
+        ("cell", format!("{kernel}, {interrupts}")),
+        ("device-type", wishes.device_type.clone()),
+        ("boot-method", wishes.boot_method.clone()),
+        (
+            "artifacts",
+            wishes.artifacts.trim_end_matches('/').to_owned(),
+        ),
+        ("kernel", kernel.clone()),
+        ("kernel-args", arguments.to_owned()),
+        ("steps", steps.join("\n")),
+    ];
+    let words = words
+        .each_ref()
+        .map(|(name, value)| (*name, value.as_str()));
+    Definition {
+        engine: Engine::Lava,
+        path: Path::new("lava").join(format!("{kernel}-{interrupts}.yaml")),
+        text: filled(template, &words),
+    }
+}
+
+/// The template with `@name@` replaced.
+fn filled(template: &str, words: &[(&str, &str)]) -> String {
+    let mut text = template.to_owned();
+    for (name, value) in words {
+        text = text.replace(&format!("@{name}@"), value);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_replaced() {
+        let words = [("a", "1"), ("b-c", "2")];
+        assert_eq!(
+            filled("@a@ @b-c@ user@host @d@", &words),
+            "1 2 user@host @d@"
+        );
+    }
+}

@@ -1,0 +1,43 @@
+//! `brbe ci-jobs`: jobs for CI engines, of the matrix.
+
+use std::fs;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use clap::Args;
+
+use crate::ci::{self, Wishes};
+use crate::matrix;
+use crate::places::Places;
+
+/// Write jobs for GitHub Actions, GitLab CI and LAVA, made of scripts/matrix.toml
+///
+/// Those of GitHub and GitLab run all of it in virtual machines, in several parts, and
+/// put the reports together; those of LAVA run the guest tests on boards. They are what
+/// the templates in scripts/ci say. Documentation/ci.md explains them.
+#[derive(Args, Debug)]
+pub struct CiJobs {
+    /// Below this directory, mostly a checkout
+    #[arg(value_name = "DIR")]
+    into: PathBuf,
+
+    #[command(flatten)]
+    wishes: Wishes,
+}
+
+impl CiJobs {
+    /// Runs the command.
+    pub fn run(&self, places: &Places) -> Result<()> {
+        let cells = matrix::cells(places, &[])?;
+        for definition in ci::definitions(places, &cells, &self.wishes)? {
+            let path = self.into.join(&definition.path);
+            if let Some(dir) = path.parent() {
+                fs::create_dir_all(dir).with_context(|| format!("creating {}", dir.display()))?;
+            }
+            fs::write(&path, &definition.text)
+                .with_context(|| format!("writing {}", path.display()))?;
+            println!("{}", path.display());
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,65 @@
+//! What ssh's own words mean for who is to go on.
+
+use super::Destination;
+
+/// Why there was no result, and what to do.
+pub(super) fn failure(to: &Destination, said: &str) -> String {
+    let said = said.trim();
+    let Destination { user, host, port } = to;
+    let has = |words: &str| said.contains(words);
+    let next = if has("Host key verification failed") || has("host key is known") {
+        format!(
+            "connect once by hand, `ssh -p {port} {user}@{host}`, and compare the key with the \
+             machine's own"
+        )
+    } else if has("REMOTE HOST IDENTIFICATION HAS CHANGED") {
+        format!("if the machine was installed anew: `ssh-keygen -R {host}`, then connect by hand")
+    } else if has("Permission denied") {
+        format!(
+            "no password is asked for here: put a key there, `ssh-copy-id -p {port} \
+             {user}@{host}`, or load it into ssh-agent"
+        )
+    } else if has("Connection refused") || has("timed out") || has("No route to host") {
+        format!("is {host} up, and does sshd listen on port {port}?")
+    } else if has("not found") {
+        "the machine needs sh, mktemp, head, tar and setsid".to_owned()
+    } else {
+        "the connection ended before the command did".to_owned()
+    };
+    match said.is_empty() {
+        true => format!("{to}: {next}"),
+        false => format!(
+            "{to}: {next}\nssh said:\n    {}",
+            said.replace('\n', "\n    ")
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_next_step_is_named() {
+        let to = "ssh://root@board:2222".parse().unwrap();
+        for (said, next) in [
+            (
+                "Host key verification failed.\r\n",
+                "`ssh -p 2222 root@board`",
+            ),
+            (
+                "root@board: Permission denied (publickey).",
+                "ssh-copy-id -p 2222",
+            ),
+            (
+                "ssh: connect to host board port 2222: Connection refused",
+                "listen on port 2222",
+            ),
+            ("sh: 1: setsid: not found", "needs sh, mktemp"),
+            ("", "ended before the command did"),
+        ] {
+            let told = failure(&to, said);
+            assert!(told.contains(next) && told.contains(said.trim()), "{told}");
+        }
+    }
+}

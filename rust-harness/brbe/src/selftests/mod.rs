@@ -1,0 +1,121 @@
+//! The kernel tree's own BPF selftests: of the helper, and of perf events with BPF
+//! programs.
+
+mod build;
+mod outcome;
+
+use anyhow::Result;
+
+use crate::commands::Subject;
+use crate::guest::{self, Guest, Setup, Share};
+use crate::kernel::Kernel;
+use crate::machine::{End, Run};
+use crate::places::Places;
+use crate::verdict::Verdict;
+use outcome::Outcome;
+
+/// What they decide on a patched kernel.
+pub const DECIDED: [&str; 2] = [
+    "get_branch_snapshot selftest",
+    "BPF selftests of perf events",
+];
+
+/// The helper's own test.
+const HELPER: &str = "get_branch_snapshot";
+
+/// It takes one snapshot. A timer interrupt before it, and its branches have taken the
+/// place of those that are looked for: what is wrong for another reason stays wrong.
+const RETRIED: &str = "for attempt in 1 2 3; do \
+    echo attempt $attempt; ./test_progs -v -t get_branch_snapshot; status=$?; \
+    [ $status = 0 ] && break; done";
+
+/// Runs the tests of perf events with BPF programs. One of them may skip itself: where no
+/// hardware counts.
+///
+/// `perf_branches` counts cycles of a short loop and wants one sample with branches of
+/// user space. In an emulated machine with little time there are few samples, and all
+/// may be of the kernel with nothing of the loop in the buffer: what is wrong for
+/// another reason stays wrong.
+const PERF_EVENTS: &str = "for attempt in $(seq 20); do \
+     ./test_progs -t perf_branches,perf_buffer,perf_event_stackmap,perf_link,perf_skip && break; \
+     done";
+
+/// Runs them on the patched kernel. A verdict for each of [`DECIDED`].
+///
+/// # Errors
+///
+/// When they cannot be built, or the guest does not come to its end.
+pub fn on_patched(
+    places: &Places,
+    guest: &Guest,
+    setup: &Setup,
+    subject: &Subject,
+    kernel: &Kernel,
+) -> Result<Vec<Verdict>> {
+    let command = format!("{RETRIED}; {PERF_EVENTS}");
+    let run = run(places, guest, setup, subject, kernel, true, &command)?;
+    guest::status(&run)?;
+    Ok(vec![
+        outcome::of_helper(&run.output),
+        outcome::of_perf_events(&run.output),
+    ])
+}
+
+/// Runs the helper's test on the unpatched kernel, where it must not pass. `died` judges
+/// what the kernel says when it dies.
+///
+/// # Errors
+///
+/// When it cannot be built, or the guest does not come to its end.
+pub fn on_unpatched(
+    places: &Places,
+    guest: &Guest,
+    subject: &Subject,
+    kernel: &Kernel,
+    died: impl FnOnce(&[String]) -> Verdict,
+) -> Result<Verdict> {
+    // One attempt is enough to see it fail.
+    let command = format!("./test_progs -v -t {HELPER}");
+    let run = run(
+        places,
+        guest,
+        &Setup::default(),
+        subject,
+        kernel,
+        false,
+        &command,
+    )?;
+    if let End::Panicked(message) = &run.end {
+        return Ok(died(message));
+    }
+    guest::status(&run)?;
+    Ok(match outcome::outcome(&run.output) {
+        Some(Outcome::Skip) => Verdict::Pass("the test skips itself".to_owned()),
+        Some(Outcome::Fail) => Verdict::Pass("the test fails".to_owned()),
+        Some(Outcome::Pass) => Verdict::Fail("it passes without the patches".to_owned()),
+        None => Verdict::Fail(format!("it said nothing of its result:\n{}", run.output)),
+    })
+}
+
+fn run(
+    places: &Places,
+    guest: &Guest,
+    setup: &Setup,
+    subject: &Subject,
+    kernel: &Kernel,
+    patched: bool,
+    command: &str,
+) -> Result<Run> {
+    let title = subject.title(patched);
+    let commit = match patched {
+        true => subject.patched(),
+        false => subject.unpatched(),
+    };
+    let built = build::build(places, &subject.builder, commit, &title)?;
+    let share = Share::new(places)?;
+    for file in build::BUILT {
+        share.put(&built.join(file))?;
+    }
+    let name = format!("selftest on {title}");
+    guest.run_as(setup, kernel, &name, command, &share)
+}

@@ -1,0 +1,173 @@
+//! What `test_progs` says of its tests.
+
+use std::collections::BTreeMap;
+
+use super::HELPER;
+use super::build::TESTS;
+use crate::verdict::Verdict;
+
+/// What `test_progs -t get_branch_snapshot` says of its one test.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// It ran and all checks held.
+    Pass,
+    /// The test found that it cannot run here.
+    Skip,
+    /// A check failed.
+    Fail,
+}
+
+/// What became of those, the last time.
+pub(super) fn of_perf_events(output: &str) -> Verdict {
+    let tests = each(output).into_iter();
+    let tests: BTreeMap<_, _> = tests
+        .filter(|(name, _)| name.starts_with("perf_"))
+        .collect();
+    let failed = tests.values().any(|outcome| *outcome == Outcome::Fail);
+    if failed || tests.len() != TESTS.len() - 1 {
+        return Verdict::Fail(output.to_owned());
+    }
+    let words = tests.iter().map(|(name, outcome)| match outcome {
+        Outcome::Skip => format!("{name} skips itself"),
+        _ => (*name).to_owned(),
+    });
+    Verdict::Pass(words.collect::<Vec<_>>().join(", "))
+}
+
+/// What became of each test, by name: `#12  perf_link:OK`, subtests left out. Of one
+/// that was run several times each time is told.
+fn each(output: &str) -> Vec<(&str, Outcome)> {
+    let outcome = |word: &str| match word {
+        "OK" => Some(Outcome::Pass),
+        "SKIP" => Some(Outcome::Skip),
+        "FAIL" => Some(Outcome::Fail),
+        _ => None,
+    };
+    let mut tests = Vec::new();
+    for line in output.lines() {
+        let Some((number, rest)) = line
+            .trim()
+            .strip_prefix('#')
+            .and_then(|rest| rest.split_once(char::is_whitespace))
+        else {
+            continue;
+        };
+        let is_test = number.bytes().all(|byte| byte.is_ascii_digit());
+        // `OK (SKIP: 1/2)`, where a part of it was left out.
+        if let Some((name, words)) = rest.trim().split_once(':')
+            && let Some(word) = words.split(' ').next()
+            && let Some(outcome) = outcome(word).filter(|_| is_test)
+        {
+            tests.push((name, outcome));
+        }
+    }
+    tests
+}
+
+/// Reads the summary line, `Summary: 1/0 PASSED, 0 SKIPPED, 0/0 FAILED`.
+pub(crate) fn outcome(output: &str) -> Option<Outcome> {
+    let summary = output
+        .lines()
+        .rev()
+        .find_map(|line| line.trim().strip_prefix("Summary: "))?;
+    let mut counts = summary.split(", ").map(|part| {
+        let number = part.split(['/', ' ']).next()?;
+        number.parse::<u32>().ok()
+    });
+    let (passed, skipped, failed) = (counts.next()??, counts.next()??, counts.next()??);
+    match (passed, skipped, failed) {
+        (_, _, 1..) => Some(Outcome::Fail),
+        (_, 1.., 0) => Some(Outcome::Skip),
+        (1.., 0, 0) => Some(Outcome::Pass),
+        (0, 0, 0) => None,
+    }
+}
+
+/// What became of the helper's own test, the last time.
+pub(super) fn of_helper(output: &str) -> Verdict {
+    let tests = each(output);
+    match tests.iter().rfind(|(name, _)| *name == HELPER) {
+        Some((_, Outcome::Pass)) => Verdict::Pass(attempts(output)),
+        Some((_, Outcome::Skip)) => Verdict::Fail(format!("the test skips itself:\n{output}")),
+        _ => Verdict::Fail(output.to_owned()),
+    }
+}
+
+fn attempts(output: &str) -> String {
+    match output.matches("attempt ").count() {
+        1 => String::new(),
+        count => format!("at attempt {count}: an interrupt took the records before"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_summary_decides() {
+        let say = |line: &str| outcome(&format!("#1 get_branch_snapshot:OK\n{line}\ndone\n"));
+        assert_eq!(
+            say("Summary: 1/0 PASSED, 0 SKIPPED, 0/0 FAILED"),
+            Some(Outcome::Pass)
+        );
+        assert_eq!(
+            say("Summary: 1/0 PASSED, 1 SKIPPED, 0/0 FAILED"),
+            Some(Outcome::Skip)
+        );
+        assert_eq!(
+            say("Summary: 0/0 PASSED, 0 SKIPPED, 1/0 FAILED"),
+            Some(Outcome::Fail)
+        );
+    }
+
+    #[test]
+    fn each_test_is_told() {
+        let output = "#7/1     perf_branches/perf_branches_hw:SKIP\n#7       perf_branches:OK (SKIP: 1/2)\n\
+                      #9       perf_link:FAIL\ncheck_good:PASS:x\nSummary: 1/1 PASSED\n";
+        let expected = [
+            ("perf_branches", Outcome::Pass),
+            ("perf_link", Outcome::Fail),
+        ];
+        assert_eq!(each(output), expected);
+    }
+
+    #[test]
+    fn tests_of_perf_events_are_all_there() {
+        let line = |name: &str, word: &str| format!("#1 {name}:{word}\n");
+        let names = TESTS.map(|(name, _)| name);
+        let all: String = names.iter().map(|name| line(name, "OK")).collect();
+        assert!(matches!(of_perf_events(&all), Verdict::Pass(_)));
+        let skipped = all.replace("perf_link:OK", "perf_link:SKIP");
+        let Verdict::Pass(words) = of_perf_events(&skipped) else {
+            panic!("{skipped}")
+        };
+        assert!(words.contains("perf_link skips itself"), "{words}");
+        let failed = all.replace("perf_link:OK", "perf_link:FAIL");
+        assert!(matches!(of_perf_events(&failed), Verdict::Fail(_)));
+        // At the second attempt.
+        assert!(matches!(of_perf_events(&(failed + &all)), Verdict::Pass(_)));
+        let missing = all.replace("#1 perf_link", "perf_link");
+        assert!(matches!(of_perf_events(&missing), Verdict::Fail(_)));
+    }
+
+    #[test]
+    fn the_helpers_last_attempt_counts() {
+        let line = |word: &str| format!("attempt 1\n#1 {HELPER}:{word}\n");
+        assert_eq!(of_helper(&line("OK")), Verdict::pass());
+        let second = line("FAIL") + &line("OK");
+        assert!(matches!(of_helper(&second), Verdict::Pass(said) if said.contains("attempt 2")));
+        for wrong in [line("FAIL"), line("SKIP"), String::new()] {
+            assert!(matches!(of_helper(&wrong), Verdict::Fail(_)), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn no_summary_or_no_test_is_no_verdict() {
+        assert_eq!(outcome("Loading bpf_testmod.ko...\n"), None);
+        assert_eq!(
+            outcome("Summary: 0/0 PASSED, 0 SKIPPED, 0/0 FAILED\n"),
+            None
+        );
+    }
+}

@@ -1,0 +1,91 @@
+//! What a branch is, as the records tell it.
+
+/// Kinds of branches that are told apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Jcc, LOOP, JRCXZ.
+    Conditional,
+    /// A near jump to an address in a register or in memory.
+    IndirectJump,
+    /// A near jump to an address in the instruction.
+    DirectJump,
+    /// A near call of an address in a register or in memory.
+    IndirectCall,
+    /// A near call of an address in the instruction.
+    DirectCall,
+    /// A near return.
+    Return,
+    /// A far branch, SYSCALL, SYSRET, IRET, an interrupt or an exception.
+    Other,
+}
+
+impl Kind {
+    /// All of them.
+    pub const ALL: [Self; 7] = [
+        Self::Conditional,
+        Self::IndirectJump,
+        Self::DirectJump,
+        Self::IndirectCall,
+        Self::DirectCall,
+        Self::Return,
+        Self::Other,
+    ];
+
+    /// `BR_TYPE`, bits 59:56 of `IA32_LBR_x_INFO` (SDM, "IA32_LBR_x_INFO").
+    pub(crate) fn in_record(self) -> u64 {
+        match self {
+            Self::Conditional => 0,
+            Self::IndirectJump => 1,
+            Self::DirectJump => 2,
+            Self::IndirectCall => 3,
+            Self::DirectCall => 4,
+            Self::Return => 5,
+            Self::Other => 8,
+        }
+    }
+
+    /// The bit of `IA32_LBR_CTL` that selects it (SDM, "Branch Type Filtering").
+    pub(crate) fn filter(self) -> u32 {
+        match self {
+            Self::Conditional => 16,
+            Self::DirectJump => 17,
+            Self::IndirectJump => 18,
+            Self::DirectCall => 19,
+            Self::IndirectCall => 20,
+            Self::Return => 21,
+            Self::Other => 22,
+        }
+    }
+}
+
+/// The current privilege level, as far as LBRs and counters tell levels apart.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Cpl {
+    /// CPL 0.
+    #[default]
+    Kernel,
+    /// Any other.
+    User,
+}
+
+/// An address at a privilege level.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Place {
+    /// The linear address of an instruction.
+    pub ip: u64,
+    /// Where it executes.
+    pub cpl: Cpl,
+}
+
+/// A branch that was taken, or an event that led elsewhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Branch {
+    /// Of which kind.
+    pub kind: Kind,
+    /// The instruction that branches, or that the event came at.
+    pub from: Place,
+    /// What is executed next.
+    pub to: Place,
+    /// A call of the instruction behind it.
+    pub to_next: bool,
+}

@@ -1,0 +1,30 @@
+//! Intel's architectural last branch records (LBR), and as much of architectural
+//! performance monitoring as an operating system needs to use them.
+//!
+//! [`Cpu`] is what one logical processor has: it is told of each branch taken and of the
+//! instructions executed, and answers RDMSR, WRMSR, RDPMC and CPUID. It knows nothing of
+//! who executes the instructions. Rules are those of Intel's *Software Developer's
+//! Manual*, volume 3B (SDM): "Last Branch Records" for the records, "Performance
+//! Monitoring" for counters and freezing, volume 4 for the registers' addresses.
+//!
+//! What it leaves out, where hardware raises #GP: reserved bits are not kept, and
+//! registers that are not there read as zero.
+
+#![no_std]
+
+mod branch;
+mod control;
+mod cpu;
+pub mod cpuid;
+mod lbr;
+mod msr;
+mod pmu;
+mod stack;
+
+pub use branch::{Branch, Cpl, Kind, Place};
+pub use control::Control;
+pub use cpu::Cpu;
+pub use lbr::Lbr;
+pub use msr::Msr;
+pub use pmu::{Counter, Pmu};
+pub use stack::{Depth, Record};

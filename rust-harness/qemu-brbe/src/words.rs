@@ -1,0 +1,26 @@
+//! The words of each vCPU that translated code looks at before it calls back, and one
+//! that it writes: while nothing is recorded, the plugin costs a comparison a block.
+
+use qemu_plugin::scoreboard::{self, Place};
+
+/// Which word.
+#[derive(Clone, Copy)]
+pub(crate) enum Word {
+    /// What the vCPU executes next is of interest: it records where it is now, or
+    /// an exception return or a change of its state is to be completed, or it was
+    /// idle.
+    Following,
+    /// It may record at some Exception level: registers that say where matter.
+    Active,
+    /// Written by translated code: the block's last instruction was reached.
+    Reached,
+}
+
+impl Place for Word {
+    fn place(self) -> usize {
+        self as usize
+    }
+}
+
+/// The words of all vCPUs.
+pub(crate) type Scoreboard = scoreboard::Scoreboard<3>;
