@@ -53,8 +53,8 @@ const fn on_two_cpus(name: &'static str) -> GuestTest {
         icount: None,
         debug: false,
         once: false,
-        // Several times as long as they take here.
-        timeout: Duration::from_secs(45),
+        // Several times as long as they take on a slow machine beside another guest.
+        timeout: Duration::from_secs(120),
     }
 }
 
@@ -75,7 +75,7 @@ pub const ALL: [GuestTest; 17] = [
     },
     GuestTest {
         cpus: 4,
-        timeout: Duration::from_secs(120),
+        timeout: Duration::from_secs(240),
         brbe_cpus: Some(2),
         ..on_two_cpus("heterogeneous")
     },
@@ -87,6 +87,8 @@ pub const ALL: [GuestTest; 17] = [
         name: "interrupts, pseudo-NMI",
         cpus: 1,
         pseudo_nmi: true,
+        // The time that a mutant takes which hangs.
+        timeout: Duration::from_secs(60),
         ..on_two_cpus("interrupts")
     },
     GuestTest {
@@ -110,7 +112,7 @@ pub const ALL: [GuestTest; 17] = [
         command: "stress --seconds 20 --period 10000000",
         pseudo_nmi: true,
         once: true,
-        timeout: Duration::from_secs(120),
+        timeout: Duration::from_secs(240),
         ..on_two_cpus("stress")
     },
     GuestTest {
@@ -119,7 +121,7 @@ pub const ALL: [GuestTest; 17] = [
         pseudo_nmi: true,
         debug: true,
         once: true,
-        timeout: Duration::from_secs(180),
+        timeout: Duration::from_secs(360),
         ..on_two_cpus("twice")
     },
     GuestTest {
@@ -128,7 +130,7 @@ pub const ALL: [GuestTest; 17] = [
         pseudo_nmi: true,
         debug: true,
         once: true,
-        timeout: Duration::from_secs(180),
+        timeout: Duration::from_secs(360),
         ..on_two_cpus("stress")
     },
 ];

@@ -19,6 +19,33 @@ use crate::verdict::Verdict;
 /// a GiB of memory.
 const MOST: usize = 4;
 
+/// When it is too late for another test to begin.
+#[derive(Clone, Copy, Debug)]
+pub struct Limit {
+    end: Instant,
+    minutes: u32,
+}
+
+impl Limit {
+    /// From now on.
+    pub fn of_minutes(minutes: u32) -> Self {
+        Self {
+            end: Instant::now() + Duration::from_secs(60) * minutes,
+            minutes,
+        }
+    }
+
+    /// Why no test begins any more, if it is too late.
+    pub fn passed(&self) -> Option<String> {
+        (Instant::now() >= self.end).then(|| {
+            format!(
+                "not begun: the {} minutes of --within were over; what was built is kept",
+                self.minutes
+            )
+        })
+    }
+}
+
 /// What a job does: a verdict for each of its tests.
 type Body<'a> = Box<dyn FnOnce() -> Result<Vec<Verdict>> + Send + 'a>;
 
@@ -75,6 +102,21 @@ impl<'a> Job<'a> {
         let count = self.tests.len();
         Self {
             body: Box::new(move || Ok(vec![Verdict::Skip(reason.to_owned()); count])),
+            ..self
+        }
+    }
+
+    /// The same tests, unless it is too late when they are to begin.
+    pub fn within(self, limit: Option<Limit>) -> Self {
+        let Some(limit) = limit else {
+            return self;
+        };
+        let (count, body) = (self.tests.len(), self.body);
+        Self {
+            body: Box::new(move || match limit.passed() {
+                Some(reason) => Ok(vec![Verdict::Skip(reason); count]),
+                None => body(),
+            }),
             ..self
         }
     }
@@ -169,6 +211,18 @@ mod tests {
         let job = Job::several("x", names, || bail!("broken"));
         let (verdicts, _) = job.run().unwrap();
         assert_eq!(verdicts, vec![Verdict::Fail("broken".to_owned()); 2]);
+    }
+
+    #[test]
+    fn nothing_begins_when_it_is_too_late() {
+        let job = |minutes| {
+            let job = Job::new("x", "y", || Ok(Verdict::pass()));
+            job.within(Some(Limit::of_minutes(minutes))).run().unwrap()
+        };
+        assert_eq!(job(60).0, [Verdict::pass()]);
+        let (late, _) = job(0);
+        assert!(late[0].reason().contains("the 0 minutes"), "{late:?}");
+        assert!(matches!(late[0], Verdict::Skip(_)));
     }
 
     #[test]

@@ -16,7 +16,7 @@ use crate::ci;
 use crate::cost;
 use crate::guest::{Guest, Setup, Share};
 use crate::guest_tests::{self, GuestTest};
-use crate::jobs::Job;
+use crate::jobs::{Job, Limit};
 use crate::kernel::Kernel;
 use crate::kunit;
 use crate::lane::{Lane, LaneArgs};
@@ -72,6 +72,12 @@ pub struct Test {
     #[arg(long, value_name = "K/N")]
     partition: Option<Partition>,
 
+    /// Begin no test after so many minutes: what is left is SKIP. A cold run builds
+    /// kernels for an hour, and CI engines have a limit; the next run goes on from what
+    /// this one has built
+    #[arg(long, value_name = "MINUTES")]
+    within: Option<u32>,
+
     /// Run nothing: print the lines of the tests that would be
     #[arg(long)]
     list: bool,
@@ -93,7 +99,7 @@ impl Test {
         let selection = Selection::new(self.only.clone(), self.partition);
         let mut report = match self.list {
             true => Report::list_of(selection),
-            false => Report::of(selection),
+            false => Report::of(selection).within(self.within.map(Limit::of_minutes)),
         };
         match self.lane.open()? {
             Lane::Remote(ssh) => {

@@ -66,10 +66,9 @@ const CASES: [Case; 18] = [
     ),
     // Without a command it goes on until somebody ends it.
     says(
-        "while :; do ls /etc >/dev/null; done & \
-         timeout --preserve-status --signal INT 3 ./branch-trace --brstack \
-         tracepoint:sched:sched_process_exec >live; \
-         status=$?; kill $!; head -n 1 live; (exit $status)",
+        "./branch-trace --brstack tracepoint:sched:sched_process_exec >live & \
+         until [ -s live ]; do ls /etc >/dev/null; done; \
+         kill -INT $!; wait $!; status=$?; head -n 1 live; (exit $status)",
         &[
             " sched:sched_process_exec: 0x",
             "until Ctrl-C",

@@ -6,7 +6,7 @@ use anyhow::Result;
 use comfy_table::{ContentArrangement, Table, presets::UTF8_FULL_CONDENSED};
 use serde::{Deserialize, Serialize};
 
-use crate::jobs::{self, Job};
+use crate::jobs::{self, Job, Limit};
 use crate::progress;
 use crate::selection::Selection;
 
@@ -84,6 +84,8 @@ pub struct Report {
     rows: Vec<Row>,
     #[serde(skip)]
     selection: Selection,
+    #[serde(skip)]
+    limit: Option<Limit>,
     /// The lines of tests that were only to be listed.
     #[serde(skip)]
     listed: Option<Vec<String>>,
@@ -96,6 +98,11 @@ impl Report {
             selection,
             ..Self::default()
         }
+    }
+
+    /// The same, of which none begins after a while.
+    pub fn within(self, limit: Option<Limit>) -> Self {
+        Self { limit, ..self }
     }
 
     /// A list of them, of which none is run.
@@ -145,7 +152,10 @@ impl Report {
         if self.only_lists(subject, &test) {
             return Ok(());
         }
-        self.note(subject, &test, body)
+        match self.limit.and_then(|limit| limit.passed()) {
+            Some(reason) => self.note(subject, &test, || Ok(Verdict::Skip(reason))),
+            None => self.note(subject, &test, body),
+        }
     }
 
     /// The same for a test that others need, wanted or not.
@@ -215,7 +225,9 @@ impl Report {
         let Some(first) = jobs.first() else {
             return Ok(());
         };
-        if let Err(error) = prepare() {
+        let limit = self.limit;
+        let is_late = limit.is_some_and(|limit| limit.passed().is_some());
+        if !is_late && let Err(error) = prepare() {
             let subject = first.subject.clone();
             return self.note(&subject, "kernel", || Err(error));
         }
@@ -224,6 +236,7 @@ impl Report {
             .map(|job| (job.subject.clone(), job.tests.clone()))
             .collect();
         let mut rows: Vec<Vec<Row>> = jobs.iter().map(|_| Vec::new()).collect();
+        let jobs = jobs.into_iter().map(|job| job.within(limit)).collect();
         let outcome = jobs::run_all(jobs, |place, (verdicts, time)| {
             let (subject, tests) = &names[place];
             for (test, verdict) in tests.iter().zip(verdicts) {
@@ -402,6 +415,18 @@ mod tests {
         report
             .run_together(Vec::new(), || bail!("nobody asked"))
             .unwrap();
+    }
+
+    #[test]
+    fn what_is_too_late_is_skipped_and_nothing_is_prepared_for_it() {
+        let mut report = Report::default().within(Some(Limit::of_minutes(0)));
+        report.run("7.3", "a", || bail!("begun")).unwrap();
+        let job = Job::new("7.3", "b", || bail!("begun"));
+        report
+            .run_together(vec![job], || bail!("prepared"))
+            .unwrap();
+        report.run_always("7.3", "c", || Ok(Verdict::pass())).unwrap();
+        assert_eq!(report.counts(), (1, 0, 2));
     }
 
     #[test]
