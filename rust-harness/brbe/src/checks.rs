@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 
 use crate::cache;
 use crate::cargo::cargo;
-use crate::commands::{Language, Subject};
+use crate::commands::{Subject, Variant};
 use crate::exec;
 use crate::places::Places;
 use crate::progress::Step;
@@ -72,25 +72,30 @@ fn count_tests(log: &Path) -> Result<String> {
     Ok(format!("{count} tests"))
 }
 
-/// Each patch on its own: style, and that the tree builds with it and those
-/// before it, in the configuration of another subject too. That it applies has been
-/// seen when the subject was prepared.
-pub fn series(
-    places: &Places,
-    subject: &Subject,
-    other: Option<&Subject>,
-    report: &mut Report,
-) -> Result<()> {
+/// How each patch is written.
+pub fn style(places: &Places, subject: &Subject, report: &mut Report) -> Result<()> {
     let name = subject.name();
-    let patches = subject.series.patches.iter().zip(&subject.commits[1..]);
-    let patches: Vec<_> = patches.skip(subject.shared).collect();
-    for (patch, _) in &patches {
-        report.run(
-            &name,
-            format!("checkpatch --strict {}", short(patch)),
-            || checkpatch(places, subject, patch),
-        )?;
+    for (patch, _) in patches(subject) {
+        let test = format!("checkpatch --strict {}", short(patch));
+        report.run(&name, test, || checkpatch(places, subject, patch))?;
     }
+    if subject.variant == Variant::Rust {
+        report.run(&name, "make rustfmtcheck", || rustfmt(places, subject))?;
+    }
+    Ok(())
+}
+
+/// The patches that no other subject has, and their commits.
+fn patches(subject: &Subject) -> Vec<(&Patch, &String)> {
+    let patches = subject.series.patches.iter().zip(&subject.commits[1..]);
+    patches.skip(subject.shared).collect()
+}
+
+/// That the tree builds with each patch and those before it, in the configuration of
+/// another subject too. That it applies has been seen when the subject was prepared.
+pub fn builds(subject: &Subject, other: Option<&Subject>, report: &mut Report) -> Result<()> {
+    let name = subject.name();
+    let patches = patches(subject);
     // Those of one configuration after the other: changing it takes time.
     for subject in other.into_iter().chain([subject]) {
         for (patch, commit) in &patches {
@@ -101,9 +106,6 @@ pub fn series(
                 Ok(Verdict::pass())
             })?;
         }
-    }
-    if subject.language == Language::Rust {
-        report.run(&name, "make rustfmtcheck", || rustfmt(places, subject))?;
     }
     Ok(())
 }
@@ -136,20 +138,20 @@ fn short(patch: &Patch) -> String {
 }
 
 /// Sign-off and author are the submitter's. What commits a `Fixes:` tag names
-/// can only be looked up in a tree with history.
-const NOT_OURS: &str = "MISSING_SIGN_OFF,NO_AUTHOR_SIGN_OFF,UNKNOWN_COMMIT_ID";
+/// can only be looked up in a tree with history. The constants of registers are called
+/// as the generated sysreg-defs.h has them: `BRBINFx_EL1_TYPE`.
+const NOT_OURS: &str = "MISSING_SIGN_OFF,NO_AUTHOR_SIGN_OFF,UNKNOWN_COMMIT_ID,CAMELCASE";
 
-/// Rust is in new files, whose folders MAINTAINERS has. The constants that it gets
-/// from C are called as those of the generated sysreg-defs.h.
-const NOT_OURS_IN_RUST: &str = "FILE_PATH_CHANGES,CAMELCASE";
+/// Rust is in new files, whose folders MAINTAINERS has.
+const NOT_OURS_IN_RUST: &str = "FILE_PATH_CHANGES";
 
 fn checkpatch(places: &Places, subject: &Subject, patch: &Patch) -> Result<Verdict> {
     let name = subject.name().replace(' ', "-");
     let log = exec::fresh(places.log(&format!("checkpatch-{name}-{}", short(patch))))?;
     let step = Step::start(format!("checkpatch {}", patch.name));
-    let ignored = match subject.language {
-        Language::C => NOT_OURS.to_owned(),
-        Language::Rust => format!("{NOT_OURS},{NOT_OURS_IN_RUST}"),
+    let ignored = match subject.variant {
+        Variant::Rust => format!("{NOT_OURS},{NOT_OURS_IN_RUST}"),
+        _ => NOT_OURS.to_owned(),
     };
     let mut checkpatch = Command::new("perl");
     checkpatch.current_dir(&subject.tree.path);

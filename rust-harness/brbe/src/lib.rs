@@ -54,4 +54,5 @@ pub mod source;
 pub mod toolchain;
 pub mod trace_tests;
 pub mod verdict;
+pub mod waste;
 pub mod x86;

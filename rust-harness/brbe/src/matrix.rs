@@ -8,7 +8,7 @@ use std::str::FromStr;
 use anyhow::{Context, Result, ensure};
 
 use crate::arch::Arch;
-use crate::commands::{KernelArgs, Subject};
+use crate::commands::{KernelArgs, Subject, Variant};
 use crate::guest::{Guest, PSEUDO_NMI, Setup};
 use crate::guest_tests;
 use crate::jobs::Job;
@@ -96,7 +96,7 @@ impl Kernels {
         let mut subject = Subject::prepare(places, &args)?;
         if cell.in_rust {
             let none = || format!("there is no Rust series for {}", cell.base);
-            subject = subject.in_rust(places)?.with_context(none)?;
+            subject = subject.with(places, Variant::Rust)?.with_context(none)?;
         }
         let arch = cell.arch();
         if arch != Arch::Arm64 {

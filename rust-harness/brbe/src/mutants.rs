@@ -1,7 +1,7 @@
 //! The `mutants` beside a series: patches that take a safeguard away.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
@@ -16,6 +16,9 @@ pub struct Mutant {
     pub safeguard: String,
     /// The patch, a file beside the list.
     pub patch: String,
+    /// Where that is.
+    #[serde(skip)]
+    pub dir: PathBuf,
     /// The test that has to fail.
     pub test: String,
     /// What it has to say then. A test that fails for another reason proves
@@ -31,9 +34,14 @@ struct Document {
 
 /// The mutants of the series in a directory, in the order of the list.
 pub fn load(series: &Path) -> Result<Vec<Mutant>> {
-    let path = series.join("mutants/mutants.toml");
+    let dir = series.join("mutants");
+    let path = dir.join("mutants.toml");
     let text = fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
-    parse(&text).with_context(|| format!("in {}", path.display()))
+    let mut mutants = parse(&text).with_context(|| format!("in {}", path.display()))?;
+    for mutant in &mut mutants {
+        mutant.dir.clone_from(&dir);
+    }
+    Ok(mutants)
 }
 
 fn parse(text: &str) -> Result<Vec<Mutant>> {
@@ -54,12 +62,12 @@ fn parse(text: &str) -> Result<Vec<Mutant>> {
 }
 
 impl Mutant {
-    /// The series, which is in this directory, and this on top of it.
-    pub fn on_top_of(&self, series: &Series, dir: &Path) -> Series {
+    /// The series, and this on top of it.
+    pub fn on_top_of(&self, series: &Series) -> Series {
         let mut patches = series.patches.clone();
         patches.push(Patch {
             name: self.patch.clone(),
-            path: dir.join("mutants").join(&self.patch),
+            path: self.dir.join(&self.patch),
         });
         Series { patches }
     }

@@ -1,22 +1,19 @@
 //! Whether the snapshot pauses BRBE before any branch is taken, by the kernel's
 //! code: each branch before that would push out a record.
 
-use std::fs;
 use std::path::Path;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::Result;
 use branch_records::path::{Flow, Kind, flow};
-use branch_records::vmlinux::Vmlinux;
-use object::{Object as _, ObjectSection as _};
 
-use crate::overflow::functions::ENTRY;
+use crate::overflow::functions::entry_code;
 use crate::verdict::Verdict;
 
 /// What the check is called.
 pub const TEST: &str = "no branch before the pause, by the code";
 
 /// `MSR DAIFSet, #15` (Arm ARM, C6.2, "MSR (immediate)").
-const MASK_ALL: u32 = 0xd503_4fdf;
+pub(crate) const MASK_ALL: u32 = 0xd503_4fdf;
 /// `MSR BRBFCR_EL1, <Xt>`, whatever the register (Arm ARM, `BRBFCR_EL1`).
 const WRITE_BRBFCR: u32 = 0xd511_9020;
 /// The bits that are the register.
@@ -38,25 +35,7 @@ struct Before {
 ///
 /// When `vmlinux` cannot be read.
 pub fn check(vmlinux: &Path) -> Result<Verdict> {
-    let range = Vmlinux::open(vmlinux)?.function(ENTRY)?;
-    let bytes = fs::read(vmlinux).with_context(|| format!("reading {}", vmlinux.display()))?;
-    let file = object::File::parse(&*bytes).context("vmlinux is no ELF file")?;
-    let length = range.end - range.start;
-    let code = file
-        .sections()
-        .find_map(|section| section.data_range(range.start, length).ok()?);
-    let code = code.with_context(|| format!("vmlinux has not got the code of {ENTRY}()"))?;
-    ensure!(
-        code.len() as u64 == length,
-        "vmlinux has a part of {ENTRY}() only"
-    );
-    let words: Vec<_> = code
-        .as_chunks()
-        .0
-        .iter()
-        .copied()
-        .map(u32::from_le_bytes)
-        .collect();
+    let words = entry_code(vmlinux)?;
     Ok(match before(&words) {
         Ok(Before {
             instructions,

@@ -31,6 +31,38 @@ impl Tree {
     pub fn git(&self) -> Git {
         Git::new(&self.path)
     }
+
+    /// Another one of the same source, with a name of its own: for patches to headers
+    /// that everything includes, which would have everything built again in this one.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be made.
+    pub fn beside(&self, places: &Places, name: &str) -> Result<Self> {
+        let head = self.git().read(&["rev-parse", BASE])?;
+        let key = Key::new("beside 1").with(&head).with(name);
+        let path = clone(places, &self.path, &key, &format!("{}-{name}", self.id))?;
+        let tree = Self {
+            path,
+            id: format!("{}-{name}", self.id),
+        };
+        tree.git().run(&["tag", "--force", BASE, &head])?;
+        Ok(tree)
+    }
+}
+
+/// A clone of a tree that shares its objects, made once.
+fn clone(places: &Places, of: &Path, key: &Key, what: &str) -> Result<PathBuf> {
+    let entry = cache::entry(places, "clone", key, |into| {
+        let log = exec::fresh(places.log(&format!("clone-{what}")))?;
+        let mut clone = Command::new("git");
+        clone
+            .args(["clone", "--shared", "--no-checkout"])
+            .arg(of)
+            .arg(into.join("tree"));
+        exec::step(&format!("clone of {what}"), &log, Git::neutral(&mut clone))
+    })?;
+    Ok(entry.join("tree"))
 }
 
 /// The tree of a base from Debian's mirror, fetched once.
@@ -85,17 +117,8 @@ fn from_git(places: &Places, dir: &Path) -> Result<Tree> {
         );
     }
     let key = Key::new("clone 1").with(dir.as_os_str().as_encoded_bytes());
-    let entry = cache::entry(places, "clone", &key, |into| {
-        let log = exec::fresh(places.log("kernel-src"))?;
-        let mut clone = Command::new("git");
-        clone
-            .args(["clone", "--shared", "--no-checkout"])
-            .arg(dir)
-            .arg(into.join("tree"));
-        exec::step("clone of --kernel-src", &log, Git::neutral(&mut clone))
-    })?;
     let tree = Tree {
-        path: entry.join("tree"),
+        path: clone(places, dir, &key, "kernel-src")?,
         id: format!("src-{}", key.name()),
     };
     tree.git().run(&["tag", "--force", BASE, &head])?;

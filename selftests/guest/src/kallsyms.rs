@@ -78,8 +78,8 @@ impl Kallsyms {
                 && name.contains("17arm_brbe_snapshot")
                 && name.ends_with("6Paused4read")
         };
-        let in_c = "brbe_read_entries";
-        let in_c = self.has(in_c).then_some(in_c);
+        let in_c = ["brbe_read_entries", "brbe_read_bank"];
+        let in_c = in_c.into_iter().find(|name| self.has(name));
         names.find(in_rust).or(in_c)
     }
 

@@ -6,6 +6,7 @@
 
 mod closing;
 mod contract;
+mod cost;
 mod cpu_wide;
 mod filter;
 mod half_records;
@@ -27,6 +28,7 @@ mod stress;
 mod traced;
 mod twice;
 mod verdict;
+mod waste;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -122,6 +124,15 @@ enum Test {
     },
     /// Check that timer ticks still come after a snapshot, on one CPU
     Interrupts,
+    /// Take snapshots of full, half full and empty buffers, and print how many records
+    /// each had
+    Cost,
+    /// Take a snapshot by each way to attach a program, and write what it saw
+    Waste {
+        /// Where to
+        #[arg(long, value_name = "FILE")]
+        output: PathBuf,
+    },
     /// Check the bits of records that have no target
     HalfRecords,
     /// Check that there is no snapshot without a branch event on the CPU
@@ -160,6 +171,8 @@ impl Test {
             Self::Attempt { .. } => "attempt",
             Self::Provoke { .. } => "provoke",
             Self::Interrupts => "interrupts",
+            Self::Cost => "cost",
+            Self::Waste { .. } => "waste",
             Self::HalfRecords => "half-records",
             Self::NoEvent => "no-event",
             Self::Stress { .. } => "stress",
@@ -171,7 +184,7 @@ impl Test {
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let name = arguments.test.name();
-    let verdict_on_stderr = matches!(arguments.test, Test::Loops { .. });
+    let verdict_on_stderr = matches!(arguments.test, Test::Loops { .. } | Test::Cost);
     let outcome = match arguments.test {
         Test::CpuWideEvent { seconds } => cpu_wide::run(Duration::from_secs(seconds)),
         Test::StaleBits => stale_bits::run(),
@@ -195,6 +208,8 @@ fn main() -> ExitCode {
         }
         Test::Provoke { what, command } => provoke::run(what, &command),
         Test::Interrupts => interrupts::run(),
+        Test::Cost => cost::run(),
+        Test::Waste { output } => waste::run(&output),
         Test::HalfRecords => half_records::run(),
         Test::NoEvent => no_event::run(),
         Test::Stress { seconds, period } => stress::run(Duration::from_secs(seconds), period),

@@ -72,6 +72,13 @@ pub const CONDITIONAL: Recording = Recording {
     ..FOR_SNAPSHOTS
 };
 
+/// Branches of the kernel by a register that are neither calls nor returns, and so next
+/// to none.
+pub const OF_INDIRECT_JUMPS: Recording = Recording {
+    filter: sys::PERF_SAMPLE_BRANCH_KERNEL | sys::PERF_SAMPLE_BRANCH_IND_JUMP,
+    ..FOR_SNAPSHOTS
+};
+
 /// Nothing is recorded, the event only counts.
 pub const COUNTING: Recording = Recording {
     filter: 0,

@@ -17,6 +17,10 @@ pub(crate) mod contract {
     include!(concat!(env!("OUT_DIR"), "/contract.skel.rs"));
 }
 
+pub(crate) mod cost {
+    include!(concat!(env!("OUT_DIR"), "/cost.skel.rs"));
+}
+
 pub(crate) mod nested {
     include!(concat!(env!("OUT_DIR"), "/nested.skel.rs"));
 }
@@ -31,6 +35,10 @@ pub(crate) mod refuse {
 
 pub(crate) mod stress {
     include!(concat!(env!("OUT_DIR"), "/stress.skel.rs"));
+}
+
+pub(crate) mod waste {
+    include!(concat!(env!("OUT_DIR"), "/waste.skel.rs"));
 }
 
 /// Each program has a type of its own for `struct record`.
@@ -48,4 +56,4 @@ macro_rules! records_of {
     )+};
 }
 
-records_of!(contract, nested, overflow);
+records_of!(contract, nested, overflow, waste);

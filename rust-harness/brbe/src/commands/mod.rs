@@ -9,6 +9,7 @@ pub mod report;
 pub mod snapshot;
 pub mod test;
 pub mod trace;
+mod variant;
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -24,6 +25,8 @@ use crate::places::Places;
 use crate::series::Series;
 use crate::source::{self, Tree};
 use crate::verdict::Report;
+
+pub use variant::Variant;
 
 /// Prints what a command found: as JSON, or as `text` writes it.
 fn print(
@@ -61,6 +64,10 @@ pub struct KernelArgs {
     /// directory itself is not written to.
     #[arg(long, value_name = "DIR")]
     pub kernel_src: Option<PathBuf>,
+
+    /// Which series of the base
+    #[arg(long, value_enum)]
+    pub series: Option<Variant>,
 }
 
 /// A base with its source and a series, ready to be built.
@@ -72,10 +79,8 @@ pub struct Subject {
     pub base: Base,
     /// Its source.
     pub tree: Tree,
-    /// What takes the snapshot.
-    pub language: Language,
-    /// Where the newest patches are, and the mutants.
-    pub dir: PathBuf,
+    /// Which series.
+    pub variant: Variant,
     /// All patches.
     pub series: Series,
     /// The source's commit, then one for each patch.
@@ -88,37 +93,28 @@ pub struct Subject {
     pub debug: Builder,
 }
 
-/// What the snapshot is written in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Language {
-    /// C, as in `kernel-patches/<base>`.
-    C,
-    /// Rust, by the series in `kernel-patches/<base>/rust` on top of that.
-    Rust,
-}
-
-impl Language {
-    /// Where the series of a base is.
-    fn dir(self, places: &Places, base: &Base) -> PathBuf {
-        let dir = places.repo("kernel-patches").join(&base.name);
-        match self {
-            Self::C => dir,
-            Self::Rust => dir.join("rust"),
-        }
-    }
-
-    /// What the kernel of a base is called, with all patches.
-    fn title(self, base: &Base) -> String {
-        match self {
-            Self::C => format!("{} patched", base.version),
-            Self::Rust => format!("{} in Rust", base.version),
-        }
-    }
-}
-
 impl Subject {
     /// Fetches and patches.
+    ///
+    /// # Errors
+    ///
+    /// When that fails, or the base has no such series.
     pub fn prepare(places: &Places, args: &KernelArgs) -> Result<Self> {
+        let plain = Self::plain(places, args)?;
+        match args.series.unwrap_or_default() {
+            Variant::Plain => Ok(plain),
+            variant => {
+                let none = || {
+                    let title = variant.name(&plain.base);
+                    format!("there is no series {title} in kernel-patches")
+                };
+                plain.with(places, variant)?.with_context(none)
+            }
+        }
+    }
+
+    /// The same without what goes on top of the plain series.
+    fn plain(places: &Places, args: &KernelArgs) -> Result<Self> {
         let bases = bases::load(places)?;
         let base = bases::choose(&bases, args.base.as_deref())?;
         let is_default = base == bases[0];
@@ -126,16 +122,15 @@ impl Subject {
             Some(dir) => source::from_dir(places, dir)?,
             None => source::from_mirror(places, &base)?,
         };
-        let dir = Language::C.dir(places, &base);
-        let series = Series::load(&dir)?;
+        let none = || format!("there are no patches for {}", base.name);
+        let series = Series::load(&Variant::Plain.dir(places, &base).with_context(none)?)?;
         let commits = series.commits(places, &tree)?;
         let [builder, debug] = builders(places, &tree, Arch::Arm64, &[])?;
         Ok(Self {
             is_default,
             base,
             tree,
-            language: Language::C,
-            dir,
+            variant: Variant::Plain,
             series,
             commits,
             shared: 0,
@@ -144,26 +139,23 @@ impl Subject {
         })
     }
 
-    /// The same with the snapshot in Rust, if there are patches for that.
-    pub fn in_rust(&self, places: &Places) -> Result<Option<Self>> {
-        let dir = Language::Rust.dir(places, &self.base);
-        if !dir.is_dir() {
+    /// With a series on top of the plain one, which this is, if the base has it.
+    pub fn with(&self, places: &Places, variant: Variant) -> Result<Option<Self>> {
+        let Some(dir) = variant.dir(places, &self.base) else {
             return Ok(None);
-        }
+        };
         let series = self.series.clone().and(&Series::load(&dir)?);
-        let commits = series.commits(places, &self.tree)?;
-        let [builder, debug] = builders(
-            places,
-            &self.tree,
-            Arch::Arm64,
-            &["rust", "snapshot-in-rust"],
-        )?;
+        let tree = match variant.is_everywhere() {
+            true => self.tree.beside(places, "low-waste")?,
+            false => self.tree.clone(),
+        };
+        let commits = series.commits(places, &tree)?;
+        let [builder, debug] = builders(places, &tree, Arch::Arm64, variant.fragments())?;
         Ok(Some(Self {
             is_default: self.is_default,
             base: self.base.clone(),
-            tree: self.tree.clone(),
-            language: Language::Rust,
-            dir,
+            tree,
+            variant,
             shared: self.series.patches.len(),
             series,
             commits,
@@ -179,8 +171,7 @@ impl Subject {
             is_default: self.is_default,
             base: self.base.clone(),
             tree: self.tree.clone(),
-            language: self.language,
-            dir: self.dir.clone(),
+            variant: self.variant,
             shared: self.shared,
             series: self.series.clone(),
             commits: self.commits.clone(),
@@ -209,7 +200,7 @@ impl Subject {
     /// What the kernel of the unpatched or the patched commit is called.
     pub fn title(&self, patched: bool) -> String {
         let title = match patched {
-            true => self.language.title(&self.base),
+            true => self.variant.title(&self.base),
             false => format!("{} unpatched", self.base.version),
         };
         match self.builder.arch() {
@@ -220,10 +211,7 @@ impl Subject {
 
     /// What the series is called.
     pub fn name(&self) -> String {
-        match self.language {
-            Language::C => self.base.name.clone(),
-            Language::Rust => format!("{} in Rust", self.base.name),
-        }
+        self.variant.name(&self.base)
     }
 }
 

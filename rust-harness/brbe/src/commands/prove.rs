@@ -1,13 +1,12 @@
 //! `brbe prove`: each safeguard of the patches, proven by its absence.
 
 use std::collections::BTreeSet;
-use std::iter;
 use std::num::NonZeroU32;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
 
-use super::{KernelArgs, Language, Subject};
+use super::{KernelArgs, Subject, Variant};
 use crate::bases::{self, Base};
 use crate::exec::Failed;
 use crate::guest::{Dead, Guest};
@@ -32,6 +31,11 @@ pub struct Prove {
     /// The base whose mutants are tried; without it, all bases
     #[arg(long, value_name = "NAME")]
     base: Option<String>,
+
+    /// The series that they are taken out of; without it, the plain one and the one in
+    /// Rust
+    #[arg(long, value_enum)]
+    series: Option<Variant>,
 
     /// How often each mutant is tried
     #[arg(long, value_name = "N", default_value = "1")]
@@ -124,31 +128,26 @@ impl Prove {
             if self.base.as_ref().is_some_and(|name| *name != base.name) {
                 continue;
             }
-            let mutants = |language: Language| {
-                let dir = language.dir(places, &base);
-                let mut mutants = match language {
-                    Language::Rust if !dir.is_dir() => Vec::new(),
-                    _ => mutants::load(&dir)?,
-                };
+            let both = [Variant::Plain, Variant::Rust];
+            let variants = self.series.as_ref().map_or(&both[..], std::slice::from_ref);
+            let mut wanted = Vec::new();
+            for variant in variants {
+                let mut mutants = load(places, *variant, &base)?;
                 let only = self.only.as_deref();
                 mutants.retain(|mutant| {
-                    only.is_none_or(|only| called(&base, language, mutant).contains(only))
+                    only.is_none_or(|only| called(&base, *variant, mutant).contains(only))
                 });
-                anyhow::Ok(mutants)
-            };
-            let [in_c, in_rust] = [mutants(Language::C)?, mutants(Language::Rust)?];
-            // Fetching a base takes minutes.
-            if in_c.is_empty() && in_rust.is_empty() {
-                continue;
+                if !mutants.is_empty() {
+                    wanted.push((*variant, mutants));
+                }
             }
-            let args = KernelArgs {
-                base: Some(base.name.clone()),
-                kernel_src: None,
-            };
-            let c = Subject::prepare(places, &args)?;
-            let rust = c.in_rust(places)?;
-            let subjects = iter::once((c, in_c)).chain(rust.map(|rust| (rust, in_rust)));
-            for (subject, mutants) in subjects {
+            for (variant, mutants) in wanted {
+                let args = KernelArgs {
+                    base: Some(base.name.clone()),
+                    kernel_src: None,
+                    series: Some(variant),
+                };
+                let subject = Subject::prepare(places, &args)?;
                 let mut jobs: Vec<_> = controls(places, &guest, &subject, &mutants).collect();
                 for _ in 0..self.rounds.get() {
                     let mutants = mutants.iter().cloned();
@@ -177,11 +176,23 @@ fn controls<'a>(
     })
 }
 
+/// The mutants of a series, none where the base has no such series.
+pub(super) fn load(places: &Places, variant: Variant, base: &Base) -> Result<Vec<Mutant>> {
+    let dirs = (
+        variant.dir(places, base),
+        variant.mutants().dir(places, base),
+    );
+    match dirs {
+        (Some(_), Some(dir)) => mutants::load(&dir),
+        _ => Ok(Vec::new()),
+    }
+}
+
 /// What the kernel with a mutant is called.
-fn called(base: &Base, language: Language, mutant: &Mutant) -> String {
-    match language {
-        Language::C => format!("{} {}", base.version, mutant.name()),
-        Language::Rust => format!("{} {}", language.title(base), mutant.name()),
+fn called(base: &Base, variant: Variant, mutant: &Mutant) -> String {
+    match variant {
+        Variant::Plain => format!("{} {}", base.version, mutant.name()),
+        other => format!("{} {}", other.title(base), mutant.name()),
     }
 }
 
@@ -192,9 +203,9 @@ pub(super) fn job<'a>(
     subject: &'a Subject,
     mutant: Mutant,
 ) -> Job<'a> {
-    let title = called(&subject.base, subject.language, &mutant);
+    let title = called(&subject.base, subject.variant, &mutant);
     Job::new(title.clone(), mutant.safeguard.clone(), move || {
-        let series = mutant.on_top_of(&subject.series, &subject.dir);
+        let series = mutant.on_top_of(&subject.series);
         let commits = series.commits(places, &subject.tree)?;
         let commit = commits.last().context("a series has a commit")?;
         let test = Test::named(&mutant.test)?;
@@ -238,6 +249,7 @@ mod tests {
         Mutant {
             safeguard: "s".to_owned(),
             patch: "p.patch".to_owned(),
+            dir: "mutants".into(),
             test: "twice".to_owned(),
             says: "no record".to_owned(),
         }

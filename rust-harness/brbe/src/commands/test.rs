@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result};
 use branch_records::report::{Branch, Report as Snapshots};
 use clap::Args;
 
-use super::{KernelArgs, Language, Subject, emulation, prove, snapshot};
+use super::{KernelArgs, Subject, Variant, emulation, prove, snapshot};
 use crate::arch::Arch;
 use crate::bases;
 use crate::checks;
@@ -23,7 +23,6 @@ use crate::lane::{Lane, LaneArgs};
 use crate::lane_tests;
 use crate::machine::{Backend, End, Qemu};
 use crate::matrix::{self, Cell, Kernels, Only};
-use crate::mutants;
 use crate::overflow;
 use crate::pause;
 use crate::perf;
@@ -33,6 +32,7 @@ use crate::selftests;
 use crate::source::Tree;
 use crate::trace_tests;
 use crate::verdict::{Report, Verdict};
+use crate::waste;
 use crate::x86;
 
 /// Run all tests and print one table of verdicts
@@ -89,6 +89,9 @@ pub struct Test {
 
 /// What 7.0 does with a CPU-wide branch stack event until patch 1 mends it.
 const OOPS: &str = "armv8pmu_sched_task";
+
+/// The test that a series can be tested at all.
+const APPLIES: &str = "the series applies with git am";
 
 /// Why a test does not run on other machines.
 const ONLY_QEMU: &str = "it needs QEMU with the plugin";
@@ -166,38 +169,68 @@ impl Test {
                 base: Some(name.clone()),
                 ..self.kernel.clone()
             };
-            let mut subject = None;
-            report.run_always(&name, "the series applies with git am", || {
-                let prepared = Subject::prepare(places, &args)?;
-                let count = prepared.series.patches.len();
-                subject = Some(prepared);
-                Ok(Verdict::Pass(format!("{count} patches")))
-            })?;
-            let Some(subject) = subject else { continue };
+            let Some(subject) = applied(places, &args, report)? else {
+                continue;
+            };
             let guest = &guest.for_kernels_of(&subject)?;
-            self.base(places, guest, &subject, report)?;
-            if subject.is_default && guest.capabilities().plugin {
-                self.on_x86(places, &subject, report)?;
-            }
-            let mut in_rust = None;
-            let name = format!("{name} in Rust");
-            report.run_always(&name, "the series applies with git am", || {
-                in_rust = subject.in_rust(places)?;
-                Ok(match &in_rust {
-                    Some(subject) => {
-                        let count = subject.series.patches.len() - subject.shared;
-                        Verdict::Pass(format!("{count} patches"))
+            match self.kernel.series {
+                None => {
+                    self.base(places, guest, &subject, report)?;
+                    if subject.is_default && guest.capabilities().plugin {
+                        self.on_x86(places, &subject, report)?;
                     }
-                    None => Verdict::Skip("there is none".to_owned()),
-                })
-            })?;
-            if let Some(in_rust) = in_rust {
-                checks::series(places, &in_rust, Some(&subject), report)?;
-                patched(places, guest, &in_rust, self.prove(), report)?;
-                compared(places, guest, [&subject, &in_rust], report)?;
+                    for variant in Variant::ON_TOP {
+                        self.on_top(places, guest, &subject, variant, report)?;
+                    }
+                }
+                Some(Variant::Plain) => self.base(places, guest, &subject, report)?,
+                Some(variant) => self.on_top(places, guest, &subject, variant, report)?,
             }
         }
         Ok(())
+    }
+
+    /// All tests of a series that goes on top of the plain one.
+    fn on_top(
+        &self,
+        places: &Places,
+        guest: &Guest,
+        plain: &Subject,
+        variant: Variant,
+        report: &mut Report,
+    ) -> Result<()> {
+        if !variant.exists(places, &plain.base) {
+            return Ok(());
+        }
+        let mut found = None;
+        report.run_always(&variant.name(&plain.base), APPLIES, || {
+            found = plain.with(places, variant)?;
+            let patches = |subject: &Subject| subject.series.patches.len() - subject.shared;
+            let count = found.as_ref().map_or(0, patches);
+            Ok(Verdict::Pass(format!("{count} patches")))
+        })?;
+        let Some(subject) = &found else {
+            return Ok(());
+        };
+        let (in_rust, is_asked_for) = (variant == Variant::Rust, self.kernel.series.is_some());
+        checks::style(places, subject, report)?;
+        // A kernel that is built from nothing takes ten minutes.
+        if variant.is_everywhere() && !is_asked_for {
+            return Ok(());
+        }
+        checks::builds(subject, in_rust.then_some(plain), report)?;
+        // What leaves most of the driver as it is is tested as a whole where that is asked
+        // for, and otherwise for what its patches change.
+        match in_rust || is_asked_for {
+            true => patched(places, guest, subject, self.prove(), report)?,
+            false => changed(places, guest, subject, report)?,
+        }
+        let limit = match variant {
+            Variant::Rust => cost::LIMIT_IN_RUST,
+            Variant::Cheaper => cost::LIMIT_OF_CHEAPER,
+            Variant::Plain | Variant::LowWaste => return Ok(()),
+        };
+        compared(places, guest, [plain, subject], limit, report)
     }
 
     /// All tests of one base: first without the patches, then patch by patch,
@@ -210,7 +243,8 @@ impl Test {
         report: &mut Report,
     ) -> Result<()> {
         unpatched(places, guest, subject, report)?;
-        checks::series(places, subject, None, report)?;
+        checks::style(places, subject, report)?;
+        checks::builds(subject, None, report)?;
         patched(places, guest, subject, self.prove(), report)
     }
 
@@ -232,6 +266,23 @@ impl Test {
     fn prove(&self) -> bool {
         self.prove && self.kernel.kernel_src.is_none()
     }
+}
+
+/// A base with its plain series, if that applies.
+fn applied(places: &Places, args: &KernelArgs, report: &mut Report) -> Result<Option<Subject>> {
+    let args = KernelArgs {
+        series: None,
+        ..args.clone()
+    };
+    let name = args.base.clone().unwrap_or_default();
+    let mut subject = None;
+    report.run_always(&name, APPLIES, || {
+        let prepared = Subject::prepare(places, &args)?;
+        let count = prepared.series.patches.len();
+        subject = Some(prepared);
+        Ok(Verdict::Pass(format!("{count} patches")))
+    })?;
+    Ok(subject)
 }
 
 /// The harness itself: a guest that fails, dies or hangs is told as what it is,
@@ -351,15 +402,18 @@ fn patched(
     let tests = guest_tests::ALL.into_iter().filter(runs);
     jobs.extend(guest_tests::jobs(places, guest, subject, tests));
     let only_qemu = (!guest.capabilities().plugin).then_some(ONLY_QEMU);
+    if subject.variant != Variant::Rust {
+        jobs.push(wasted(places, guest, subject, kernel).or_skipped(only_qemu));
+    }
     if subject.is_default {
         let overflows = overflow::jobs(places, guest, kernel, &title);
         jobs.extend(overflows.into_iter().map(|job| job.or_skipped(only_qemu)));
     }
-    if subject.language == Language::Rust {
+    if subject.variant == Variant::Rust {
         jobs.extend(kunit::jobs(places, guest, kernel, &title));
     }
     // What does not depend on the language.
-    if subject.is_default && subject.language == Language::C {
+    if subject.is_default && subject.variant == Variant::Plain {
         jobs.push(perf::recordings(places, guest, kernel, &title));
         jobs.push(perf::suite(places, guest, kernel, subject));
         let mut others = trace_tests::jobs(places, guest, kernel, subject);
@@ -369,7 +423,7 @@ fn patched(
         jobs.extend(others.into_iter().map(|job| job.or_skipped(only_qemu)));
     }
     if prove {
-        let mutants = mutants::load(&subject.dir)?;
+        let mutants = prove::load(places, subject.variant, &subject.base)?;
         let prove = mutants.into_iter();
         jobs.extend(
             prove.map(|mutant| prove::job(places, guest, subject, mutant).or_skipped(only_qemu)),
@@ -381,25 +435,56 @@ fn patched(
     })
 }
 
-/// What the snapshot costs in both languages.
+/// What a series on top of the plain one may change: the records, and who spends them.
+fn changed(places: &Places, guest: &Guest, subject: &Subject, report: &mut Report) -> Result<()> {
+    let title = subject.title(true);
+    let kernel = &subject.builder.planned(subject.patched())?;
+    let mut jobs = vec![
+        Job::several(&title, selftests::DECIDED.map(str::to_owned).into(), || {
+            selftests::on_patched(places, guest, &Setup::default(), subject, kernel)
+        }),
+        Job::new(&title, pause::TEST, || pause::check(&kernel.vmlinux)),
+    ];
+    let only_qemu = (!guest.capabilities().plugin).then_some(ONLY_QEMU);
+    jobs.push(wasted(places, guest, subject, kernel).or_skipped(only_qemu));
+    let tests = guest_tests::ALL.into_iter().filter(|test| !test.once);
+    jobs.extend(guest_tests::jobs(places, guest, subject, tests));
+    report.run_together(jobs, || {
+        subject.builder.kernel(subject.patched(), &title)?;
+        Ok(())
+    })
+}
+
+/// How many records are spent on running a program, in each way to attach it.
+fn wasted<'a>(
+    places: &'a Places,
+    guest: &'a Guest,
+    subject: &'a Subject,
+    kernel: &'a Kernel,
+) -> Job<'a> {
+    Job::new(subject.title(true), waste::TEST, move || {
+        waste::check(places, guest, kernel, &subject.title(true))
+    })
+}
+
+/// What the snapshot costs, beside the plain series's.
 fn compared(
     places: &Places,
     guest: &Guest,
-    subjects: [&Subject; 2],
+    [plain, other]: [&Subject; 2],
+    limit: f64,
     report: &mut Report,
 ) -> Result<()> {
-    let titles = subjects.map(|subject| subject.title(true));
-    let [c, rust] = &titles;
+    let titles = [plain, other].map(|subject| subject.title(true));
     let is_qemu = guest.capabilities().plugin;
-    report.run(rust, "cost of a snapshot, beside C's", || {
+    report.run(&titles[1], "cost of a snapshot, beside C's", || {
         if !is_qemu {
             return Ok(Verdict::Skip(ONLY_QEMU.to_owned()));
         }
         let kernel = |subject: &Subject, title| subject.builder.kernel(subject.patched(), title);
-        let [in_c, in_rust] = subjects;
-        let kernels = [kernel(in_c, c)?, kernel(in_rust, rust)?];
-        let [in_c, in_rust] = &kernels;
-        cost::compare(places, guest, [(in_c, c), (in_rust, rust)])
+        let kernels = [kernel(plain, &titles[0])?, kernel(other, &titles[1])?];
+        let both = [(&kernels[0], &*titles[0]), (&kernels[1], &*titles[1])];
+        cost::compare(places, guest, both, limit)
     })
 }
 

@@ -1,9 +1,11 @@
 //! The functions of a snapshot, in C and in Rust.
 
+use std::fs;
 use std::path::Path;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result, ensure};
 use branch_records::vmlinux::Vmlinux;
+use object::{Object as _, ObjectSection as _};
 
 use super::window::{Function, Functions, Place};
 
@@ -12,8 +14,10 @@ pub const ENTRY: &str = "arm_brbe_snapshot_branch_stack";
 
 /// C: what that calls while BRBE is paused.
 const PAUSED: &str = "brbe_snapshot_paused";
-/// C: what reads records, for samples as well.
-const READ: &str = "brbe_read_entries";
+/// C: what decodes a cycle count that is rare, where that is not for every record.
+const DECODES: &str = "brbinf_decode_cycles";
+/// C: what reads records, for samples as well; those of a bank where that is cheaper.
+const READ: [&str; 2] = ["brbe_read_entries", "brbe_read_bank"];
 
 /// Rust: what it calls while BRBE is paused.
 const PAUSED_IN_RUST: &str = "arm_brbe_snapshot::read_paused";
@@ -52,8 +56,13 @@ pub fn functions(vmlinux: &Path) -> Result<Functions> {
     let entry = function(vmlinux.function(ENTRY)?, Place::Entry, false);
     let Ok(paused) = vmlinux.function_in_rust(PAUSED_IN_RUST) else {
         let paused = function(vmlinux.function(PAUSED)?, Place::Paused, false);
-        let read = function(vmlinux.function(READ)?, Place::Read, true);
-        return Ok(Functions(vec![entry, paused, read]));
+        let [all, bank] = READ;
+        let read = vmlinux.function(all).or_else(|_| vmlinux.function(bank))?;
+        let read = function(read, Place::Read, true);
+        let decodes = vmlinux.function(DECODES);
+        let decodes = decodes.map(|range| function(range, Place::Paused, true));
+        let all = [entry, paused, read].into_iter().chain(decodes.ok());
+        return Ok(Functions(all.collect()));
     };
     let mut all = vec![entry, function(paused, Place::Paused, false)];
     for helper in HELPERS {
@@ -67,4 +76,32 @@ pub fn functions(vmlinux: &Path) -> Result<Functions> {
         all.push(function(vmlinux.function(helper)?, Place::Read, false));
     }
     Ok(Functions(all))
+}
+
+/// The instructions of [`ENTRY`].
+///
+/// # Errors
+///
+/// When `vmlinux` cannot be read, or has not got them.
+pub fn entry_code(vmlinux: &Path) -> Result<Vec<u32>> {
+    let range = Vmlinux::open(vmlinux)?.function(ENTRY)?;
+    let bytes = fs::read(vmlinux).with_context(|| format!("reading {}", vmlinux.display()))?;
+    let file = object::File::parse(&*bytes).context("vmlinux is no ELF file")?;
+    let length = range.end - range.start;
+    let code = file
+        .sections()
+        .find_map(|section| section.data_range(range.start, length).ok()?);
+    let code = code.with_context(|| format!("vmlinux has not got the code of {ENTRY}()"))?;
+    ensure!(
+        code.len() as u64 == length,
+        "vmlinux has a part of {ENTRY}() only"
+    );
+    let words = code
+        .as_chunks()
+        .0
+        .iter()
+        .copied()
+        .map(u32::from_le_bytes)
+        .collect();
+    Ok(words)
 }

@@ -425,7 +425,9 @@ mod tests {
         report
             .run_together(vec![job], || bail!("prepared"))
             .unwrap();
-        report.run_always("7.3", "c", || Ok(Verdict::pass())).unwrap();
+        report
+            .run_always("7.3", "c", || Ok(Verdict::pass()))
+            .unwrap();
         assert_eq!(report.counts(), (1, 0, 2));
     }
 

@@ -2,6 +2,7 @@
 
 mod plugin;
 mod snapshot;
+mod waste;
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
@@ -22,6 +23,7 @@ pub struct Bench {
 enum What {
     Plugin(plugin::Plugin),
     Snapshot(snapshot::Snapshot),
+    Waste(waste::Waste),
 }
 
 impl Bench {
@@ -30,6 +32,7 @@ impl Bench {
         match &self.what {
             What::Plugin(plugin) => plugin.run(places),
             What::Snapshot(snapshot) => snapshot.run(places),
+            What::Waste(waste) => waste.run(places),
         }
     }
 }

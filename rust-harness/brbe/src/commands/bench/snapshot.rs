@@ -5,16 +5,16 @@ use clap::Args;
 use comfy_table::{Table, presets::UTF8_FULL_CONDENSED};
 use serde::Serialize;
 
-use crate::commands::{self, KernelArgs, Subject};
-use crate::cost;
+use crate::commands::{self, KernelArgs, Subject, Variant};
+use crate::cost::{self, Cost, Costs};
 use crate::guest::Guest;
 use crate::places::Places;
 
-/// The snapshot in C and in Rust, in instructions
+/// Snapshots of each series, in instructions
 ///
-/// Both kernels take snapshots on machines with 8, 16, 32 and 64 records, and the
-/// plugin counts what is executed from the entry of the driver's function to its
-/// return. Full ones count.
+/// Each kernel takes snapshots on machines with 8, 16, 32 and 64 records, of a full, a
+/// half full and an empty buffer. The plugin counts what is executed from the entry of
+/// the driver's function to its return, and what of that with exceptions masked.
 #[derive(Args, Debug)]
 pub(super) struct Snapshot {
     #[command(flatten)]
@@ -25,35 +25,37 @@ pub(super) struct Snapshot {
     json: bool,
 }
 
-/// Instructions of a full snapshot.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+/// What one series takes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 struct Row {
+    kernel: String,
     records: u8,
-    c: u64,
-    rust: Option<u64>,
+    #[serde(flatten)]
+    costs: Costs,
 }
 
 impl Snapshot {
     /// Runs the command.
     pub(super) fn run(&self, places: &Places) -> Result<()> {
-        let in_c = Subject::prepare(places, &self.kernel)?;
-        let in_rust = in_c.in_rust(places)?;
+        let first = Subject::prepare(places, &self.kernel)?;
+        let mut subjects = vec![first];
+        if self.kernel.series.is_none() {
+            for variant in [Variant::Cheaper, Variant::Rust] {
+                subjects.extend(subjects[0].with(places, variant)?);
+            }
+        }
         let guest = Guest::prepare(places)?;
-        let count = |subject: &Subject, records| {
+        // One series after the other: changing the configuration takes time.
+        let mut rows = Vec::new();
+        for subject in &subjects {
             let title = subject.title(true);
             let kernel = subject.builder.kernel(subject.patched(), &title)?;
-            cost::instructions(places, &guest, &kernel, &title, records)
-        };
-        // One language after the other: changing the configuration takes time.
-        let mut rows = Vec::new();
-        for records in [8, 16, 32, 64] {
-            let c = count(&in_c, records)?;
-            let rust = None;
-            rows.push(Row { records, c, rust });
-        }
-        if let Some(in_rust) = &in_rust {
-            for row in &mut rows {
-                row.rust = Some(count(in_rust, row.records)?);
+            for records in [8, 16, 32, 64] {
+                rows.push(Row {
+                    kernel: title.clone(),
+                    records,
+                    costs: cost::measure(places, &guest, &kernel, &title, records)?,
+                });
             }
         }
         commands::print(self.json, &rows, |out| writeln!(out, "{}", table(&rows)))
@@ -63,18 +65,25 @@ impl Snapshot {
 fn table(rows: &[Row]) -> Table {
     let mut table = Table::new();
     table.load_preset(UTF8_FULL_CONDENSED).set_header([
+        "kernel",
         "records",
-        "instructions in C",
-        "in Rust",
-        "Rust / C",
+        "full",
+        "of the first",
+        "half full",
+        "empty",
     ]);
     for row in rows {
-        let ratio = |rust: u64| format!("{:.2}", rust as f64 / row.c as f64);
+        let Costs { full, half, empty } = row.costs;
+        let first = rows.iter().find(|first| first.records == row.records);
+        let first = first.unwrap_or(row).costs.full.total;
+        let cell = |Cost { total, masked }| format!("{total} ({masked} masked)");
         table.add_row([
+            row.kernel.clone(),
             row.records.to_string(),
-            row.c.to_string(),
-            row.rust.map_or_else(String::new, |rust| rust.to_string()),
-            row.rust.map_or_else(String::new, ratio),
+            cell(full),
+            format!("{:.2}", full.total as f64 / first as f64),
+            cell(half),
+            cell(empty),
         ]);
     }
     table
@@ -86,7 +95,22 @@ mod tests {
 
     #[test]
     fn rendered() {
-        let row = |records, c, rust| Row { records, c, rust };
-        insta::assert_snapshot!(table(&[row(8, 1000, Some(1050)), row(64, 4000, None)]));
+        let cost = |total| Cost {
+            total,
+            masked: total - 10,
+        };
+        let row = |kernel: &str, full| Row {
+            kernel: kernel.to_owned(),
+            records: 64,
+            costs: Costs {
+                full: cost(full),
+                half: cost(full / 2),
+                empty: cost(100),
+            },
+        };
+        insta::assert_snapshot!(table(&[
+            row("7.3.4 patched", 5000),
+            row("7.3.4 cheaper", 1800)
+        ]));
     }
 }

@@ -1,0 +1,174 @@
+//! `brbe bench waste`: how many records are spent before a snapshot.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use anyhow::Result;
+use clap::Args;
+use comfy_table::{Table, presets::UTF8_FULL_CONDENSED};
+
+use crate::bases;
+use crate::commands::{self, KernelArgs, Subject, Variant};
+use crate::guest::Guest;
+use crate::places::Places;
+use crate::waste::{self, FILTERS, Wasted, Way};
+
+mod document;
+
+/// The records that are spent on running a program, before its snapshot
+///
+/// One program is attached in each way there is, and does nothing but take a snapshot.
+/// Wasted is each record that is newer than any that the traced function, or whoever
+/// called it, would have made without a tracer. The same path is taken ten times, with
+/// each of four filters; what each of them records of it has to be the same branches.
+#[derive(Args, Debug)]
+pub(super) struct Waste {
+    #[command(flatten)]
+    kernel: KernelArgs,
+
+    /// On the kernel that checks itself, with lockdep and the irqsoff tracer
+    #[arg(long)]
+    debug: bool,
+
+    /// Name each record that is wasted where all branches are recorded
+    #[arg(long)]
+    names: bool,
+
+    /// All kernels: each base, as it is sent and with less waste, plain and with debugging
+    #[arg(long, conflicts_with_all = ["base", "kernel_src", "series", "debug"])]
+    all: bool,
+
+    /// Keep what was seen in Documentation/waste.json, which `./brbe test` compares with,
+    /// and make the tables and the plot of Documentation/waste.md anew
+    #[arg(long, conflicts_with = "kernel_src")]
+    write: bool,
+
+    /// Print what was seen as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl Waste {
+    /// Runs the command.
+    pub(super) fn run(&self, places: &Places) -> Result<()> {
+        let guest = Guest::prepare(places)?;
+        let mut measured = BTreeMap::new();
+        for (subject, debug) in self.subjects(places)? {
+            let (title, ways) = measure(places, &guest, &subject, debug)?;
+            if self.write {
+                document::write(places, &title, &ways)?;
+            }
+            measured.insert(title, ways);
+        }
+        commands::print(self.json, &measured, |out| {
+            for (kernel, ways) in &measured {
+                writeln!(out, "{kernel}\n{}", table(ways))?;
+                if self.names {
+                    writeln!(out, "{}", named(ways))?;
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// The kernels, and whether each is the one that checks itself.
+    fn subjects(&self, places: &Places) -> Result<Vec<(Subject, bool)>> {
+        if !self.all {
+            return Ok(vec![(Subject::prepare(places, &self.kernel)?, self.debug)]);
+        }
+        let mut all = Vec::new();
+        for base in bases::load(places)? {
+            let args = KernelArgs {
+                base: Some(base.name),
+                ..self.kernel.clone()
+            };
+            for debug in [false, true] {
+                let plain = Subject::prepare(places, &args)?;
+                let more = plain.with(places, Variant::LowWaste)?;
+                let both = [plain].into_iter().chain(more);
+                all.extend(both.map(|subject| (subject, debug)));
+            }
+        }
+        Ok(all)
+    }
+}
+
+fn measure(
+    places: &Places,
+    guest: &Guest,
+    subject: &Subject,
+    debug: bool,
+) -> Result<(String, Vec<Way>)> {
+    let builder = match debug {
+        true => &subject.debug,
+        false => &subject.builder,
+    };
+    let title = subject.title(true);
+    let kernel = builder.kernel(subject.patched(), &title)?;
+    let title = format!("{title}{}", builder.mark());
+    let ways = waste::measure(places, guest, &kernel, &title)?;
+    Ok((title, ways))
+}
+
+fn table(ways: &[Way]) -> Table {
+    let mut table = Table::new();
+    table.load_preset(UTF8_FULL_CONDENSED);
+    table.set_header(["wasted records"].into_iter().chain(FILTERS));
+    for way in ways {
+        let cells = way.wasted.iter().map(|wasted| {
+            let more = if wasted.all { "or more, " } else { "" };
+            let Wasted { seen, of, .. } = wasted;
+            format!("{} ({more}{seen} of {of})", wasted.records.len())
+        });
+        table.add_row(std::iter::once(way.name.clone()).chain(cells));
+    }
+    table
+}
+
+/// Each wasted record of each way, where all branches are recorded.
+fn named(ways: &[Way]) -> String {
+    let mut text = String::new();
+    for way in ways {
+        let _ = writeln!(text, "{}", way.name);
+        for record in &way.wasted[0].records {
+            let _ = writeln!(text, "  {record}");
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::waste::{At, Record};
+
+    #[test]
+    fn rendered() {
+        let at = |name: &str, offset| {
+            Some(At {
+                name: name.to_owned(),
+                offset,
+            })
+        };
+        let record = Record {
+            from: at("bpf_trampoline_6442487232", 0x30),
+            to: at("__bpf_prog_enter_recur", 0),
+            kind: "IND_CALL".to_owned(),
+        };
+        let wasted = Wasted {
+            records: vec![record],
+            seen: 10,
+            of: 10,
+            all: false,
+        };
+        let way = Way {
+            name: "fexit".to_owned(),
+            wasted: [0; 4].map(|_| wasted.clone()),
+        };
+        insta::assert_snapshot!(table(std::slice::from_ref(&way)));
+        assert_eq!(
+            named(&[way]),
+            "fexit\n  bpf_trampoline+0x30 -> __bpf_prog_enter_recur+0x0 IND_CALL\n"
+        );
+    }
+}

@@ -1,0 +1,140 @@
+//! Documentation/waste.md, its plot, and the numbers for the test.
+
+use std::fmt::Write as _;
+
+use anyhow::{Context, Result, anyhow};
+use plotters::prelude::*;
+
+use crate::cache;
+use crate::places::Places;
+use crate::waste::{self, FILTERS, Kept, Measured, Way};
+
+const TABLE: &str = "Documentation/waste.md";
+const PLOT: &str = "Documentation/waste.svg";
+/// What begins the part that is made here. What is before it is people's.
+const BEGIN: &str = "<!-- From here on: ./brbe bench waste --write -->";
+
+/// Writes all three: what was measured now in the place of what was known.
+pub(super) fn write(places: &Places, kernel: &str, ways: &[Way]) -> Result<()> {
+    let mut all = waste::known(places)?;
+    all.insert(kernel.to_owned(), ways.iter().map(Way::kept).collect());
+    let mut json = serde_json::to_string_pretty(&all).context("writing JSON")?;
+    json.push('\n');
+    cache::write_atomically(&places.repo(waste::KNOWN), json.as_bytes())?;
+    cache::write_atomically(&places.repo(PLOT), plot(&all)?.as_bytes())?;
+    let path = places.repo(TABLE);
+    let before =
+        std::fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
+    let (people, _) = before
+        .split_once(BEGIN)
+        .with_context(|| format!("{TABLE} has no line {BEGIN:?}"))?;
+    let text = format!("{people}{BEGIN}\n\n{}", tables(&all));
+    cache::write_atomically(&path, text.as_bytes())
+}
+
+/// A table for each kernel, and each wasted record by name.
+fn tables(all: &Measured) -> String {
+    let mut text = String::new();
+    for (kernel, ways) in all {
+        let _ = writeln!(text, "## {kernel}\n\n| | {} |", FILTERS.join(" | "));
+        let _ = writeln!(text, "|---|{}", "---|".repeat(FILTERS.len()));
+        for kept in ways {
+            let more = if kept.all { " or more" } else { "" };
+            let cells = kept.wasted.map(|wasted| format!("{wasted}{more}"));
+            let _ = writeln!(text, "| {} | {} |", kept.way, cells.join(" | "));
+        }
+        text += "\n<details><summary>Each of them, with all branches recorded</summary>\n\n";
+        for kept in ways {
+            let _ = writeln!(text, "    {}", kept.way);
+            for record in &kept.path {
+                let _ = writeln!(text, "      {record}");
+            }
+        }
+        text += "\n</details>\n\n";
+    }
+    text
+}
+
+/// Bars of what each way wastes where all branches are recorded, the kernels beside each
+/// other.
+fn plot(all: &Measured) -> Result<String> {
+    const WIDTH: u32 = 960;
+    const HEIGHT: u32 = 420;
+    let mut text = String::new();
+    {
+        let area = SVGBackend::with_string(&mut text, (WIDTH, HEIGHT)).into_drawing_area();
+        draw(&area, all).map_err(|error| anyhow!("drawing {PLOT}: {error}"))?;
+    }
+    Ok(text)
+}
+
+fn draw<B: DrawingBackend>(
+    area: &DrawingArea<B, plotters::coord::Shift>,
+    all: &Measured,
+) -> Result<(), DrawingAreaErrorKind<B::ErrorType>> {
+    area.fill(&WHITE)?;
+    let count = |kept: &Kept| kept.wasted[0] as f64;
+    let first = all.values().next().map_or(&[][..], Vec::as_slice);
+    let names: Vec<_> = first.iter().map(|kept| kept.way.clone()).collect();
+    let most = all.values().flatten().map(count).fold(1.0, f64::max);
+    let mut chart = ChartBuilder::on(area)
+        .margin(12)
+        .caption("Wasted records, all branches recorded", ("sans-serif", 18))
+        .x_label_area_size(36)
+        .y_label_area_size(36)
+        .build_cartesian_2d(0.0..names.len() as f64, 0.0..most + 1.0)?;
+    chart
+        .configure_mesh()
+        .disable_x_mesh()
+        .x_labels(2 * names.len() + 1)
+        // Between two lines, in the middle of its bars.
+        .x_label_formatter(&|x| {
+            let is_middle = (x.fract() - 0.5).abs() < 0.1;
+            let name = names.get(x.floor() as usize).filter(|_| is_middle);
+            name.cloned().unwrap_or_default()
+        })
+        .draw()?;
+    let width = 0.84 / all.len() as f64;
+    for (number, (kernel, ways)) in all.iter().enumerate() {
+        let colour = Palette99::pick(number).to_rgba();
+        let bars = ways.iter().enumerate().map(|(place, kept)| {
+            let left = place as f64 + 0.08 + number as f64 * width;
+            let corners = [(left, 0.0), (left + width, count(kept))];
+            Rectangle::new(corners, colour.filled())
+        });
+        chart
+            .draw_series(bars)?
+            .label(kernel)
+            .legend(move |(x, y)| Rectangle::new([(x, y - 5), (x + 12, y + 5)], colour.filled()));
+    }
+    chart
+        .configure_series_labels()
+        .border_style(BLACK.mix(0.3))
+        .background_style(WHITE)
+        .position(SeriesLabelPosition::UpperRight)
+        .draw()?;
+    area.present()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_kernel_has_a_table_and_bars() {
+        let way = |name: &str| Kept {
+            way: name.to_owned(),
+            wasted: [4, 3, 1, 2],
+            all: name == "fexit",
+            path: vec!["f+0x8 -> bpf_trampoline+0x0 CALL".to_owned()],
+        };
+        let kernels = ["7.3.4 patched", "7.3.4 low-waste"];
+        let ways = |kernel: &str| (kernel.to_owned(), vec![way("fentry"), way("fexit")]);
+        let all = kernels.map(ways).into_iter().collect();
+        insta::assert_snapshot!(tables(&all));
+        let plot = plot(&all).unwrap();
+        for text in ["fentry", "fexit", "7.3.4 low-waste"] {
+            assert!(plot.contains(text), "{text} is not in {plot}");
+        }
+    }
+}

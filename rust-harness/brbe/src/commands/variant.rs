@@ -1,0 +1,84 @@
+//! The series of a base: the plain one, and those that go on top of it.
+
+use std::path::PathBuf;
+
+use clap::ValueEnum;
+
+use crate::bases::Base;
+use crate::places::Places;
+
+/// One of the series of a base.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Variant {
+    /// What goes upstream: the snapshot in C
+    #[default]
+    Plain,
+    /// On top of that, the snapshot in Rust
+    Rust,
+    /// On top of the plain one: records are read and decoded by fewer instructions
+    Cheaper,
+    /// On top of the plain one, for comments: what traces spends fewer records
+    LowWaste,
+}
+
+impl Variant {
+    /// Those on top of the plain one.
+    pub const ON_TOP: [Self; 3] = [Self::Cheaper, Self::LowWaste, Self::Rust];
+
+    /// Its folder in the base's, and what its kernels are called.
+    const fn words(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Plain => ("", "patched"),
+            Self::Rust => ("rust", "in Rust"),
+            Self::Cheaper => ("cheaper", "cheaper"),
+            Self::LowWaste => ("low-waste", "low-waste"),
+        }
+    }
+
+    /// Where its patches are, for a base that has it.
+    pub(super) fn dir(self, places: &Places, base: &Base) -> Option<PathBuf> {
+        let dir = places.repo("kernel-patches").join(&base.name);
+        let dir = dir.join(self.words().0);
+        dir.is_dir().then_some(dir)
+    }
+
+    /// Whether a base has it.
+    pub(super) fn exists(self, places: &Places, base: &Base) -> bool {
+        self.dir(places, base).is_some()
+    }
+
+    /// Whose mutants take its safeguards away: those of the plain one, but in Rust
+    /// everything is written anew.
+    pub(super) fn mutants(self) -> Self {
+        match self {
+            Self::Rust => Self::Rust,
+            Self::Plain | Self::Cheaper | Self::LowWaste => Self::Plain,
+        }
+    }
+
+    /// Whether it changes headers that everything includes, and so has a tree of its own.
+    pub(super) fn is_everywhere(self) -> bool {
+        self == Self::LowWaste
+    }
+
+    /// The fragments of the configuration that it adds.
+    pub(super) fn fragments(self) -> &'static [&'static str] {
+        match self {
+            Self::Rust => &["rust", "snapshot-in-rust"],
+            Self::Plain | Self::Cheaper | Self::LowWaste => &[],
+        }
+    }
+
+    /// What the kernel of a base is called with it.
+    pub(super) fn title(self, base: &Base) -> String {
+        format!("{} {}", base.version, self.words().1)
+    }
+
+    /// What the series of a base is called.
+    pub(super) fn name(self, base: &Base) -> String {
+        match self {
+            Self::Plain => base.name.clone(),
+            other => format!("{} {}", base.name, other.words().1),
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! Snapshots of a full, a half full and an empty buffer, for somebody who counts the
+//! instructions of each.
+
+use std::mem::MaybeUninit;
+
+use anyhow::{Context as _, Result, ensure};
+use branch_records::record::RawRecord;
+use libbpf_rs::ProgramInput;
+use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
+
+use crate::contract::MAX_RECORDS;
+use crate::skeleton::cost::{CostSkel, CostSkelBuilder};
+use crate::verdict::{self, Verdict};
+use crate::{cpus, perf};
+
+/// A task switch takes the records: the same is tried so often.
+const ATTEMPTS: usize = 2;
+
+/// Prints how many records each snapshot had, in the order in which they were taken.
+pub(crate) fn run() -> Result<Verdict> {
+    let mut memory = MaybeUninit::uninit();
+    let skeleton = CostSkelBuilder::default()
+        .open(&mut memory)
+        .context("cannot open a BPF program")?
+        .load()
+        .context("cannot load a BPF program: run as root, or with CAP_PERFMON and CAP_BPF")?;
+    let mut snapshots = Snapshots {
+        skeleton,
+        counts: Vec::new(),
+    };
+    for recording in [perf::FOR_SNAPSHOTS, perf::OF_INDIRECT_JUMPS] {
+        let events = match perf::open_everywhere(&cpus::online()?, recording) {
+            Ok(events) => events,
+            Err(error) => return verdict::cannot_record(error),
+        };
+        let (cpu, _) = events.first().context("no CPU records branches")?;
+        cpus::pin_to(*cpu)?;
+        for _ in 0..ATTEMPTS {
+            for turns in 0..2 * MAX_RECORDS as u64 {
+                snapshots.take(turns)?;
+            }
+        }
+    }
+    println!(
+        "{}",
+        serde_json::to_string(&snapshots.counts).context("writing JSON")?
+    );
+    Ok(Verdict::Pass)
+}
+
+struct Snapshots<'object> {
+    skeleton: CostSkel<'object>,
+    counts: Vec<usize>,
+}
+
+impl Snapshots<'_> {
+    /// One of what there is, and one after so many branches more.
+    fn take(&mut self, turns: u64) -> Result<()> {
+        let mut context = turns.to_ne_bytes();
+        let input = ProgramInput {
+            context_in: Some(&mut context),
+            ..Default::default()
+        };
+        let program = &self.skeleton.progs.take_after_turns;
+        let output = program
+            .test_run(input)
+            .context("cannot run a BPF program")?;
+        ensure!(output.return_value == 0, "the program failed");
+        let data = self.skeleton.maps.bss_data.as_deref();
+        let data = data.context("the program has no memory in common with us")?;
+        let records = |taken: i64| usize::try_from(taken).unwrap_or(0) / RawRecord::SIZE;
+        self.counts.extend(data.taken.map(records));
+        Ok(())
+    }
+}
