@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Error, Result, bail};
 
-use crate::commands::Subject;
+use crate::commands::{Subject, Variant};
 use crate::guest::{self, Dead, Guest, PSEUDO_NMI, Setup, Share};
 use crate::jobs::Job;
 use crate::kernel::{Builder, Kernel};
@@ -38,6 +38,8 @@ pub struct GuestTest {
     debug: bool,
     /// On one base alone: it takes long, and CI has an hour.
     pub once: bool,
+    /// What it is about is in the series low-waste alone.
+    low_waste: bool,
     /// From power-on to power-off.
     timeout: Duration,
 }
@@ -53,13 +55,14 @@ const fn on_two_cpus(name: &'static str) -> GuestTest {
         icount: None,
         debug: false,
         once: false,
+        low_waste: false,
         // Several times as long as they take on a slow machine beside another guest.
         timeout: Duration::from_secs(120),
     }
 }
 
 /// All of them.
-pub const ALL: [GuestTest; 17] = [
+pub const ALL: [GuestTest; 18] = [
     on_two_cpus("cpu-wide-event"),
     on_two_cpus("stale-bits"),
     on_two_cpus("half-records"),
@@ -67,6 +70,10 @@ pub const ALL: [GuestTest; 17] = [
     on_two_cpus("nested"),
     on_two_cpus("traced"),
     on_two_cpus("no-event"),
+    GuestTest {
+        low_waste: true,
+        ..on_two_cpus("paused")
+    },
     on_two_cpus("privileges"),
     GuestTest {
         name: "privileges, kernel at EL2 (VHE)",
@@ -136,6 +143,12 @@ pub const ALL: [GuestTest; 17] = [
 ];
 
 impl GuestTest {
+    /// Whether it is for the kernels of a series.
+    pub fn is_for(&self, subject: &Subject) -> bool {
+        (subject.is_default || !self.once)
+            && (subject.variant == Variant::LowWaste || !self.low_waste)
+    }
+
     fn kernel_args(&self) -> Vec<String> {
         let pseudo_nmi = self.pseudo_nmi.then_some(PSEUDO_NMI);
         // A task that is stuck is told before the test's time is over, and addresses
@@ -342,7 +355,7 @@ pub fn jobs<'a>(
 pub fn on(two_sorts: bool) -> Vec<GuestTest> {
     let wanted = |test: &GuestTest| match two_sorts {
         true => test.brbe_cpus.is_some(),
-        false => test.is_ordinary(),
+        false => test.is_ordinary() && !test.low_waste,
     };
     ALL.into_iter().filter(wanted).collect()
 }

@@ -29,6 +29,10 @@ pub(crate) mod overflow {
     include!(concat!(env!("OUT_DIR"), "/overflow.skel.rs"));
 }
 
+pub(crate) mod paused {
+    include!(concat!(env!("OUT_DIR"), "/paused.skel.rs"));
+}
+
 pub(crate) mod refuse {
     include!(concat!(env!("OUT_DIR"), "/refuse.skel.rs"));
 }

@@ -6,6 +6,7 @@ use std::fs;
 use std::hint::black_box;
 use std::mem::MaybeUninit;
 use std::num::NonZeroU64;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::Path;
 
 use anyhow::{Context as _, Result, ensure};
@@ -16,6 +17,7 @@ use perf_event_open_sys::bindings as sys;
 use serde::Serialize;
 
 use crate::kallsyms::Kallsyms;
+use crate::paused::{PAUSES, attach_paused};
 use crate::perf::Recording;
 use crate::skeleton::waste::{WasteSkel, WasteSkelBuilder, types};
 use crate::verdict::{self, Verdict};
@@ -62,6 +64,9 @@ enum Trigger {
 /// A way to attach a program.
 struct Way {
     name: &'static str,
+    /// Branches are not recorded from before the program is entered: where the kernel
+    /// has the flag for it.
+    paused: bool,
     /// The function that is traced.
     function: &'static str,
     trigger: Trigger,
@@ -70,12 +75,20 @@ struct Way {
 const fn way(name: &'static str, function: &'static str, trigger: Trigger) -> Way {
     Way {
         name,
+        paused: false,
         function,
         trigger,
     }
 }
 
-const WAYS: [Way; 11] = [
+const fn paused(name: &'static str, function: &'static str, trigger: Trigger) -> Way {
+    Way {
+        paused: true,
+        ..way(name, function, trigger)
+    }
+}
+
+const WAYS: [Way; 14] = [
     way("fentry", TESTED, Trigger::CallFunction),
     way("fexit", TESTED, Trigger::CallFunction),
     way("fmod_ret", MODIFIED, Trigger::CallModified),
@@ -87,6 +100,9 @@ const WAYS: [Way; 11] = [
     way("raw_tp", RENAMES, Trigger::Rename),
     way("tracepoint", RENAMES, Trigger::Rename),
     way("uprobe", PROBED, Trigger::CallUser),
+    paused("fentry, paused", TESTED, Trigger::CallFunction),
+    paused("fexit, paused", TESTED, Trigger::CallFunction),
+    paused("fmod_ret, paused", MODIFIED, Trigger::CallModified),
 ];
 
 /// What one way to attach and one filter gave.
@@ -158,7 +174,8 @@ pub(crate) fn run(output: &Path) -> Result<Verdict> {
     let cpu = *cpus::online()?.first().context("there is no CPU")?;
     cpus::pin_to(cpu)?;
     let mut seen = Vec::new();
-    for way in &WAYS {
+    let pauses = Kallsyms::read()?.has(PAUSES);
+    for way in WAYS.iter().filter(|way| pauses || !way.paused) {
         let link = attach(&skeleton, way)?;
         for (filter, bits) in FILTERS {
             let levels = match way.trigger {
@@ -193,9 +210,26 @@ pub(crate) fn run(output: &Path) -> Result<Verdict> {
     Ok(Verdict::Pass)
 }
 
+/// What keeps a program attached.
+enum Attached {
+    ByLibbpf { _link: Link },
+    ByFlag { _link: OwnedFd },
+}
+
 /// Attaches the program of a way.
-fn attach(skeleton: &WasteSkel<'_>, way: &Way) -> Result<Link> {
+fn attach(skeleton: &WasteSkel<'_>, way: &Way) -> Result<Attached> {
     let programs = &skeleton.progs;
+    let paused = match way.name {
+        "fentry, paused" => Some((&programs.on_fentry, libbpf_sys::BPF_TRACE_FENTRY)),
+        "fexit, paused" => Some((&programs.on_fexit, libbpf_sys::BPF_TRACE_FEXIT)),
+        "fmod_ret, paused" => Some((&programs.on_fmod_ret, libbpf_sys::BPF_MODIFY_RETURN)),
+        _ => None,
+    };
+    if let Some((program, attach_type)) = paused {
+        let _link = attach_paused(program.as_fd(), attach_type)
+            .with_context(|| format!("cannot attach a program by {}", way.name))?;
+        return Ok(Attached::ByFlag { _link });
+    }
     let link = match way.name {
         "fentry" => programs.on_fentry.attach(),
         "fexit" => programs.on_fexit.attach(),
@@ -217,7 +251,8 @@ fn attach(skeleton: &WasteSkel<'_>, way: &Way) -> Result<Link> {
                 .attach_uprobe_with_opts(-1, "/proc/self/exe", 0, options)
         }
     };
-    link.with_context(|| format!("cannot attach a program by {}", way.name))
+    let _link = link.with_context(|| format!("cannot attach a program by {}", way.name))?;
+    Ok(Attached::ByLibbpf { _link })
 }
 
 /// Has the program run once, and returns its records.

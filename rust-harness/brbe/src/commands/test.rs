@@ -397,8 +397,7 @@ fn patched(
             Ok(explains(&report, refusal(&subject.tree)?))
         }),
     ];
-    let runs =
-        |test: &GuestTest| (subject.is_default || !test.once) && report.wants(&title, test.name);
+    let runs = |test: &GuestTest| test.is_for(subject) && report.wants(&title, test.name);
     let tests = guest_tests::ALL.into_iter().filter(runs);
     jobs.extend(guest_tests::jobs(places, guest, subject, tests));
     let only_qemu = (!guest.capabilities().plugin).then_some(ONLY_QEMU);
@@ -447,7 +446,8 @@ fn changed(places: &Places, guest: &Guest, subject: &Subject, report: &mut Repor
     ];
     let only_qemu = (!guest.capabilities().plugin).then_some(ONLY_QEMU);
     jobs.push(wasted(places, guest, subject, kernel).or_skipped(only_qemu));
-    let tests = guest_tests::ALL.into_iter().filter(|test| !test.once);
+    let runs = |test: &GuestTest| !test.once && test.is_for(subject);
+    let tests = guest_tests::ALL.into_iter().filter(runs);
     jobs.extend(guest_tests::jobs(places, guest, subject, tests));
     report.run_together(jobs, || {
         subject.builder.kernel(subject.patched(), &title)?;
