@@ -32,10 +32,13 @@ struct Document {
     mutant: Vec<Mutant>,
 }
 
-/// The mutants of the series in a directory, in the order of the list.
+/// The mutants of the series in a directory, in the order of the list; it may have none.
 pub fn load(series: &Path) -> Result<Vec<Mutant>> {
     let dir = series.join("mutants");
     let path = dir.join("mutants.toml");
+    if !dir.is_dir() {
+        return Ok(Vec::new());
+    }
     let text = fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
     let mut mutants = parse(&text).with_context(|| format!("in {}", path.display()))?;
     for mutant in &mut mutants {

@@ -25,7 +25,8 @@ pub(crate) const PAUSES: &str = "arm_brbe_pause_branch_stack";
 const FLAG: u32 = 1;
 /// Room for all there is.
 const WHOLE: usize = RawRecord::SIZE * MAX_RECORDS;
-/// Runs of the long program: during one of them another task runs.
+/// Calls of a program that takes no snapshot; and runs of the long one, during one of
+/// which another task runs.
 const ATTEMPTS: usize = 20;
 /// Turns of its loop, some 30 ms on an emulated machine.
 const TURNS: u32 = 500_000;
@@ -71,6 +72,8 @@ pub(crate) fn run() -> Result<Verdict> {
     let (cpu, _) = events.first().context("no CPU records branches")?;
     cpus::pin_to(*cpu)?;
 
+    let mut object = MaybeUninit::uninit();
+    let mut helper = Helper::load(&mut object)?;
     for (name, program, attach_type) in [
         (
             "fentry",
@@ -80,16 +83,18 @@ pub(crate) fn run() -> Result<Verdict> {
         ("fexit", &programs.idle_fexit, libbpf_sys::BPF_TRACE_FEXIT),
     ] {
         let link = attach_paused(program.as_fd(), attach_type)?;
-        call(&programs.call_function)?;
+        for _ in 0..ATTEMPTS {
+            // A task switch in between would have it record again.
+            call(&programs.call_function)?;
+            let answer = helper.call(WHOLE, 0)?;
+            check!(
+                begins_at_entry(&answer, &symbols),
+                "after a program by {name} that took no snapshot, the newest of {} branches is \
+                 not the one into the next snapshot: the recorder is still paused",
+                answer.records().len()
+            );
+        }
         drop(link);
-        let mut object = MaybeUninit::uninit();
-        let answer = Helper::load(&mut object)?.call(WHOLE, 0)?;
-        check!(
-            begins_at_entry(&answer, &symbols),
-            "after a program by {name} that took no snapshot, the newest of {} branches is not \
-             the one into the next snapshot: the recorder is still paused",
-            answer.records().len()
-        );
     }
     let link = attach_paused(programs.slow_fentry.as_fd(), libbpf_sys::BPF_TRACE_FENTRY)?;
     let verdict = meanwhile(&symbols, *cpu, || call(&programs.call_function));

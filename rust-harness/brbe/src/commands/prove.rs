@@ -176,16 +176,16 @@ fn controls<'a>(
     })
 }
 
-/// The mutants of a series, none where the base has no such series.
+/// The mutants of a series, none where the base has no such series: its own, and what it
+/// keeps of the plain one's.
 pub(super) fn load(places: &Places, variant: Variant, base: &Base) -> Result<Vec<Mutant>> {
-    let dirs = (
-        variant.dir(places, base),
-        variant.mutants().dir(places, base),
-    );
-    match dirs {
-        (Some(_), Some(dir)) => mutants::load(&dir),
-        _ => Ok(Vec::new()),
-    }
+    let Some(dir) = variant.dir(places, base) else {
+        return Ok(Vec::new());
+    };
+    let kept = variant.keeps().and_then(|kept| kept.dir(places, base));
+    let dirs = kept.into_iter().chain([dir]);
+    let mutants: Vec<_> = dirs.map(|dir| mutants::load(&dir)).collect::<Result<_>>()?;
+    Ok(mutants.concat())
 }
 
 /// What the kernel with a mutant is called.

@@ -47,12 +47,12 @@ impl Variant {
         self.dir(places, base).is_some()
     }
 
-    /// Whose mutants take its safeguards away: those of the plain one, but in Rust
-    /// everything is written anew.
-    pub(super) fn mutants(self) -> Self {
+    /// The series whose safeguards it keeps, and so their mutants. In Rust everything is
+    /// written anew.
+    pub(super) fn keeps(self) -> Option<Self> {
         match self {
-            Self::Rust => Self::Rust,
-            Self::Plain | Self::Cheaper | Self::LowWaste => Self::Plain,
+            Self::Plain | Self::Rust => None,
+            Self::Cheaper | Self::LowWaste => Some(Self::Plain),
         }
     }
 
