@@ -386,24 +386,20 @@ fn patched(
     let title = subject.title(true);
     // It is built when it is known that somebody wants it.
     let kernel = &subject.builder.planned(subject.patched())?;
-    let mut jobs = vec![
-        Job::several(&title, selftests::DECIDED.map(str::to_owned).into(), || {
-            selftests::on_patched(places, guest, &Setup::default(), subject, kernel)
-        }),
-        Job::new(&title, pause::TEST, || pause::check(&kernel.vmlinux)),
-        Job::new(&title, "snapshot of a failing BPF_MAP_CREATE", || {
+    let mut jobs = of_every_series(places, guest, subject, kernel);
+    jobs.push(Job::new(
+        &title,
+        "snapshot of a failing BPF_MAP_CREATE",
+        || {
             let name = format!("snapshot on {title}");
             let (_, report) = snapshot::take(places, guest, kernel, &name)?;
             Ok(explains(&report, refusal(&subject.tree)?))
-        }),
-    ];
+        },
+    ));
     let runs = |test: &GuestTest| test.is_for(subject) && report.wants(&title, test.name);
     let tests = guest_tests::ALL.into_iter().filter(runs);
     jobs.extend(guest_tests::jobs(places, guest, subject, tests));
     let only_qemu = (!guest.capabilities().plugin).then_some(ONLY_QEMU);
-    if subject.variant != Variant::Rust {
-        jobs.push(wasted(places, guest, subject, kernel).or_skipped(only_qemu));
-    }
     if subject.is_default {
         let overflows = overflow::jobs(places, guest, kernel, &title);
         jobs.extend(overflows.into_iter().map(|job| job.or_skipped(only_qemu)));
@@ -438,14 +434,7 @@ fn patched(
 fn changed(places: &Places, guest: &Guest, subject: &Subject, report: &mut Report) -> Result<()> {
     let title = subject.title(true);
     let kernel = &subject.builder.planned(subject.patched())?;
-    let mut jobs = vec![
-        Job::several(&title, selftests::DECIDED.map(str::to_owned).into(), || {
-            selftests::on_patched(places, guest, &Setup::default(), subject, kernel)
-        }),
-        Job::new(&title, pause::TEST, || pause::check(&kernel.vmlinux)),
-    ];
-    let only_qemu = (!guest.capabilities().plugin).then_some(ONLY_QEMU);
-    jobs.push(wasted(places, guest, subject, kernel).or_skipped(only_qemu));
+    let mut jobs = of_every_series(places, guest, subject, kernel);
     let runs = |test: &GuestTest| !test.once && test.is_for(subject);
     let tests = guest_tests::ALL.into_iter().filter(runs);
     jobs.extend(guest_tests::jobs(places, guest, subject, tests));
@@ -455,16 +444,31 @@ fn changed(places: &Places, guest: &Guest, subject: &Subject, report: &mut Repor
     })
 }
 
-/// How many records are spent on running a program, in each way to attach it.
-fn wasted<'a>(
+/// The kernel's own tests, and what is spent before the snapshot: instructions, by the
+/// code, and records on running a program.
+fn of_every_series<'a>(
     places: &'a Places,
     guest: &'a Guest,
     subject: &'a Subject,
     kernel: &'a Kernel,
-) -> Job<'a> {
-    Job::new(subject.title(true), waste::TEST, move || {
-        waste::check(places, guest, kernel, &subject.title(true))
-    })
+) -> Vec<Job<'a>> {
+    let title = subject.title(true);
+    let mut jobs = vec![
+        Job::several(&title, selftests::DECIDED.map(str::to_owned).into(), || {
+            selftests::on_patched(places, guest, &Setup::default(), subject, kernel)
+        }),
+        Job::new(&title, pause::TEST, || pause::check(&kernel.vmlinux)),
+    ];
+    // The language makes no difference to it.
+    if subject.variant != Variant::Rust {
+        let only_qemu = (!guest.capabilities().plugin).then_some(ONLY_QEMU);
+        let title = subject.title(true);
+        let wasted = Job::new(title.clone(), waste::TEST, move || {
+            waste::check(places, guest, kernel, &title)
+        });
+        jobs.push(wasted.or_skipped(only_qemu));
+    }
+    jobs
 }
 
 /// What the snapshot costs, beside the plain series's.
@@ -477,15 +481,20 @@ fn compared(
 ) -> Result<()> {
     let titles = [plain, other].map(|subject| subject.title(true));
     let is_qemu = guest.capabilities().plugin;
-    report.run(&titles[1], "cost of a snapshot, beside C's", || {
-        if !is_qemu {
-            return Ok(Verdict::Skip(ONLY_QEMU.to_owned()));
-        }
-        let kernel = |subject: &Subject, title| subject.builder.kernel(subject.patched(), title);
-        let kernels = [kernel(plain, &titles[0])?, kernel(other, &titles[1])?];
-        let both = [(&kernels[0], &*titles[0]), (&kernels[1], &*titles[1])];
-        cost::compare(places, guest, both, limit)
-    })
+    report.run(
+        &titles[1],
+        "cost of a snapshot, beside the plain series's",
+        || {
+            if !is_qemu {
+                return Ok(Verdict::Skip(ONLY_QEMU.to_owned()));
+            }
+            let kernel =
+                |subject: &Subject, title| subject.builder.kernel(subject.patched(), title);
+            let kernels = [kernel(plain, &titles[0])?, kernel(other, &titles[1])?];
+            let both = [(&kernels[0], &*titles[0]), (&kernels[1], &*titles[1])];
+            cost::compare(places, guest, both, limit)
+        },
+    )
 }
 
 /// The line that refuses a map without entries, by the kernel's source.
