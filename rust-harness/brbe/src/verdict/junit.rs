@@ -12,7 +12,7 @@ use super::{Report, Verdict};
 ///
 /// When a text cannot be XML.
 pub fn document(report: &Report) -> Result<String, quick_junit::SerializeError> {
-    let mut junit = quick_junit::Report::new("brbe");
+    let mut suites = Vec::<TestSuite>::new();
     for row in &report.rows {
         let (status, reason) = match &row.verdict {
             Verdict::Pass(reason) => (TestCaseStatus::success(), reason),
@@ -34,21 +34,21 @@ pub fn document(report: &Report) -> Result<String, quick_junit::SerializeError> 
         if matches!(row.verdict, Verdict::Pass(_)) && !reason.is_empty() {
             case.set_system_out(reason.as_str());
         }
-        let known = junit
-            .test_suites
-            .iter_mut()
-            .find(|suite| suite.name.as_str() == row.subject);
-        match known {
+        let known = |suite: &TestSuite| suite.name.as_str() == row.subject;
+        match suites.iter_mut().find(|suite| known(suite)) {
             Some(suite) => {
                 suite.add_test_case(case);
             }
             None => {
                 let mut suite = TestSuite::new(row.subject.as_str());
                 suite.add_test_case(case);
-                junit.add_test_suite(suite);
+                suites.push(suite);
             }
         }
     }
+    // Whole: what is in a suite is counted when it is added.
+    let mut junit = quick_junit::Report::new("brbe");
+    junit.add_test_suites(suites);
     junit.to_string()
 }
 
