@@ -82,7 +82,7 @@ fn table(rows: &[Row]) -> Table {
             row.records.to_string(),
             cell(full),
             format!("{:.2}", full.total as f64 / first as f64),
-            cell(half),
+            half.map_or_else(String::new, cell),
             cell(empty),
         ]);
     }
@@ -104,7 +104,7 @@ mod tests {
             records: 64,
             costs: Costs {
                 full: cost(full),
-                half: cost(full / 2),
+                half: (full > 2000).then(|| cost(full / 2)),
                 empty: cost(100),
             },
         };
