@@ -58,7 +58,7 @@ fn tables(all: &Measured) -> String {
 /// Bars of what each way wastes where all branches are recorded, the kernels beside each
 /// other.
 fn plot(all: &Measured) -> Result<String> {
-    const WIDTH: u32 = 960;
+    const WIDTH: u32 = 1200;
     const HEIGHT: u32 = 420;
     let mut text = String::new();
     {
@@ -74,8 +74,10 @@ fn draw<B: DrawingBackend>(
 ) -> Result<(), DrawingAreaErrorKind<B::ErrorType>> {
     area.fill(&WHITE)?;
     let count = |kept: &Kept| kept.wasted[0] as f64;
-    let first = all.values().next().map_or(&[][..], Vec::as_slice);
-    let names: Vec<_> = first.iter().map(|kept| kept.way.clone()).collect();
+    // A kernel that has more ways than another has them at the end.
+    let most_ways = all.values().max_by_key(|ways| ways.len());
+    let most_ways = most_ways.map_or(&[][..], Vec::as_slice);
+    let names: Vec<_> = most_ways.iter().map(|kept| kept.way.clone()).collect();
     let most = all.values().flatten().map(count).fold(1.0, f64::max);
     let mut chart = ChartBuilder::on(area)
         .margin(12)
@@ -111,7 +113,7 @@ fn draw<B: DrawingBackend>(
         .configure_series_labels()
         .border_style(BLACK.mix(0.3))
         .background_style(WHITE)
-        .position(SeriesLabelPosition::UpperRight)
+        .position(SeriesLabelPosition::UpperLeft)
         .draw()?;
     area.present()
 }
