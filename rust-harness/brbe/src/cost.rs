@@ -10,7 +10,7 @@ use crate::guest::{self, Guest, Setup, Share};
 use crate::kernel::Kernel;
 use crate::overflow::functions::{entry_code, functions};
 use crate::overflow::window::{Window, windows};
-use crate::pause::MASK_ALL;
+use crate::pause::{MASK_ALL, REGISTER};
 use crate::places::Places;
 use crate::verdict::Verdict;
 
@@ -22,8 +22,6 @@ pub const LIMIT_OF_CHEAPER: f64 = 0.4;
 
 /// `MSR DAIF, <Xt>`, whatever the register (Arm ARM, C5.2, "DAIF").
 const WRITE_DAIF: u32 = 0xd51b_4220;
-/// The bits that are the register.
-const REGISTER: u32 = 0x1f;
 /// `RET` (Arm ARM, C6.2), and with `LR` authenticated by key A.
 const RETURNS: [u32; 2] = [0xd65f_03c0, 0xd65f_0bff];
 

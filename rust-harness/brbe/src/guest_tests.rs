@@ -204,10 +204,7 @@ impl GuestTest {
 
     /// What builds the kernels that it runs on.
     pub fn builder<'a>(&self, subject: &'a Subject) -> &'a Builder {
-        match self.debug {
-            true => &subject.debug,
-            false => &subject.builder,
-        }
+        subject.builder_of(self.debug)
     }
 
     /// Runs it alone on the kernel of a commit, which is called `title`.

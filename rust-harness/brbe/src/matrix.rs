@@ -89,15 +89,16 @@ impl Kernels {
         cell: &Cell,
         guest: impl FnOnce(Arch) -> Result<Guest>,
     ) -> Result<Self> {
+        let series = match cell.in_rust {
+            true => Variant::Rust,
+            false => Variant::Plain,
+        };
         let args = KernelArgs {
             base: Some(cell.base.clone()),
+            series: Some(series),
             ..args.clone()
         };
         let mut subject = Subject::prepare(places, &args)?;
-        if cell.in_rust {
-            let none = || format!("there is no Rust series for {}", cell.base);
-            subject = subject.with(places, Variant::Rust)?.with_context(none)?;
-        }
         let arch = cell.arch();
         if arch != Arch::Arm64 {
             subject = subject.on(places, arch)?;

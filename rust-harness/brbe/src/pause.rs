@@ -17,7 +17,7 @@ pub(crate) const MASK_ALL: u32 = 0xd503_4fdf;
 /// `MSR BRBFCR_EL1, <Xt>`, whatever the register (Arm ARM, `BRBFCR_EL1`).
 const WRITE_BRBFCR: u32 = 0xd511_9020;
 /// The bits that are the register.
-const REGISTER: u32 = 0x1f;
+pub const REGISTER: u32 = 0x1f;
 /// `ISB` (Arm ARM, C6.2, "ISB").
 const ISB: u32 = 0xd503_3fdf;
 

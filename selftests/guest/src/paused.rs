@@ -143,7 +143,8 @@ fn meanwhile(symbols: &Kallsyms, cpu: u32, paused: impl Fn() -> Result<()>) -> R
     })
 }
 
-fn call(program: &ProgramMut<'_>) -> Result<()> {
+/// Has a program call the function that is traced.
+pub(crate) fn call(program: &ProgramMut<'_>) -> Result<()> {
     program
         .test_run(ProgramInput::default())
         .context("cannot run a BPF program")?;

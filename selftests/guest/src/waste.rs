@@ -9,17 +9,18 @@ use std::num::NonZeroU64;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::Path;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Error, Result, ensure};
 use branch_records::record::RawRecord;
 use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
-use libbpf_rs::{Link, ProgramInput, ProgramMut, UprobeOpts};
+use libbpf_rs::{Link, ProgramMut, UprobeOpts};
+use libbpf_sys as sys_bpf;
 use perf_event_open_sys::bindings as sys;
 use serde::Serialize;
 
 use crate::kallsyms::Kallsyms;
-use crate::paused::{PAUSES, attach_paused};
+use crate::paused::{PAUSES, attach_paused, call};
 use crate::perf::Recording;
-use crate::skeleton::waste::{WasteSkel, WasteSkelBuilder, types};
+use crate::skeleton::waste::{WasteProgs, WasteSkel, WasteSkelBuilder, types};
 use crate::verdict::{self, Verdict};
 use crate::{cpus, perf};
 
@@ -61,49 +62,57 @@ enum Trigger {
     CallUser,
 }
 
+/// What attaches a program.
+#[derive(Clone, Copy)]
+enum How {
+    /// libbpf, by what the program says of itself.
+    Libbpf,
+    /// libbpf, to a function of this program.
+    ToUs,
+    /// The system call, with the flag for branches not to be recorded from before the
+    /// program is entered. By libbpf's number of the way.
+    Paused(u32),
+}
+
 /// A way to attach a program.
 struct Way {
     name: &'static str,
-    /// Branches are not recorded from before the program is entered: where the kernel
-    /// has the flag for it.
-    paused: bool,
+    how: How,
+    program: for<'a, 'b> fn(&'a WasteProgs<'b>) -> &'a ProgramMut<'b>,
     /// The function that is traced.
     function: &'static str,
     trigger: Trigger,
 }
 
-const fn way(name: &'static str, function: &'static str, trigger: Trigger) -> Way {
-    Way {
-        name,
-        paused: false,
-        function,
-        trigger,
-    }
+/// The ways for each of these, in this order.
+macro_rules! ways {
+    ($($name:literal: $program:ident by $how:expr, at $function:ident by $trigger:ident;)*) => {
+        [$(Way {
+            name: $name,
+            how: $how,
+            program: |programs| &programs.$program,
+            function: $function,
+            trigger: Trigger::$trigger,
+        }),*]
+    };
 }
 
-const fn paused(name: &'static str, function: &'static str, trigger: Trigger) -> Way {
-    Way {
-        paused: true,
-        ..way(name, function, trigger)
-    }
-}
-
-const WAYS: [Way; 14] = [
-    way("fentry", TESTED, Trigger::CallFunction),
-    way("fexit", TESTED, Trigger::CallFunction),
-    way("fmod_ret", MODIFIED, Trigger::CallModified),
-    way("kprobe", TESTED, Trigger::CallFunction),
-    way("kretprobe", TESTED, Trigger::CallFunction),
-    way("kprobe.multi", TESTED, Trigger::CallFunction),
-    way("kretprobe.multi", TESTED, Trigger::CallFunction),
-    way("tp_btf", RENAMES, Trigger::Rename),
-    way("raw_tp", RENAMES, Trigger::Rename),
-    way("tracepoint", RENAMES, Trigger::Rename),
-    way("uprobe", PROBED, Trigger::CallUser),
-    paused("fentry, paused", TESTED, Trigger::CallFunction),
-    paused("fexit, paused", TESTED, Trigger::CallFunction),
-    paused("fmod_ret, paused", MODIFIED, Trigger::CallModified),
-];
+const WAYS: [Way; 14] = ways! {
+    "fentry": on_fentry by How::Libbpf, at TESTED by CallFunction;
+    "fexit": on_fexit by How::Libbpf, at TESTED by CallFunction;
+    "fmod_ret": on_fmod_ret by How::Libbpf, at MODIFIED by CallModified;
+    "kprobe": on_kprobe by How::Libbpf, at TESTED by CallFunction;
+    "kretprobe": on_kretprobe by How::Libbpf, at TESTED by CallFunction;
+    "kprobe.multi": on_kprobe_multi by How::Libbpf, at TESTED by CallFunction;
+    "kretprobe.multi": on_kretprobe_multi by How::Libbpf, at TESTED by CallFunction;
+    "tp_btf": on_tp_btf by How::Libbpf, at RENAMES by Rename;
+    "raw_tp": on_raw_tp by How::Libbpf, at RENAMES by Rename;
+    "tracepoint": on_tracepoint by How::Libbpf, at RENAMES by Rename;
+    "uprobe": on_uprobe by How::ToUs, at PROBED by CallUser;
+    "fentry, paused": on_fentry by How::Paused(sys_bpf::BPF_TRACE_FENTRY), at TESTED by CallFunction;
+    "fexit, paused": on_fexit by How::Paused(sys_bpf::BPF_TRACE_FEXIT), at TESTED by CallFunction;
+    "fmod_ret, paused": on_fmod_ret by How::Paused(sys_bpf::BPF_MODIFY_RETURN), at MODIFIED by CallModified;
+};
 
 /// What one way to attach and one filter gave.
 #[derive(Serialize)]
@@ -175,7 +184,10 @@ pub(crate) fn run(output: &Path) -> Result<Verdict> {
     cpus::pin_to(cpu)?;
     let mut seen = Vec::new();
     let pauses = Kallsyms::read()?.has(PAUSES);
-    for way in WAYS.iter().filter(|way| pauses || !way.paused) {
+    for way in WAYS
+        .iter()
+        .filter(|way| pauses || !matches!(way.how, How::Paused(_)))
+    {
         let link = attach(&skeleton, way)?;
         for (filter, bits) in FILTERS {
             let levels = match way.trigger {
@@ -218,41 +230,24 @@ enum Attached {
 
 /// Attaches the program of a way.
 fn attach(skeleton: &WasteSkel<'_>, way: &Way) -> Result<Attached> {
-    let programs = &skeleton.progs;
-    let paused = match way.name {
-        "fentry, paused" => Some((&programs.on_fentry, libbpf_sys::BPF_TRACE_FENTRY)),
-        "fexit, paused" => Some((&programs.on_fexit, libbpf_sys::BPF_TRACE_FEXIT)),
-        "fmod_ret, paused" => Some((&programs.on_fmod_ret, libbpf_sys::BPF_MODIFY_RETURN)),
-        _ => None,
-    };
-    if let Some((program, attach_type)) = paused {
-        let _link = attach_paused(program.as_fd(), attach_type)
-            .with_context(|| format!("cannot attach a program by {}", way.name))?;
-        return Ok(Attached::ByFlag { _link });
-    }
-    let link = match way.name {
-        "fentry" => programs.on_fentry.attach(),
-        "fexit" => programs.on_fexit.attach(),
-        "fmod_ret" => programs.on_fmod_ret.attach(),
-        "kprobe" => programs.on_kprobe.attach(),
-        "kretprobe" => programs.on_kretprobe.attach(),
-        "kprobe.multi" => programs.on_kprobe_multi.attach(),
-        "kretprobe.multi" => programs.on_kretprobe_multi.attach(),
-        "tp_btf" => programs.on_tp_btf.attach(),
-        "raw_tp" => programs.on_raw_tp.attach(),
-        "tracepoint" => programs.on_tracepoint.attach(),
-        _ => {
+    let program = (way.program)(&skeleton.progs);
+    let by_libbpf = |_link| Attached::ByLibbpf { _link };
+    let attached = match way.how {
+        How::Libbpf => program.attach().map(by_libbpf).map_err(Error::from),
+        How::ToUs => {
             let options = UprobeOpts {
                 func_name: Some(way.function.to_owned()),
                 ..UprobeOpts::default()
             };
-            programs
-                .on_uprobe
-                .attach_uprobe_with_opts(-1, "/proc/self/exe", 0, options)
+            let link = program.attach_uprobe_with_opts(-1, "/proc/self/exe", 0, options);
+            link.map(by_libbpf).map_err(Error::from)
+        }
+        How::Paused(attach_type) => {
+            let link = attach_paused(program.as_fd(), attach_type);
+            link.map(|_link| Attached::ByFlag { _link })
         }
     };
-    let _link = link.with_context(|| format!("cannot attach a program by {}", way.name))?;
-    Ok(Attached::ByLibbpf { _link })
+    attached.with_context(|| format!("cannot attach a program by {}", way.name))
 }
 
 /// Has the program run once, and returns its records.
@@ -277,13 +272,6 @@ fn take(skeleton: &mut WasteSkel<'_>, trigger: Trigger) -> Result<Vec<RawRecord>
 fn data<'a>(skeleton: &'a mut WasteSkel<'_>) -> Result<&'a mut types::bss> {
     let data = skeleton.maps.bss_data.as_deref_mut();
     data.context("the programs have no memory in common with us")
-}
-
-fn call(program: &ProgramMut<'_>) -> Result<()> {
-    program
-        .test_run(ProgramInput::default())
-        .context("cannot run a BPF program")?;
-    Ok(())
 }
 
 /// [`PROBED`].

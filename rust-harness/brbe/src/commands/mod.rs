@@ -145,9 +145,9 @@ impl Subject {
             return Ok(None);
         };
         let series = self.series.clone().and(&Series::load(&dir)?);
-        let tree = match variant.is_everywhere() {
-            true => self.tree.beside(places, "low-waste")?,
-            false => self.tree.clone(),
+        let tree = match variant.own_tree() {
+            Some(name) => self.tree.beside(places, name)?,
+            None => self.tree.clone(),
         };
         let commits = series.commits(places, &tree)?;
         let [builder, debug] = builders(places, &tree, Arch::Arm64, variant.fragments())?;
@@ -178,6 +178,14 @@ impl Subject {
             builder,
             debug,
         })
+    }
+
+    /// What builds the kernel as it is, or the one that checks itself.
+    pub fn builder_of(&self, debug: bool) -> &Builder {
+        match debug {
+            true => &self.debug,
+            false => &self.builder,
+        }
     }
 
     /// The text of a file of the kernel with all patches, as it is compiled: the tree

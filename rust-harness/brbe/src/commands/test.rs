@@ -55,7 +55,7 @@ pub struct Test {
 
     /// Run the matrix instead: the guest tests on each combination of kernel and
     /// machine in scripts/matrix.toml
-    #[arg(long, conflicts_with = "prove")]
+    #[arg(long, conflicts_with_all = ["prove", "series"])]
     matrix: bool,
 
     /// Of the matrix only what is like this, such as records=16,level=VHE; given
@@ -92,9 +92,6 @@ const OOPS: &str = "armv8pmu_sched_task";
 
 /// The test that a series can be tested at all.
 const APPLIES: &str = "the series applies with git am";
-
-/// Why a test does not run on other machines.
-const ONLY_QEMU: &str = "it needs QEMU with the plugin";
 
 impl Test {
     /// Runs the command. Returns whether all is well.
@@ -204,9 +201,9 @@ impl Test {
         }
         let mut found = None;
         report.run_always(&variant.name(&plain.base), APPLIES, || {
-            found = plain.with(places, variant)?;
-            let patches = |subject: &Subject| subject.series.patches.len() - subject.shared;
-            let count = found.as_ref().map_or(0, patches);
+            let subject = plain.with(places, variant)?.context("it has gone")?;
+            let count = subject.series.patches.len() - subject.shared;
+            found = Some(subject);
             Ok(Verdict::Pass(format!("{count} patches")))
         })?;
         let Some(subject) = &found else {
@@ -215,7 +212,7 @@ impl Test {
         let (in_rust, is_asked_for) = (variant == Variant::Rust, self.kernel.series.is_some());
         checks::style(places, subject, report)?;
         // A kernel that is built from nothing takes ten minutes.
-        if variant.is_everywhere() && !is_asked_for {
+        if variant.own_tree().is_some() && !is_asked_for {
             return Ok(());
         }
         checks::builds(subject, in_rust.then_some(plain), report)?;
@@ -399,7 +396,7 @@ fn patched(
     let runs = |test: &GuestTest| test.is_for(subject) && report.wants(&title, test.name);
     let tests = guest_tests::ALL.into_iter().filter(runs);
     jobs.extend(guest_tests::jobs(places, guest, subject, tests));
-    let only_qemu = (!guest.capabilities().plugin).then_some(ONLY_QEMU);
+    let only_qemu = only_qemu(guest);
     if subject.is_default {
         let overflows = overflow::jobs(places, guest, kernel, &title);
         jobs.extend(overflows.into_iter().map(|job| job.or_skipped(only_qemu)));
@@ -461,14 +458,18 @@ fn of_every_series<'a>(
     ];
     // The language makes no difference to it.
     if subject.variant != Variant::Rust {
-        let only_qemu = (!guest.capabilities().plugin).then_some(ONLY_QEMU);
         let title = subject.title(true);
         let wasted = Job::new(title.clone(), waste::TEST, move || {
             waste::check(places, guest, kernel, &title)
         });
-        jobs.push(wasted.or_skipped(only_qemu));
+        jobs.push(wasted.or_skipped(only_qemu(guest)));
     }
     jobs
+}
+
+/// Why what needs the plugin is skipped where there is none.
+fn only_qemu(guest: &Guest) -> Option<&'static str> {
+    (!guest.capabilities().plugin).then_some("it needs QEMU with the plugin")
 }
 
 /// What the snapshot costs, beside the plain series's.
@@ -480,13 +481,12 @@ fn compared(
     report: &mut Report,
 ) -> Result<()> {
     let titles = [plain, other].map(|subject| subject.title(true));
-    let is_qemu = guest.capabilities().plugin;
     report.run(
         &titles[1],
         "cost of a snapshot, beside the plain series's",
         || {
-            if !is_qemu {
-                return Ok(Verdict::Skip(ONLY_QEMU.to_owned()));
+            if let Some(reason) = only_qemu(guest) {
+                return Ok(Verdict::Skip(reason.to_owned()));
             }
             let kernel =
                 |subject: &Subject, title| subject.builder.kernel(subject.patched(), title);

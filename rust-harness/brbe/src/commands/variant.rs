@@ -56,9 +56,10 @@ impl Variant {
         }
     }
 
-    /// Whether it changes headers that everything includes, and so has a tree of its own.
-    pub(super) fn is_everywhere(self) -> bool {
-        self == Self::LowWaste
+    /// What its source tree is called, if it has one of its own: it changes headers that
+    /// everything includes.
+    pub(super) fn own_tree(self) -> Option<&'static str> {
+        (self == Self::LowWaste).then_some(self.words().0)
     }
 
     /// The fragments of the configuration that it adds.

@@ -152,10 +152,8 @@ impl Report {
         if self.only_lists(subject, &test) {
             return Ok(());
         }
-        match self.limit.and_then(|limit| limit.passed()) {
-            Some(reason) => self.note(subject, &test, || Ok(Verdict::Skip(reason))),
-            None => self.note(subject, &test, body),
-        }
+        let job = Job::new(subject, test, body).within(self.limit);
+        self.note(job)
     }
 
     /// The same for a test that others need, wanted or not.
@@ -167,11 +165,12 @@ impl Report {
     ) -> Result<()> {
         let test = test.into();
         let is_ours = self.selection.takes_next();
+        let job = Job::new(subject, &test, body);
         if is_ours && self.listed.is_none() {
-            return self.note(subject, &test, body);
+            return self.note(job);
         }
         let mut report = Self::default();
-        report.note(subject, &test, body)?;
+        report.note(job)?;
         if !report.good_or_skipped() {
             self.append(report);
         } else if is_ours {
@@ -180,16 +179,13 @@ impl Report {
         Ok(())
     }
 
-    fn note(
-        &mut self,
-        subject: &str,
-        test: &str,
-        body: impl FnOnce() -> Result<Verdict> + Send,
-    ) -> Result<()> {
-        let (verdicts, time) = Job::new(subject, test, body).run()?;
-        for verdict in verdicts {
-            self.rows.push(Row::new(subject, test, verdict, time));
-        }
+    /// Runs a job, and notes its verdicts.
+    fn note(&mut self, job: Job<'_>) -> Result<()> {
+        let (subject, tests) = (job.subject.clone(), job.tests.clone());
+        let (verdicts, time) = job.run()?;
+        let rows = tests.iter().zip(verdicts);
+        self.rows
+            .extend(rows.map(|(test, verdict)| Row::new(&subject, test, verdict, time)));
         Ok(())
     }
 
@@ -229,7 +225,7 @@ impl Report {
         let is_late = limit.is_some_and(|limit| limit.passed().is_some());
         if !is_late && let Err(error) = prepare() {
             let subject = first.subject.clone();
-            return self.note(&subject, "kernel", || Err(error));
+            return self.note(Job::new(subject, "kernel", || Err(error)));
         }
         let names: Vec<_> = jobs
             .iter()

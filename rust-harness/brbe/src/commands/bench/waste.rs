@@ -53,8 +53,16 @@ impl Waste {
     pub(super) fn run(&self, places: &Places) -> Result<()> {
         let guest = Guest::prepare(places)?;
         let mut measured = BTreeMap::new();
-        for (subject, debug) in self.subjects(places)? {
-            let (title, ways) = measure(places, &guest, &subject, debug)?;
+        let debug = match (self.all, &self.debug) {
+            (true, _) => &[false, true][..],
+            (false, debug) => std::slice::from_ref(debug),
+        };
+        let subjects = self.subjects(places)?;
+        let kernels = subjects
+            .iter()
+            .flat_map(|subject| debug.iter().map(move |debug| (subject, *debug)));
+        for (subject, debug) in kernels {
+            let (title, ways) = measure(places, &guest, subject, debug)?;
             if self.write {
                 document::write(places, &title, &ways)?;
             }
@@ -71,10 +79,10 @@ impl Waste {
         })
     }
 
-    /// The kernels, and whether each is the one that checks itself.
-    fn subjects(&self, places: &Places) -> Result<Vec<(Subject, bool)>> {
+    /// The series.
+    fn subjects(&self, places: &Places) -> Result<Vec<Subject>> {
         if !self.all {
-            return Ok(vec![(Subject::prepare(places, &self.kernel)?, self.debug)]);
+            return Ok(vec![Subject::prepare(places, &self.kernel)?]);
         }
         let mut all = Vec::new();
         for base in bases::load(places)? {
@@ -82,12 +90,9 @@ impl Waste {
                 base: Some(base.name),
                 ..self.kernel.clone()
             };
-            for debug in [false, true] {
-                let plain = Subject::prepare(places, &args)?;
-                let more = plain.with(places, Variant::LowWaste)?;
-                let both = [plain].into_iter().chain(more);
-                all.extend(both.map(|subject| (subject, debug)));
-            }
+            let plain = Subject::prepare(places, &args)?;
+            let more = plain.with(places, Variant::LowWaste)?;
+            all.extend([plain].into_iter().chain(more));
         }
         Ok(all)
     }
@@ -99,10 +104,7 @@ fn measure(
     subject: &Subject,
     debug: bool,
 ) -> Result<(String, Vec<Way>)> {
-    let builder = match debug {
-        true => &subject.debug,
-        false => &subject.builder,
-    };
+    let builder = subject.builder_of(debug);
     let title = subject.title(true);
     let kernel = builder.kernel(subject.patched(), &title)?;
     let title = format!("{title}{}", builder.mark());
