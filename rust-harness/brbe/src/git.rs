@@ -69,6 +69,17 @@ impl Git {
             .with_context(|| self.what(args))
     }
 
+    /// What git prints for an input, without white space around it.
+    pub fn answer(&self, args: &[&str], input: &str) -> Result<String> {
+        let shell = self.shell()?;
+        cmd!(shell, "git {args...}")
+            .quiet()
+            .ignore_stderr()
+            .stdin(input)
+            .read()
+            .with_context(|| self.what(args))
+    }
+
     /// Runs git for its effect; the error holds what it says.
     pub fn run(&self, args: &[&str]) -> Result<()> {
         let shell = self.shell()?;

@@ -130,14 +130,10 @@ impl Builder {
         self.config.mark()
     }
 
-    /// A key for what is made from a commit.
+    /// A key for what is made from a commit, its documentation aside.
     pub fn key(&self, kind: &str, commit: &str) -> Result<Key> {
-        let content = self
-            .tree
-            .git()
-            .read(&["rev-parse", &format!("{commit}^{{tree}}")])?;
         Ok(Key::new(kind)
-            .with(content)
+            .with(self.tree.content(commit)?)
             .with(&self.config.text)
             .with(self.arch.kernel())
             .with(self.toolchain.name()))

@@ -32,6 +32,23 @@ impl Tree {
         Git::new(&self.path)
     }
 
+    /// Names what a commit has but for documentation, which nothing is built from: its
+    /// tree, with the documentation of the unchanged source.
+    ///
+    /// # Errors
+    ///
+    /// When git has no such commit.
+    pub fn content(&self, commit: &str) -> Result<String> {
+        const UNCHANGED: &str = "Documentation";
+        let git = self.git();
+        let was = git.read(&["ls-tree", BASE, UNCHANGED])?;
+        let all = git.read(&["ls-tree", commit])?;
+        let is_documentation = |line: &&str| line.split('\t').nth(1) == Some(UNCHANGED);
+        let others = all.lines().filter(|line| !is_documentation(line));
+        let lines: Vec<_> = others.chain(was.lines()).collect();
+        git.answer(&["mktree"], &lines.join("\n"))
+    }
+
     /// Another one of the same source, with a name of its own: for patches to headers
     /// that everything includes, which would have everything built again in this one.
     ///
@@ -208,5 +225,34 @@ mod tests {
             .unwrap_err()
             .to_string();
         assert!(error.contains("no such directory"), "{error}");
+    }
+
+    #[test]
+    fn documentation_is_nothing_to_build() {
+        let dir = tempfile::tempdir().unwrap();
+        let tree = Tree {
+            path: dir.path().to_owned(),
+            id: "test".to_owned(),
+        };
+        let git = tree.git();
+        let commit = |file: &str, text: &str| {
+            let file = dir.path().join(file);
+            fs::create_dir_all(file.parent().unwrap()).unwrap();
+            fs::write(file, text).unwrap();
+            git.run(&["add", "--all"]).unwrap();
+            git.run(&["commit", "--quiet", "--message", "x"]).unwrap();
+            git.read(&["rev-parse", "HEAD"]).unwrap()
+        };
+        git.run(&["init", "--quiet"]).unwrap();
+        commit("Documentation/a.rst", "one");
+        let base = commit("a.c", "one");
+        git.run(&["tag", BASE]).unwrap();
+        let content = |commit: &str| tree.content(commit).unwrap();
+        let trees = git.read(&["rev-parse", "HEAD^{tree}"]).unwrap();
+        assert_eq!(content(&base), trees);
+        let described = commit("Documentation/b.rst", "two");
+        assert_eq!(content(&described), content(&base));
+        let changed = commit("a.c", "two");
+        assert_ne!(content(&changed), content(&base));
     }
 }
