@@ -6,13 +6,15 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
+use crate::arch::Arch;
 use crate::cache;
 use crate::cargo::cargo;
 use crate::commands::{Subject, Variant};
 use crate::exec;
+use crate::kernel::Builder;
 use crate::places::Places;
 use crate::progress::Step;
-use crate::series::Patch;
+use crate::series::{Change, Patch};
 use crate::verdict::{Report, Verdict};
 
 /// Formatting, lints, documentation and unit tests of the workspace.
@@ -75,8 +77,8 @@ fn count_tests(log: &Path) -> Result<String> {
 /// How each patch is written.
 pub fn style(places: &Places, subject: &Subject, report: &mut Report) -> Result<()> {
     let name = subject.name();
-    for (patch, _) in patches(subject) {
-        let test = format!("checkpatch --strict {}", short(patch));
+    for Change { patch, .. } in subject.changes() {
+        let test = format!("checkpatch --strict {}", patch.short());
         report.run(&name, test, || checkpatch(places, subject, patch))?;
     }
     if subject.variant == Variant::Rust {
@@ -85,29 +87,39 @@ pub fn style(places: &Places, subject: &Subject, report: &mut Report) -> Result<
     Ok(())
 }
 
-/// The patches that no other subject has, and their commits.
-fn patches(subject: &Subject) -> Vec<(&Patch, &String)> {
-    let patches = subject.series.patches.iter().zip(&subject.commits[1..]);
-    patches.skip(subject.shared).collect()
-}
-
 /// That the tree builds with each patch and those before it, in the configuration of
 /// another subject too. That it applies has been seen when the subject was prepared.
 pub fn builds(subject: &Subject, other: Option<&Subject>, report: &mut Report) -> Result<()> {
-    let name = subject.name();
-    let patches = patches(subject);
     // Those of one configuration after the other: changing it takes time.
-    for subject in other.into_iter().chain([subject]) {
-        for (patch, commit) in &patches {
-            let test = format!("builds up to {}{}", short(patch), subject.builder.mark());
-            report.run(&name, test, || {
-                let what = format!("{} with {}", subject.base.version, short(patch));
-                subject.builder.builds(commit, &what)?;
-                Ok(Verdict::pass())
-            })?;
-        }
+    for builder in other
+        .into_iter()
+        .chain([subject])
+        .map(|subject| &subject.builder)
+    {
+        builds_by(subject, builder, report)?;
     }
     Ok(())
+}
+
+/// The same in one configuration.
+pub fn builds_by(subject: &Subject, builder: &Builder, report: &mut Report) -> Result<()> {
+    for Change { patch, commit, .. } in subject.changes() {
+        let test = format!("builds up to {}{}", patch.short(), configuration(builder));
+        report.run(&subject.name(), test, || {
+            let what = format!("{} with {}", subject.base.version, patch.short());
+            builder.builds(commit, &what)?;
+            Ok(Verdict::pass())
+        })?;
+    }
+    Ok(())
+}
+
+/// What sets a configuration apart.
+pub fn configuration(builder: &Builder) -> String {
+    match builder.arch() {
+        Arch::Arm64 => builder.mark(),
+        other => format!(", {}{}", other.kernel(), builder.mark()),
+    }
 }
 
 /// The kernel's own check of how its Rust is formatted.
@@ -126,17 +138,6 @@ fn rustfmt(places: &Places, subject: &Subject) -> Result<Verdict> {
     Ok(Verdict::pass())
 }
 
-/// `0001-perf-core-Do` is enough to tell which.
-fn short(patch: &Patch) -> String {
-    patch
-        .name
-        .chars()
-        .take(32)
-        .collect::<String>()
-        .trim_end_matches(['-', '.'])
-        .to_owned()
-}
-
 /// Sign-off and author are the submitter's. What commits a `Fixes:` tag names
 /// can only be looked up in a tree with history. The constants of registers are called
 /// as the generated sysreg-defs.h has them: `BRBINFx_EL1_TYPE`.
@@ -147,7 +148,7 @@ const NOT_OURS_IN_RUST: &str = "FILE_PATH_CHANGES";
 
 fn checkpatch(places: &Places, subject: &Subject, patch: &Patch) -> Result<Verdict> {
     let name = subject.name().replace(' ', "-");
-    let log = exec::fresh(places.log(&format!("checkpatch-{name}-{}", short(patch))))?;
+    let log = exec::fresh(places.log(&format!("checkpatch-{name}-{}", patch.short())))?;
     let step = Step::start(format!("checkpatch {}", patch.name));
     let ignored = match subject.variant {
         Variant::Rust => format!("{NOT_OURS},{NOT_OURS_IN_RUST}"),
@@ -163,7 +164,9 @@ fn checkpatch(places: &Places, subject: &Subject, patch: &Patch) -> Result<Verdi
         &ignored,
     ]);
     checkpatch.arg(&patch.path);
-    let status = exec::status(&log, &mut checkpatch)?;
+    let status = subject.tree.at(places, subject.patched(), |_| {
+        exec::status(&log, &mut checkpatch)
+    })?;
     step.done();
     if status.success() {
         return Ok(Verdict::pass());

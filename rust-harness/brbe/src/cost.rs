@@ -1,10 +1,10 @@
 //! What a snapshot costs: instructions, as the plugin counts them.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::BufReader;
 
 use anyhow::{Context, Result, bail, ensure};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::guest::{self, Guest, Setup, Share};
 use crate::kernel::Kernel;
@@ -26,7 +26,7 @@ const WRITE_DAIF: u32 = 0xd51b_4220;
 const RETURNS: [u32; 2] = [0xd65f_03c0, 0xd65f_0bff];
 
 /// Instructions from the entry of the driver's function to its return.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cost {
     /// All.
     pub total: u64,
@@ -35,7 +35,7 @@ pub struct Cost {
 }
 
 /// What snapshots cost on a machine with some records.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Costs {
     /// Of as many records as there are.
     pub full: Cost,
@@ -44,6 +44,35 @@ pub struct Costs {
     pub half: Option<Cost>,
     /// Of none.
     pub empty: Cost,
+}
+
+/// How many records processors have (`BRBIDR0_EL1.NUMREC`).
+pub const RECORDS: [u8; 4] = [8, 16, 32, 64];
+
+/// What was measured of a kernel and a machine.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Measured {
+    /// What the kernel is called.
+    pub kernel: String,
+    /// How many records the machine has.
+    pub records: u8,
+    /// What snapshots cost there.
+    #[serde(flatten)]
+    pub costs: Costs,
+}
+
+/// Where what was measured is kept.
+pub const KNOWN: &str = "Documentation/cost.json";
+
+/// What `./brbe bench snapshot --write` has kept.
+///
+/// # Errors
+///
+/// When it cannot be read.
+pub fn known(places: &Places) -> Result<Vec<Measured>> {
+    let path = places.repo(KNOWN);
+    let text = fs::read(&path).with_context(|| format!("reading {}", path.display()))?;
+    serde_json::from_slice(&text).with_context(|| format!("in {}", path.display()))
 }
 
 /// Takes snapshots on a machine with this many records.

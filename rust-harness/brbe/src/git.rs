@@ -12,6 +12,8 @@ use crate::exec;
 #[derive(Clone, Debug)]
 pub struct Git {
     dir: PathBuf,
+    /// In the place of nobody and no time.
+    more: Vec<(&'static str, String)>,
 }
 
 /// Nobody's identity and no time: the same input gives the same commit.
@@ -42,6 +44,27 @@ impl Git {
     pub fn new(dir: &Path) -> Self {
         Self {
             dir: dir.to_owned(),
+            more: Vec::new(),
+        }
+    }
+
+    /// The same, whose commits and mails are by this person, of this time (as git reads
+    /// it).
+    #[must_use]
+    pub fn by(&self, name: &str, mail: &str, time: &str) -> Self {
+        let variables = [
+            ("GIT_AUTHOR_NAME", name),
+            ("GIT_COMMITTER_NAME", name),
+            ("GIT_AUTHOR_EMAIL", mail),
+            ("GIT_COMMITTER_EMAIL", mail),
+            ("GIT_AUTHOR_DATE", time),
+            ("GIT_COMMITTER_DATE", time),
+        ];
+        Self {
+            dir: self.dir.clone(),
+            more: variables
+                .map(|(name, value)| (name, value.to_owned()))
+                .into(),
         }
     }
 
@@ -54,6 +77,9 @@ impl Git {
         let shell = Shell::new().context("opening a shell")?;
         shell.change_dir(&self.dir);
         for (name, value) in NEUTRAL {
+            shell.set_var(name, value);
+        }
+        for (name, value) in &self.more {
             shell.set_var(name, value);
         }
         Ok(shell)
@@ -82,21 +108,40 @@ impl Git {
 
     /// Runs git for its effect; the error holds what it says.
     pub fn run(&self, args: &[&str]) -> Result<()> {
+        let (succeeded, said) = self.tell(args)?;
+        anyhow::ensure!(succeeded, "{}: {}", self.what(args), said.trim());
+        Ok(())
+    }
+
+    /// Runs git, and returns whether it succeeded and all that it says.
+    pub fn tell(&self, args: &[&str]) -> Result<(bool, String)> {
         let shell = self.shell()?;
         let output = cmd!(shell, "git {args...}")
             .quiet()
             .ignore_status()
             .output()
             .with_context(|| self.what(args))?;
-        if output.status.success() {
-            return Ok(());
-        }
         let said = [output.stdout, output.stderr].concat();
-        anyhow::bail!(
-            "{}: {}",
-            self.what(args),
-            String::from_utf8_lossy(&said).trim()
-        );
+        let said = String::from_utf8_lossy(&said).into_owned();
+        Ok((output.status.success(), said))
+    }
+
+    /// A work tree beside the others, at a commit and with nothing in it yet, while `then`
+    /// runs.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be made, or those of `then`.
+    pub fn beside<T>(&self, commit: &str, then: impl FnOnce(&Self) -> Result<T>) -> Result<T> {
+        let scratch = tempfile::tempdir().context("creating a directory for a work tree")?;
+        let dir = scratch.path().join("tree");
+        let path = dir.to_string_lossy().into_owned();
+        self.run(&["worktree", "prune"])?;
+        let add = ["worktree", "add", "--quiet", "--detach", "--no-checkout"];
+        self.run(&[&add[..], &[&path, commit]].concat())?;
+        let done = then(&Self::new(&dir));
+        self.run(&["worktree", "remove", "--force", &path])?;
+        done
     }
 
     /// Runs git for its effect where it may take long.

@@ -102,6 +102,11 @@ impl Share {
 }
 
 impl Guest {
+    /// What its machines are, for those who were not there.
+    pub fn machine(&self) -> String {
+        self.backend.told()
+    }
+
     /// Builds the plugin, the guest's programs and its root, as far as needed.
     pub fn prepare(places: &Places) -> Result<Self> {
         Self::on(places, Arch::Arm64, Arc::new(Qemu))

@@ -1,6 +1,7 @@
 //! A kernel: one source tree and one build directory for each base, moved from
 //! commit to commit, so that a changed patch rebuilds only what it touches.
 
+use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,7 +10,7 @@ use std::thread;
 use anyhow::{Context, Result, bail};
 
 use crate::arch::Arch;
-use crate::cache::{self, Key, Lock};
+use crate::cache::{self, Key};
 use crate::exec;
 use crate::places::Places;
 use crate::progress::Step;
@@ -56,12 +57,26 @@ impl Config {
     /// The lines of the fragments that a finished `.config` does not have: the
     /// kernel knows no such option, or something that it depends on is missing.
     fn dropped(&self, finished: &str) -> Vec<&str> {
-        let finished: std::collections::HashSet<_> = finished.lines().collect();
-        self.text
+        let finished: HashSet<_> = finished.lines().collect();
+        let lines = self
+            .text
             .lines()
-            .filter(|line| line.starts_with("CONFIG_") && !finished.contains(line))
+            .filter_map(|line| Some((option(line)?, line)));
+        // Of two values the later one counts.
+        let last: HashMap<_, _> = lines.clone().collect();
+        lines
+            .filter(|(option, line)| line.starts_with("CONFIG_") && last[option] == *line)
+            .map(|(_, line)| line)
+            .filter(|line| !finished.contains(line))
             .collect()
     }
+}
+
+/// The option of a line: `CONFIG_A=y` or `# CONFIG_A is not set`.
+fn option(line: &str) -> Option<&str> {
+    let line = line.strip_prefix("# ").unwrap_or(line);
+    let end = line.find(['=', ' ']).unwrap_or(line.len());
+    line[..end].starts_with("CONFIG_").then_some(&line[..end])
 }
 
 /// What becomes of options that are asked for, and that a commit does not have.
@@ -123,6 +138,27 @@ impl Builder {
             out,
             toolchain: toolchain::key()?,
         })
+    }
+
+    /// The same in a build directory of its own, for what is not to be linked.
+    #[must_use]
+    pub fn apart(&self, name: &str) -> Self {
+        let mut dir = self.out.file_name().unwrap_or_default().to_owned();
+        dir.push(format!("-{name}"));
+        Self {
+            out: self.out.with_file_name(dir),
+            ..self.clone()
+        }
+    }
+
+    /// Calls `then` when the tree is at a commit, which need not be the last one of a
+    /// series, and configured, and nothing built yet.
+    pub fn configured<T>(
+        &self,
+        commit: &str,
+        then: impl FnOnce(&Built<'_>) -> Result<T>,
+    ) -> Result<T> {
+        self.make(commit, Unknown::LeftOut, then)
     }
 
     /// What sets its kernels apart: fragments of the configuration.
@@ -213,18 +249,13 @@ impl Builder {
         unknown: Unknown,
         then: impl FnOnce(&Built<'_>) -> Result<T>,
     ) -> Result<T> {
-        let _lock = Lock::take(&self.places, &format!("tree-{}", self.tree.id))?;
-        let log = exec::fresh(self.places.log(&format!("kernel-{}", self.tree.id)))?;
-        // Only files that differ between the two commits get a new time stamp.
-        self.tree.git().log(
-            &log,
-            &["checkout", "--quiet", "--force", "--detach", commit],
-        )?;
-        self.configure(commit, unknown, &log)?;
-        then(&Built {
-            builder: self,
-            out: &self.out,
-            log: &log,
+        self.tree.at(&self.places, commit, |log| {
+            self.configure(commit, unknown, log)?;
+            then(&Built {
+                builder: self,
+                out: &self.out,
+                log,
+            })
         })
     }
 
@@ -386,5 +417,10 @@ mod tests {
         };
         let finished = "CONFIG_A=y\n# CONFIG_GONE is not set\nCONFIG_NUMBER=16\nCONFIG_MORE=y\n";
         assert_eq!(config.dropped(finished), ["CONFIG_GONE=y"]);
+        let without = Config {
+            text: config.text.clone() + "# CONFIG_GONE is not set\nCONFIG_NUMBER=8\n",
+            ..config
+        };
+        assert_eq!(without.dropped(finished), ["CONFIG_NUMBER=8"]);
     }
 }

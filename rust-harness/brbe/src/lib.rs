@@ -16,6 +16,7 @@
 //! [`cache`] keeps what they make, [`progress`] and [`verdict`] say what became
 //! of it.
 
+pub mod any_test;
 pub mod arch;
 pub mod bases;
 pub mod cache;
@@ -25,8 +26,10 @@ pub mod checks;
 pub mod ci;
 pub mod commands;
 pub mod cost;
+pub mod documents;
 pub mod exec;
 pub mod flow;
+pub mod generated;
 pub mod git;
 pub mod guest;
 pub mod guest_tests;
@@ -46,11 +49,14 @@ pub mod pause;
 pub mod perf;
 pub mod places;
 pub mod progress;
+pub mod rebase;
 pub mod remote;
 pub mod selection;
 pub mod selftests;
 pub mod series;
 pub mod source;
+pub mod submit;
+pub mod tested;
 pub mod toolchain;
 pub mod trace_tests;
 pub mod verdict;

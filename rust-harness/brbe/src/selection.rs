@@ -49,6 +49,11 @@ impl Selection {
         }
     }
 
+    /// Whether that is all of them.
+    pub fn is_all(&self) -> bool {
+        self.only.is_none() && self.partition.is_none()
+    }
+
     /// Whether a test has a wanted name.
     pub fn names(&self, subject: &str, test: &str) -> bool {
         let line = || format!("{subject}: {test}");

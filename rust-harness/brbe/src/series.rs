@@ -19,6 +19,37 @@ pub struct Patch {
     pub path: PathBuf,
 }
 
+impl Patch {
+    /// Enough of the name to tell which: `0001-perf-core-Do`.
+    pub fn short(&self) -> String {
+        let start: String = self.name.chars().take(32).collect();
+        start.trim_end_matches(['-', '.']).to_owned()
+    }
+}
+
+/// What a patch of a series changes.
+#[derive(Clone, Copy, Debug)]
+pub struct Change<'a> {
+    /// The patch.
+    pub patch: &'a Patch,
+    /// The commit before it.
+    pub parent: &'a str,
+    /// The commit that it becomes.
+    pub commit: &'a str,
+}
+
+impl Change<'_> {
+    /// The files that it touches, from the tree's root.
+    ///
+    /// # Errors
+    ///
+    /// When git has no such commit.
+    pub fn files(&self, git: &Git) -> Result<Vec<String>> {
+        let names = git.read(&["diff", "--name-only", self.parent, self.commit])?;
+        Ok(names.lines().map(str::to_owned).collect())
+    }
+}
+
 /// The patches of a base, in the order in which they apply.
 #[derive(Clone, Debug)]
 pub struct Series {
@@ -70,55 +101,45 @@ impl Series {
     /// `git am` of what is missing, in a work tree of its own with only the
     /// files that the series touches.
     fn apply(&self, git: &Git, references: &[String], commits: &mut Vec<String>) -> Result<()> {
-        let scratch = tempfile::tempdir().context("creating a directory for git am")?;
-        let dir = scratch.path().join("am");
-        let path = dir.to_string_lossy().into_owned();
-        let newest = commits.last().context("the base is a commit")?;
-        git.run(&["worktree", "prune"])?;
-        git.run(&[
-            "worktree",
-            "add",
-            "--quiet",
-            "--detach",
-            "--no-checkout",
-            &path,
-            newest,
-        ])?;
-        let applied = self.apply_in(&Git::new(&dir), references, commits);
-        git.run(&["worktree", "remove", "--force", &path])?;
-        applied
+        let newest = commits.last().context("the base is a commit")?.clone();
+        git.beside(&newest, |am| {
+            self.check_out(am)?;
+            while commits.len() <= self.patches.len() {
+                let patch = &self.patches[commits.len() - 1];
+                let path = patch.path.to_string_lossy();
+                am.run(&["am", "--quiet", &path]).with_context(|| {
+                    format!(
+                        "{} does not apply: is it in this tree already, or the tree of another base? \
+                         `./brbe rebase --onto` tells",
+                        patch.name
+                    )
+                })?;
+                let commit = am.read(&["rev-parse", "HEAD"])?;
+                am.run(&["update-ref", &references[commits.len() - 1], &commit])?;
+                commits.push(commit);
+            }
+            Ok(())
+        })
     }
 
-    fn apply_in(&self, am: &Git, references: &[String], commits: &mut Vec<String>) -> Result<()> {
+    /// Of an empty work tree, checks out the files that the patches touch.
+    ///
+    /// # Errors
+    ///
+    /// When a patch is none.
+    pub fn check_out(&self, git: &Git) -> Result<()> {
         let mut touched = vec![
             "sparse-checkout".to_owned(),
             "set".to_owned(),
             "--no-cone".to_owned(),
         ];
         for patch in &self.patches {
-            touched.extend(
-                touched_files(am, &patch.path)?
-                    .iter()
-                    .map(|file| format!("/{file}")),
-            );
+            let files = touched_files(git, &patch.path)?;
+            touched.extend(files.iter().map(|file| format!("/{file}")));
         }
         let touched: Vec<_> = touched.iter().map(String::as_str).collect();
-        am.run(&touched)?;
-        am.run(&["checkout", "--quiet"])?;
-        while commits.len() <= self.patches.len() {
-            let patch = &self.patches[commits.len() - 1];
-            let path = patch.path.to_string_lossy();
-            am.run(&["am", "--quiet", &path]).with_context(|| {
-                format!(
-                    "{} does not apply: is it in this tree already, or the tree of another base?",
-                    patch.name
-                )
-            })?;
-            let commit = am.read(&["rev-parse", "HEAD"])?;
-            am.run(&["update-ref", &references[commits.len() - 1], &commit])?;
-            commits.push(commit);
-        }
-        Ok(())
+        git.run(&touched)?;
+        git.run(&["checkout", "--quiet"])
     }
 }
 

@@ -7,7 +7,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 
 use crate::bases::Base;
-use crate::cache::{self, Key};
+use crate::cache::{self, Key, Lock};
 use crate::exec;
 use crate::git::Git;
 use crate::mirror;
@@ -16,6 +16,9 @@ use crate::progress::Step;
 
 /// The tag of the commit that holds the unchanged source.
 pub const BASE: &str = "brbe-base";
+
+/// The message of that commit, where it is ours.
+const UNCHANGED: &str = "The unchanged source";
 
 /// A kernel source tree that is ours to change.
 #[derive(Clone, Debug)]
@@ -32,6 +35,39 @@ impl Tree {
         Git::new(&self.path)
     }
 
+    /// Brings the work tree to a commit, and calls `then` with a new log while no other
+    /// run can move it. Only files that differ get a new time stamp.
+    ///
+    /// # Errors
+    ///
+    /// When git has no such commit, or those of `then`.
+    pub fn at<T>(
+        &self,
+        places: &Places,
+        commit: &str,
+        then: impl FnOnce(&Path) -> Result<T>,
+    ) -> Result<T> {
+        let _lock = Lock::take(places, &format!("tree-{}", self.id))?;
+        let log = exec::fresh(places.log(&format!("kernel-{}", self.id)))?;
+        let checkout = ["checkout", "--quiet", "--force", "--detach", commit];
+        self.git().log(&log, &checkout)?;
+        then(&log)
+    }
+
+    /// The commit that the source is, for others who have its history: none of a tree that
+    /// came without one.
+    ///
+    /// # Errors
+    ///
+    /// When git does not say.
+    pub fn upstream(&self) -> Result<Option<String>> {
+        let said = ["log", "-1", "--format=%H %an %s", BASE];
+        let said = self.git().read(&said)?;
+        let (commit, about) = said.split_once(' ').context("git log says nothing")?;
+        let is_ours = about == format!("brbe {UNCHANGED}");
+        Ok((!is_ours).then(|| commit.to_owned()))
+    }
+
     /// Names what a commit has but for documentation, which nothing is built from: its
     /// tree, with the documentation of the unchanged source.
     ///
@@ -39,11 +75,11 @@ impl Tree {
     ///
     /// When git has no such commit.
     pub fn content(&self, commit: &str) -> Result<String> {
-        const UNCHANGED: &str = "Documentation";
+        const ASIDE: &str = "Documentation";
         let git = self.git();
-        let was = git.read(&["ls-tree", BASE, UNCHANGED])?;
+        let was = git.read(&["ls-tree", BASE, ASIDE])?;
         let all = git.read(&["ls-tree", commit])?;
-        let is_documentation = |line: &&str| line.split('\t').nth(1) == Some(UNCHANGED);
+        let is_documentation = |line: &&str| line.split('\t').nth(1) == Some(ASIDE);
         let others = all.lines().filter(|line| !is_documentation(line));
         let lines: Vec<_> = others.chain(was.lines()).collect();
         git.answer(&["mktree"], &lines.join("\n"))
@@ -204,10 +240,7 @@ fn commit_all(tree: &Path, log: &Path) -> Result<()> {
     git.log(log, &["config", "core.compression", "0"])?;
     git.log(log, &["config", "gc.auto", "0"])?;
     git.log(log, &["add", "--all", "--force"])?;
-    git.log(
-        log,
-        &["commit", "--quiet", "--message", "The unchanged source"],
-    )?;
+    git.log(log, &["commit", "--quiet", "--message", UNCHANGED])?;
     git.log(log, &["tag", BASE])
 }
 

@@ -37,7 +37,12 @@ pub fn key() -> Result<Key> {
     Ok(Key::new("toolchain 2").with(versions))
 }
 
-fn version(tool: &str) -> Result<String> {
+/// What a program says of its version.
+///
+/// # Errors
+///
+/// When it is not there.
+pub fn version(tool: &str) -> Result<String> {
     let output = Command::new(tool).arg("--version").output();
     let output = output.with_context(|| format!("asking {tool} for its version"))?;
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())

@@ -3,6 +3,7 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
+use std::time::Duration;
 use std::{fmt, fs};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -121,6 +122,8 @@ pub fn measure(places: &Places, guest: &Guest, kernel: &Kernel, title: &str) -> 
         cpus: 1,
         // The same path each time.
         qemu: vec!["-icount".to_owned(), "shift=1".to_owned()],
+        // One that checks itself takes three minutes beside another guest.
+        timeout: Duration::from_secs(900),
         ..Setup::default()
     };
     let name = format!("waste on {title}");

@@ -3,10 +3,13 @@
 pub mod bench;
 pub mod ci_jobs;
 pub mod clean;
+pub mod cli;
 mod emulation;
 pub mod prove;
+pub mod rebase;
 pub mod report;
 pub mod snapshot;
+pub mod submit;
 pub mod test;
 pub mod trace;
 mod variant;
@@ -22,7 +25,7 @@ use crate::arch::Arch;
 use crate::bases::{self, Base};
 use crate::kernel::{Builder, Config};
 use crate::places::Places;
-use crate::series::Series;
+use crate::series::{Change, Series};
 use crate::source::{self, Tree};
 use crate::verdict::Report;
 
@@ -49,6 +52,17 @@ fn print_report(json: bool, report: &Report) -> Result<bool> {
         writeln!(out, "\n{}\n{}", report.table(), report.summary())
     })?;
     Ok(report.good())
+}
+
+/// Prints a report of tests, or the lines of those that were only to be listed.
+fn print_outcome(json: bool, report: &Report) -> Result<bool> {
+    let Some(lines) = report.listed() else {
+        return print_report(json, report);
+    };
+    print(json, &lines, |out| {
+        lines.iter().try_for_each(|line| writeln!(out, "{line}"))
+    })?;
+    Ok(true)
 }
 
 /// Which kernel.
@@ -178,6 +192,28 @@ impl Subject {
             builder,
             debug,
         })
+    }
+
+    /// What its patches change, those that another subject has as well left out.
+    pub fn changes(&self) -> Vec<Change<'_>> {
+        let commits = self.commits.iter().zip(&self.commits[1..]);
+        let patches = self.series.patches.iter().zip(commits);
+        let changes = patches.map(|(patch, (parent, commit))| Change {
+            patch,
+            parent,
+            commit,
+        });
+        changes.skip(self.shared).collect()
+    }
+
+    /// What builds kernels without BRBE.
+    ///
+    /// # Errors
+    ///
+    /// When the configuration cannot be read.
+    pub fn without_brbe(&self, places: &Places) -> Result<Builder> {
+        let [builder, _] = builders(places, &self.tree, Arch::Arm64, &["without-brbe"])?;
+        Ok(builder)
     }
 
     /// What builds the kernel as it is, or the one that checks itself.

@@ -2,22 +2,21 @@
 
 use std::collections::BTreeSet;
 use std::num::NonZeroU32;
+use std::sync::Arc;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use clap::Args;
 
 use super::{KernelArgs, Subject, Variant};
+use crate::any_test::AnyTest;
+use crate::arch::Arch;
 use crate::bases::{self, Base};
-use crate::exec::Failed;
 use crate::guest::{Dead, Guest};
-use crate::guest_tests::{self, GuestTest};
 use crate::jobs::Job;
-use crate::kernel::Builder;
-use crate::kunit;
+use crate::machine::Qemu;
 use crate::mutants::{self, Mutant};
-use crate::overflow;
-use crate::pause;
 use crate::places::Places;
+use crate::selection::Selection;
 use crate::verdict::{Report, Verdict};
 
 /// Take each safeguard out of the patches, and see a test fail
@@ -45,85 +44,25 @@ pub struct Prove {
     #[arg(value_name = "TEXT")]
     only: Option<String>,
 
+    /// Run nothing: print the lines of the proofs that would be
+    #[arg(long)]
+    list: bool,
+
     /// Print the verdicts as JSON
     #[arg(long)]
     json: bool,
 }
 
-/// A test that can tell a mutant.
-#[derive(Clone, Copy)]
-enum Test {
-    Guest(GuestTest),
-    Overflow(overflow::Kind),
-    Pause,
-    Kunit(&'static kunit::Kind),
-    /// That the kernel can be built.
-    Compiler,
-}
-
-/// What a list of mutants calls the last one.
-const COMPILER: &str = "the compiler";
-
-impl Test {
-    fn named(name: &str) -> Result<Self> {
-        if let Some(test) = guest_tests::ALL.iter().find(|test| test.name == name) {
-            return Ok(Self::Guest(*test));
-        }
-        match name {
-            pause::TEST => return Ok(Self::Pause),
-            COMPILER => return Ok(Self::Compiler),
-            _ => {}
-        }
-        if let Some(kind) = kunit::KINDS.iter().find(|kind| kind.name == name) {
-            return Ok(Self::Kunit(kind));
-        }
-        match overflow::KINDS.iter().find(|kind| kind.name == name) {
-            Some(kind) => Ok(Self::Overflow(*kind)),
-            None => bail!("there is no test {name:?}"),
-        }
-    }
-
-    /// What builds the kernels that it runs on.
-    fn builder(self, subject: &Subject) -> &Builder {
-        match self {
-            Self::Guest(test) => test.builder(subject),
-            _ => &subject.builder,
-        }
-    }
-
-    fn run(
-        self,
-        places: &Places,
-        guest: &Guest,
-        subject: &Subject,
-        commit: &str,
-        title: &str,
-    ) -> Result<Verdict> {
-        match self {
-            Self::Guest(test) => test.run(places, guest, subject, commit, title),
-            Self::Kunit(kind) => {
-                let kernel = subject.builder.kernel(commit, title)?;
-                kind.run(places, guest, &kernel, title)
-            }
-            Self::Compiler => match subject.builder.kernel(commit, title) {
-                Ok(_) => Ok(Verdict::pass()),
-                Err(error) if error.is::<Failed>() => Ok(Verdict::Fail(format!("{error:#}"))),
-                Err(error) => Err(error),
-            },
-            Self::Pause => pause::check(&subject.builder.kernel(commit, title)?.vmlinux),
-            Self::Overflow(kind) => {
-                let kernel = subject.builder.kernel(commit, title)?;
-                overflow::sweep(places, guest, &kernel, title, kind)
-            }
-        }
-    }
-}
-
 impl Prove {
     /// Runs the command. Returns whether every mutant was killed.
     pub fn run(&self, places: &Places) -> Result<bool> {
-        let mut report = Report::default();
-        let guest = Guest::prepare(places)?;
+        let (mut report, guest) = match self.list {
+            true => (
+                Report::list_of(Selection::default()),
+                Guest::planned(places, Arch::Arm64, Arc::new(Qemu)),
+            ),
+            false => (Report::default(), Guest::prepare(places)?),
+        };
         for base in bases::load(places)? {
             if self.base.as_ref().is_some_and(|name| *name != base.name) {
                 continue;
@@ -156,7 +95,7 @@ impl Prove {
                 report.run_together(jobs, || Ok(()))?;
             }
         }
-        super::print_report(self.json, &report)
+        super::print_outcome(self.json, &report)
     }
 }
 
@@ -171,7 +110,7 @@ fn controls<'a>(
     tests.into_iter().map(move |name| {
         let title = subject.title(true);
         Job::new(title.clone(), name.clone(), move || {
-            Test::named(&name)?.run(places, guest, subject, subject.patched(), &title)
+            AnyTest::named(&name)?.run(places, guest, subject, subject.patched(), &title)
         })
     })
 }
@@ -208,8 +147,8 @@ pub(super) fn job<'a>(
         let series = mutant.on_top_of(&subject.series);
         let commits = series.commits(places, &subject.tree)?;
         let commit = commits.last().context("a series has a commit")?;
-        let test = Test::named(&mutant.test)?;
-        if !matches!(test, Test::Compiler) {
+        let test = AnyTest::named(&mutant.test)?;
+        if !matches!(test, AnyTest::Compiler) {
             // Otherwise a kernel that cannot be built is no sign of a safeguard.
             test.builder(subject).kernel(commit, &title)?;
         }
@@ -274,13 +213,5 @@ mod tests {
             assert!(said.starts_with("SURVIVED"), "{said}");
         }
         assert!(judge(Err(anyhow::anyhow!("no record of QEMU"))).is_err());
-    }
-
-    #[test]
-    fn tests_are_found_by_name() {
-        assert!(matches!(Test::named("twice"), Ok(Test::Guest(_))));
-        let kind = overflow::KINDS[0].name;
-        assert!(matches!(Test::named(kind), Ok(Test::Overflow(_))));
-        assert!(Test::named("gone").is_err());
     }
 }

@@ -14,6 +14,7 @@ use crate::bases;
 use crate::checks;
 use crate::ci;
 use crate::cost;
+use crate::documents;
 use crate::guest::{Guest, Setup, Share};
 use crate::guest_tests::{self, GuestTest};
 use crate::jobs::{Job, Limit};
@@ -30,6 +31,8 @@ use crate::places::Places;
 use crate::selection::{Partition, Selection};
 use crate::selftests;
 use crate::source::Tree;
+use crate::submit;
+use crate::tested::Tested;
 use crate::trace_tests;
 use crate::verdict::{Report, Verdict};
 use crate::waste;
@@ -113,13 +116,7 @@ impl Test {
                 self.all(places, &guest, &mut report)?;
             }
         }
-        if let Some(lines) = report.listed() {
-            super::print(self.json, &lines, |out| {
-                lines.iter().try_for_each(|line| writeln!(out, "{line}"))
-            })?;
-            return Ok(true);
-        }
-        super::print_report(self.json, &report)
+        super::print_outcome(self.json, &report)
     }
 
     fn guest(&self, places: &Places, arch: Arch, backend: &Arc<dyn Backend>) -> Result<Guest> {
@@ -161,6 +158,7 @@ impl Test {
             "jobs for CI engines, by the engines' schemas",
             || ci::check(places),
         )?;
+        report.run_together(documents::jobs(places)?, || Ok(()))?;
         for name in names {
             let args = KernelArgs {
                 base: Some(name.clone()),
@@ -170,18 +168,19 @@ impl Test {
                 continue;
             };
             let guest = &guest.for_kernels_of(&subject)?;
-            match self.kernel.series {
-                None => {
-                    self.base(places, guest, &subject, report)?;
-                    if subject.is_default && guest.capabilities().plugin {
-                        self.on_x86(places, &subject, report)?;
-                    }
-                    for variant in Variant::ON_TOP {
-                        self.on_top(places, guest, &subject, variant, report)?;
-                    }
+            if self.kernel.series.is_none_or(|only| only == Variant::Plain) {
+                let before = report.rows().len();
+                self.base(places, guest, &subject, report)?;
+                if subject.is_default && guest.capabilities().plugin {
+                    self.on_x86(places, &subject, report)?;
                 }
-                Some(Variant::Plain) => self.base(places, guest, &subject, report)?,
-                Some(variant) => self.on_top(places, guest, &subject, variant, report)?,
+                keep(places, guest, &subject, report, before)?;
+                self.ready(places, guest, &subject, report)?;
+            }
+            for variant in Variant::ON_TOP {
+                if self.kernel.series.is_none_or(|only| only == variant) {
+                    self.on_top(places, guest, &subject, variant, report)?;
+                }
             }
         }
         Ok(())
@@ -210,6 +209,7 @@ impl Test {
             return Ok(());
         };
         let (in_rust, is_asked_for) = (variant == Variant::Rust, self.kernel.series.is_some());
+        let before = report.rows().len();
         checks::style(places, subject, report)?;
         // A kernel that is built from nothing takes ten minutes.
         if variant.own_tree().is_some() && !is_asked_for {
@@ -223,11 +223,35 @@ impl Test {
             false => changed(places, guest, subject, report)?,
         }
         let limit = match variant {
-            Variant::Rust => cost::LIMIT_IN_RUST,
-            Variant::Cheaper => cost::LIMIT_OF_CHEAPER,
-            Variant::Plain | Variant::LowWaste => return Ok(()),
+            Variant::Rust => Some(cost::LIMIT_IN_RUST),
+            Variant::Cheaper => Some(cost::LIMIT_OF_CHEAPER),
+            Variant::Plain | Variant::LowWaste => None,
         };
-        compared(places, guest, [plain, subject], limit, report)
+        if let Some(limit) = limit {
+            compared(places, guest, [plain, subject], limit, report)?;
+        }
+        keep(places, guest, subject, report, before)
+    }
+
+    /// What is asked of a series before it is sent, and of nothing else.
+    fn ready(
+        &self,
+        places: &Places,
+        guest: &Guest,
+        subject: &Subject,
+        report: &mut Report,
+    ) -> Result<()> {
+        // A kernel for x86-64 takes ten minutes, and one base's is there.
+        let mut builders = submit::checks::builders(places, subject)?;
+        builders.retain(|builder| subject.is_default || builder.arch() == Arch::Arm64);
+        for builder in &builders[1..] {
+            checks::builds_by(subject, builder, report)?;
+        }
+        submit::checks::of_files(places, subject, &builders, report)?;
+        if guest.capabilities().plugin {
+            submit::checks::bisecting(places, guest, subject, report)?;
+        }
+        Ok(())
     }
 
     /// All tests of one base: first without the patches, then patch by patch,
@@ -262,6 +286,21 @@ impl Test {
     /// Mutants are of the bases, and may not apply elsewhere.
     fn prove(&self) -> bool {
         self.prove && self.kernel.kernel_src.is_none()
+    }
+}
+
+/// Keeps what has been seen of a series since there were `before` rows.
+fn keep(
+    places: &Places,
+    guest: &Guest,
+    subject: &Subject,
+    report: &Report,
+    before: usize,
+) -> Result<()> {
+    let rows = &report.rows()[before..];
+    match rows.is_empty() {
+        true => Ok(()),
+        false => Tested::keep(places, subject, &guest.machine(), rows, report.is_whole()),
     }
 }
 

@@ -71,7 +71,7 @@ impl Variant {
     }
 
     /// What the kernel of a base is called with it.
-    pub(super) fn title(self, base: &Base) -> String {
+    pub fn title(self, base: &Base) -> String {
         format!("{} {}", base.version, self.words().1)
     }
 

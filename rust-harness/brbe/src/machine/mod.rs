@@ -117,6 +117,11 @@ pub trait Backend: fmt::Debug + Send + Sync {
     /// What it is called.
     fn name(&self) -> &str;
 
+    /// What it is, for those who were not there.
+    fn told(&self) -> String {
+        self.name().to_owned()
+    }
+
     /// What it can do.
     fn capabilities(&self) -> Capabilities;
 

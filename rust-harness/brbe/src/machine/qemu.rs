@@ -3,6 +3,7 @@
 use anyhow::Result;
 
 use super::{Backend, Boot, Capabilities, Run, program};
+use crate::toolchain;
 
 /// An unmodified QEMU, whose processors have what the plugin gives them.
 #[derive(Clone, Copy, Debug, Default)]
@@ -11,6 +12,14 @@ pub struct Qemu;
 impl Backend for Qemu {
     fn name(&self) -> &str {
         "qemu"
+    }
+
+    fn told(&self) -> String {
+        let version = toolchain::version("qemu-system-aarch64").unwrap_or_default();
+        let number = version.split("version ").nth(1);
+        let number = number.and_then(|rest| rest.split(char::is_whitespace).next());
+        let number = number.unwrap_or("of an unknown version");
+        format!("QEMU {number} with an emulation of FEAT_BRBE (a TCG plugin), not on hardware")
     }
 
     fn capabilities(&self) -> Capabilities {

@@ -53,12 +53,32 @@ pub fn on_patched(
     kernel: &Kernel,
 ) -> Result<Vec<Verdict>> {
     let command = format!("{RETRIED}; {PERF_EVENTS}");
-    let run = run(places, guest, setup, subject, kernel, true, &command)?;
+    let title = subject.title(true);
+    let at = (subject.patched(), title.as_str());
+    let run = run(places, guest, setup, subject, kernel, at, &command)?;
     guest::status(&run)?;
     Ok(vec![
         outcome::of_helper(&run.output),
         outcome::of_perf_events(&run.output),
     ])
+}
+
+/// Runs the helper's test alone, as it is with all patches, on any kernel.
+///
+/// # Errors
+///
+/// When it cannot be built, or the guest does not come to its end.
+pub fn helper(
+    places: &Places,
+    guest: &Guest,
+    subject: &Subject,
+    kernel: &Kernel,
+    title: &str,
+) -> Result<Verdict> {
+    let (setup, at) = (Setup::default(), (subject.patched(), title));
+    let run = run(places, guest, &setup, subject, kernel, at, RETRIED)?;
+    guest::status(&run)?;
+    Ok(outcome::of_helper(&run.output))
 }
 
 /// Runs the helper's test on the unpatched kernel, where it must not pass. `died` judges
@@ -76,15 +96,9 @@ pub fn on_unpatched(
 ) -> Result<Verdict> {
     // One attempt is enough to see it fail.
     let command = format!("./test_progs -v -t {HELPER}");
-    let run = run(
-        places,
-        guest,
-        &Setup::default(),
-        subject,
-        kernel,
-        false,
-        &command,
-    )?;
+    let title = subject.title(false);
+    let (setup, at) = (Setup::default(), (subject.unpatched(), title.as_str()));
+    let run = run(places, guest, &setup, subject, kernel, at, &command)?;
     if let End::Panicked(message) = &run.end {
         return Ok(died(message));
     }
@@ -97,21 +111,17 @@ pub fn on_unpatched(
     })
 }
 
+/// Runs the tests of a commit on a kernel of this title.
 fn run(
     places: &Places,
     guest: &Guest,
     setup: &Setup,
     subject: &Subject,
     kernel: &Kernel,
-    patched: bool,
+    (commit, title): (&str, &str),
     command: &str,
 ) -> Result<Run> {
-    let title = subject.title(patched);
-    let commit = match patched {
-        true => subject.patched(),
-        false => subject.unpatched(),
-    };
-    let built = build::build(places, &subject.builder, commit, &title)?;
+    let built = build::build(places, &subject.builder, commit, title)?;
     let share = Share::new(places)?;
     for file in build::BUILT {
         share.put(&built.join(file))?;

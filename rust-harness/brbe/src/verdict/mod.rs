@@ -69,12 +69,27 @@ impl Row {
             verdict.word(),
             if reason.is_empty() { "" } else { ": " }
         ));
+        Self::silent(subject, test, verdict, time)
+    }
+
+    /// The same, which is not told.
+    pub fn silent(subject: &str, test: &str, verdict: Verdict, time: Duration) -> Self {
         Self {
             subject: subject.to_owned(),
             test: test.to_owned(),
             verdict,
             seconds: time.as_secs_f64(),
         }
+    }
+
+    /// What became of it.
+    pub fn verdict(&self) -> &Verdict {
+        &self.verdict
+    }
+
+    /// Whether both are of one test.
+    pub fn is_of(&self, other: &Self) -> bool {
+        (&self.subject, &self.test) == (&other.subject, &other.test)
     }
 }
 
@@ -121,6 +136,17 @@ impl Report {
     /// Adds what another run has seen, perhaps on another machine.
     pub fn append(&mut self, other: Self) {
         self.rows.extend(other.rows);
+    }
+
+    /// What has been run so far.
+    pub fn rows(&self) -> &[Row] {
+        &self.rows
+    }
+
+    /// Whether all tests are wanted, here, and have begun.
+    pub fn is_whole(&self) -> bool {
+        let is_late = self.limit.is_some_and(|limit| limit.passed().is_some());
+        self.selection.is_all() && !is_late
     }
 
     /// Whether this test has a wanted name.

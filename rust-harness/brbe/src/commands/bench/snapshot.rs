@@ -1,12 +1,15 @@
 //! `brbe bench snapshot`: how many instructions a snapshot takes.
 
-use anyhow::Result;
+use std::fmt::Write as _;
+
+use anyhow::{Context as _, Result};
 use clap::Args;
 use comfy_table::{Table, presets::UTF8_FULL_CONDENSED};
-use serde::Serialize;
 
+use crate::cache;
 use crate::commands::{self, KernelArgs, Subject, Variant};
-use crate::cost::{self, Cost, Costs};
+use crate::cost::{self, Cost, Costs, Measured, RECORDS};
+use crate::generated;
 use crate::guest::Guest;
 use crate::places::Places;
 
@@ -20,18 +23,14 @@ pub(super) struct Snapshot {
     #[command(flatten)]
     kernel: KernelArgs,
 
+    /// Keep the counts in Documentation/cost.json, for cover letters, and make the tables of
+    /// Documentation/cost.md anew
+    #[arg(long, conflicts_with = "kernel_src")]
+    write: bool,
+
     /// Print the counts as JSON
     #[arg(long)]
     json: bool,
-}
-
-/// What one series takes.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-struct Row {
-    kernel: String,
-    records: u8,
-    #[serde(flatten)]
-    costs: Costs,
 }
 
 impl Snapshot {
@@ -50,19 +49,60 @@ impl Snapshot {
         for subject in &subjects {
             let title = subject.title(true);
             let kernel = subject.builder.kernel(subject.patched(), &title)?;
-            for records in [8, 16, 32, 64] {
-                rows.push(Row {
+            for records in RECORDS {
+                rows.push(Measured {
                     kernel: title.clone(),
                     records,
                     costs: cost::measure(places, &guest, &kernel, &title, records)?,
                 });
             }
         }
+        if self.write {
+            write(places, &rows)?;
+        }
         commands::print(self.json, &rows, |out| writeln!(out, "{}", table(&rows)))
     }
 }
 
-fn table(rows: &[Row]) -> Table {
+/// Writes the counts in the place of those known of the same kernels, and the tables.
+fn write(places: &Places, rows: &[Measured]) -> Result<()> {
+    let mut all = cost::known(places)?;
+    all.retain(|known| !rows.iter().any(|row| row.kernel == known.kernel));
+    all.extend_from_slice(rows);
+    all.sort_by(|a, b| (&a.kernel, a.records).cmp(&(&b.kernel, b.records)));
+    let mut json = serde_json::to_string_pretty(&all).context("writing JSON")?;
+    json.push('\n');
+    cache::write_atomically(&places.repo(cost::KNOWN), json.as_bytes())?;
+    let command = "./brbe bench snapshot --write";
+    generated::replace(places, "Documentation/cost.md", command, &document(&all))
+}
+
+/// A table for each kernel.
+fn document(all: &[Measured]) -> String {
+    let mut text = String::new();
+    for kernel in all.chunk_by(|a, b| a.kernel == b.kernel) {
+        let _ = writeln!(
+            text,
+            "## {}\n\n| records | full | half full | empty |\n|---|---|---|---|",
+            kernel[0].kernel
+        );
+        for Measured { records, costs, .. } in kernel {
+            let Costs { full, half, empty } = *costs;
+            let half = half.map_or_else(String::new, counts);
+            let cells = [counts(full), half, counts(empty)];
+            let _ = writeln!(text, "| {records} | {} |", cells.join(" | "));
+        }
+        text.push('\n');
+    }
+    text
+}
+
+fn counts(cost: Cost) -> String {
+    let Cost { total, masked } = cost;
+    format!("{total} ({masked} masked)")
+}
+
+fn table(rows: &[Measured]) -> Table {
     let mut table = Table::new();
     table.load_preset(UTF8_FULL_CONDENSED).set_header([
         "kernel",
@@ -76,14 +116,13 @@ fn table(rows: &[Row]) -> Table {
         let Costs { full, half, empty } = row.costs;
         let first = rows.iter().find(|first| first.records == row.records);
         let first = first.unwrap_or(row).costs.full.total;
-        let cell = |Cost { total, masked }| format!("{total} ({masked} masked)");
         table.add_row([
             row.kernel.clone(),
             row.records.to_string(),
-            cell(full),
+            counts(full),
             format!("{:.2}", full.total as f64 / first as f64),
-            half.map_or_else(String::new, cell),
-            cell(empty),
+            half.map_or_else(String::new, counts),
+            counts(empty),
         ]);
     }
     table
@@ -99,7 +138,7 @@ mod tests {
             total,
             masked: total - 10,
         };
-        let row = |kernel: &str, full| Row {
+        let row = |kernel: &str, full| Measured {
             kernel: kernel.to_owned(),
             records: 64,
             costs: Costs {
@@ -108,9 +147,8 @@ mod tests {
                 empty: cost(100),
             },
         };
-        insta::assert_snapshot!(table(&[
-            row("7.3.4 patched", 5000),
-            row("7.3.4 cheaper", 1800)
-        ]));
+        let rows = [row("7.3.4 patched", 5000), row("7.3.4 cheaper", 1800)];
+        insta::assert_snapshot!(table(&rows));
+        insta::assert_snapshot!(document(&rows));
     }
 }

@@ -6,13 +6,14 @@ use anyhow::{Context, Result, anyhow};
 use plotters::prelude::*;
 
 use crate::cache;
+use crate::generated;
 use crate::places::Places;
 use crate::waste::{self, FILTERS, Kept, Measured, Way};
 
 const TABLE: &str = "Documentation/waste.md";
 const PLOT: &str = "Documentation/waste.svg";
-/// What begins the part that is made here. What is before it is people's.
-const BEGIN: &str = "<!-- From here on: ./brbe bench waste --write -->";
+/// What makes it.
+const COMMAND: &str = "./brbe bench waste --write";
 
 /// Writes all three: what was measured now in the place of what was known.
 pub(super) fn write(places: &Places, kernel: &str, ways: &[Way]) -> Result<()> {
@@ -22,14 +23,7 @@ pub(super) fn write(places: &Places, kernel: &str, ways: &[Way]) -> Result<()> {
     json.push('\n');
     cache::write_atomically(&places.repo(waste::KNOWN), json.as_bytes())?;
     cache::write_atomically(&places.repo(PLOT), plot(&all)?.as_bytes())?;
-    let path = places.repo(TABLE);
-    let before =
-        std::fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
-    let (people, _) = before
-        .split_once(BEGIN)
-        .with_context(|| format!("{TABLE} has no line {BEGIN:?}"))?;
-    let text = format!("{people}{BEGIN}\n\n{}", tables(&all));
-    cache::write_atomically(&path, text.as_bytes())
+    generated::replace(places, TABLE, COMMAND, &tables(&all))
 }
 
 /// A table for each kernel, and each wasted record by name.
@@ -113,7 +107,7 @@ fn draw<B: DrawingBackend>(
         .configure_series_labels()
         .border_style(BLACK.mix(0.3))
         .background_style(WHITE)
-        .position(SeriesLabelPosition::UpperLeft)
+        .position(SeriesLabelPosition::UpperRight)
         .draw()?;
     area.present()
 }

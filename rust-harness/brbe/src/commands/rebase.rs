@@ -1,0 +1,70 @@
+//! `brbe rebase`: whether a series fits another tree.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use clap::Args;
+
+use super::Variant;
+use crate::bases;
+use crate::places::Places;
+use crate::rebase::{self, Outcome};
+use crate::series::Series;
+use crate::source::{self, BASE};
+use crate::verdict::{Report, Verdict};
+
+/// Tell for each patch whether it fits a newer tree
+///
+/// A patch applies clean, applies with offsets, is already upstream, or conflicts, and
+/// then where. The tree itself is not written to: with `--kernel-src` it is built and
+/// tested as the bases are, once all patches apply.
+#[derive(Args, Debug)]
+pub struct Rebase {
+    /// The tree: of a git its HEAD, of any other directory a copy
+    #[arg(long, value_name = "DIR")]
+    onto: PathBuf,
+
+    /// The base whose series is taken
+    #[arg(long, value_name = "NAME")]
+    base: Option<String>,
+
+    /// Which series of the base; one on top of the plain one comes after that
+    #[arg(long, value_enum)]
+    series: Option<Variant>,
+
+    /// Print the outcomes as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl Rebase {
+    /// Runs the command. Returns whether all patches apply, or are there.
+    pub fn run(&self, places: &Places) -> Result<bool> {
+        let base = bases::choose(&bases::load(places)?, self.base.as_deref())?;
+        let variant = self.series.unwrap_or_default();
+        let load = |variant: Variant| {
+            let dir = variant.dir(places, &base);
+            let name = variant.name(&base);
+            Series::load(&dir.with_context(|| format!("there is no series {name}"))?)
+        };
+        let mut series = load(Variant::Plain)?;
+        if variant != Variant::Plain {
+            series = series.and(&load(variant)?);
+        }
+        let tree = source::from_dir(places, &self.onto)?;
+        let outcomes = rebase::onto(&tree.git(), BASE, &series)?;
+        let mut report = Report::default();
+        for (patch, outcome) in series.patches.iter().zip(outcomes) {
+            report.run(&variant.name(&base), patch.short(), || {
+                let said = outcome.to_string();
+                Ok(match outcome {
+                    Outcome::Conflict(_) => Verdict::Fail(said),
+                    Outcome::Clean | Outcome::Moved(_) | Outcome::Upstream(_) => {
+                        Verdict::Pass(said)
+                    }
+                })
+            })?;
+        }
+        super::print_report(self.json, &report)
+    }
+}

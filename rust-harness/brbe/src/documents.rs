@@ -1,0 +1,241 @@
+//! The commands that README and Documentation tell: each is one that there is, and those
+//! that can be run anywhere are run.
+
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::exec;
+use crate::jobs::Job;
+use crate::places::Places;
+use crate::verdict::Verdict;
+
+/// What the front door, a shell script, does itself.
+const OF_THE_FRONT_DOOR: [&[&str]; 3] = [&["shell"], &["bench", "cold"], &["bench", "warm"]];
+/// Scripts that are a command under another name.
+const SCRIPTS: [(&str, &str); 2] = [("scripts/ci-jobs", "ci-jobs"), ("scripts/submit", "submit")];
+/// For one of them, in seconds.
+const TIMEOUT: &str = "600";
+
+/// A command as it is written, and its words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Told {
+    /// What follows `./brbe`.
+    pub words: Vec<String>,
+    /// It stands in a block, to be typed, and not in a sentence.
+    is_block: bool,
+}
+
+/// How a command is tried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Trial {
+    /// As it is.
+    Run,
+    /// It has to name tests that there are.
+    List,
+    /// It has been read, which is all that can be done here.
+    Read,
+}
+
+impl Told {
+    fn parse(text: &str, is_block: bool) -> Option<Self> {
+        // What the shell does with its output is the shell's.
+        let text = text.split(['>', '|', '#', '…']).next().unwrap_or_default();
+        let mut words = shlex::split(text.trim())?;
+        let first = words.first()?.clone();
+        let named = SCRIPTS.iter().find(|(script, _)| *script == first);
+        match (first.as_str(), named) {
+            ("./brbe", _) => drop(words.remove(0)),
+            (_, Some((_, command))) => (*command).clone_into(&mut words[0]),
+            _ => return None,
+        }
+        // Anything else is a picture.
+        let is_command = words
+            .first()?
+            .starts_with(|c: char| c.is_ascii_alphabetic() || c == '-');
+        is_command.then_some(Self { words, is_block })
+    }
+
+    /// Whether it is for the shell script, which is not asked here.
+    pub fn is_of_the_front_door(&self) -> bool {
+        let begins = |with: &&[&str]| {
+            let words = self.words.iter().zip(*with);
+            self.words.len() >= with.len() && words.into_iter().all(|(word, with)| word == with)
+        };
+        OF_THE_FRONT_DOOR.iter().any(begins)
+    }
+
+    /// Whether it has a word for the reader to fill in: `DIR`, `root@board`.
+    fn is_for_the_reader(&self) -> bool {
+        let is_placeholder = |word: &String| {
+            let shouted =
+                word.len() > 2 && word.bytes().all(|b| b.is_ascii_uppercase() || b == b'-');
+            shouted
+                || word.contains("root@")
+                || word.contains('*') && word.contains(".json")
+                || word.contains("example.org")
+                || word.ends_with(".toml")
+                || word.starts_with("../")
+        };
+        self.words.iter().any(is_placeholder)
+    }
+
+    fn trial(&self) -> Trial {
+        if self.is_of_the_front_door() || self.is_for_the_reader() {
+            return Trial::Read;
+        }
+        match self.words[0].as_str() {
+            "test" | "prove" => Trial::List,
+            "snapshot" | "trace" | "clean" | "submit" if self.is_block => Trial::Run,
+            _ => Trial::Read,
+        }
+    }
+}
+
+/// The commands of a document: in blocks, and between backticks.
+pub fn told(text: &str) -> Vec<Told> {
+    let mut found: Vec<Told> = Vec::new();
+    // A command in a sentence may go on in the next line, not in the next paragraph.
+    for paragraph in text.split("\n\n") {
+        let (blocks, lines): (Vec<_>, Vec<_>) =
+            paragraph.lines().partition(|line| line.starts_with("    "));
+        let blocks = blocks.into_iter();
+        found.extend(blocks.filter_map(|line| Told::parse(line, true)));
+        let sentences = lines.join(" ");
+        let inline = sentences.split('`').skip(1).step_by(2);
+        found.extend(inline.filter_map(|code| Told::parse(code, false)));
+    }
+    found
+}
+
+/// README, and all of Documentation.
+///
+/// # Errors
+///
+/// When they are not there.
+pub fn all(repo: &Path) -> Result<Vec<PathBuf>> {
+    let mut all = vec![
+        repo.join("README.md"),
+        repo.join("kernel-patches/README.md"),
+    ];
+    let dir = repo.join("Documentation");
+    for entry in fs::read_dir(&dir).with_context(|| format!("reading {}", dir.display()))? {
+        let path = entry
+            .with_context(|| format!("reading {}", dir.display()))?
+            .path();
+        if path.extension().is_some_and(|ending| ending == "md") {
+            all.push(path);
+        }
+    }
+    all.sort();
+    Ok(all)
+}
+
+/// A test for each document that has commands which can be tried.
+///
+/// # Errors
+///
+/// When a document cannot be read.
+pub fn jobs(places: &Places) -> Result<Vec<Job<'_>>> {
+    let mut jobs = Vec::new();
+    for path in all(&places.repo(""))? {
+        let text =
+            fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
+        let mut commands = told(&text);
+        commands.retain(|told| told.trial() != Trial::Read);
+        if commands.is_empty() {
+            continue;
+        }
+        let name = path.strip_prefix(places.repo("")).unwrap_or(&path);
+        let name = name.display().to_string();
+        let test = format!("commands of {name}");
+        jobs.push(Job::new("documents", test, move || {
+            let (mut run, mut listed) = (0, 0);
+            for told in &commands {
+                attempt(places, told, &name)?;
+                match told.trial() {
+                    Trial::List => listed += 1,
+                    _ => run += 1,
+                }
+            }
+            Ok(Verdict::Pass(format!("{run} run, {listed} name tests")))
+        }));
+    }
+    Ok(jobs)
+}
+
+/// Runs this program once more, as the command says.
+fn attempt(places: &Places, told: &Told, document: &str) -> Result<()> {
+    let mut words = told.words.clone();
+    if told.trial() == Trial::List {
+        words.push("--list".to_owned());
+    }
+    let said = format!("./brbe {}", words.join(" "));
+    let scratch = tempfile::tempdir().context("creating a directory for a command")?;
+    let out = scratch.path().join("output");
+    let mut command = Command::new("timeout");
+    command.arg(TIMEOUT);
+    command.arg(env::current_exe().context("finding this program")?);
+    command.args(&words).current_dir(scratch.path());
+    // A page's name, for its log.
+    let log = document.replace(['/', '.'], "-");
+    let status = exec::status(&out, &mut command)?;
+    let output = fs::read(&out).unwrap_or_default();
+    fs::copy(&out, places.log(&format!("command-of-{log}"))).context("keeping the output")?;
+    let output = String::from_utf8_lossy(&output);
+    ensure!(status.success(), "{said} ({status}):\n{output}");
+    let lists = output.lines().any(|line| line.contains(": "));
+    ensure!(told.trial() != Trial::List || lists, "{said} names no test");
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+    use crate::commands::cli::Cli;
+
+    #[test]
+    fn commands_are_found_in_blocks_and_in_sentences() {
+        let text = "Say\n\n    ./brbe test \"in Rust\"\n\nor `./brbe\nclean --yes`, not `make`, and\n\
+                    `scripts/ci-jobs DIR`, `./brbe`, `./brbe report >x`.\n";
+        let found = told(text);
+        let words: Vec<_> = found.iter().map(|told| told.words.join("|")).collect();
+        assert_eq!(
+            words,
+            ["test|in Rust", "clean|--yes", "ci-jobs|DIR", "report"]
+        );
+        let trials: Vec<_> = found.iter().map(Told::trial).collect();
+        assert_eq!(trials, [Trial::List, Trial::Read, Trial::Read, Trial::Read]);
+    }
+
+    #[test]
+    fn each_command_of_the_documents_is_one() {
+        let repo = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let mut count = 0;
+        for path in all(&repo).unwrap() {
+            for told in told(&fs::read_to_string(&path).unwrap()) {
+                if told.is_of_the_front_door() {
+                    continue;
+                }
+                if told.words.len() == 1 && !told.is_block {
+                    // The name of a command.
+                    continue;
+                }
+                let words = ["brbe"]
+                    .into_iter()
+                    .chain(told.words.iter().map(String::as_str));
+                if let Err(error) = Cli::try_parse_from(words) {
+                    let asks = error.exit_code() == 0; // --help
+                    assert!(asks, "{}: {told:?}: {error}", path.display());
+                }
+                count += 1;
+            }
+        }
+        assert!(count > 30, "{count} commands");
+    }
+}

@@ -1,0 +1,131 @@
+//! What a series has to stand before it is sent.
+
+use anyhow::{Context, Result};
+
+use super::{bisect, compile, documents, fixes};
+use crate::arch::Arch;
+use crate::checks;
+use crate::commands::Subject;
+use crate::git::Git;
+use crate::guest::{Guest, Setup};
+use crate::jobs::Job;
+use crate::kernel::Builder;
+use crate::places::Places;
+use crate::selftests;
+use crate::verdict::Report;
+
+/// The configurations that each patch has to build in.
+///
+/// # Errors
+///
+/// When one of them cannot be read.
+pub fn builders(places: &Places, subject: &Subject) -> Result<Vec<Builder>> {
+    let without = subject.without_brbe(places)?;
+    let x86 = subject.on(places, Arch::X86_64)?.builder;
+    Ok(vec![subject.builder.clone(), without, x86])
+}
+
+/// Everything that is asked of the patches themselves. `history` has the commits that
+/// `Fixes:` tags name.
+///
+/// # Errors
+///
+/// When the run is interrupted.
+pub fn of_patches(
+    places: &Places,
+    subject: &Subject,
+    history: Option<&Git>,
+    report: &mut Report,
+) -> Result<()> {
+    checks::style(places, subject, report)?;
+    let builders = builders(places, subject)?;
+    for builder in &builders {
+        checks::builds_by(subject, builder, report)?;
+    }
+    of_files(places, subject, &builders, report)?;
+    let git = subject.tree.git();
+    for change in subject.changes() {
+        if fixes::has_tags(&git, change.commit)? {
+            let name = format!("Fixes: of {}", change.patch.short());
+            report.run(&subject.name(), name, || {
+                fixes::check(&git, change.commit, history)
+            })?;
+        }
+    }
+    Ok(())
+}
+
+/// What compilers and the kernel's scripts say of the files that the patches touch.
+///
+/// # Errors
+///
+/// When the run is interrupted.
+pub fn of_files(
+    places: &Places,
+    subject: &Subject,
+    builders: &[Builder],
+    report: &mut Report,
+) -> Result<()> {
+    // One after the other: they share a build directory.
+    for builder in builders {
+        report.run_together(vec![compile::job(places, subject, builder)], || Ok(()))?;
+    }
+    for change in subject.changes() {
+        let name = format!("kernel-doc {}", change.patch.short());
+        report.run(&subject.name(), name, || {
+            documents::comments(places, subject, &change)
+        })?;
+        let touched = documents::touched(subject, &change)?;
+        if !touched.is_empty() {
+            let name = format!("make htmldocs {}", change.patch.short());
+            report.run(&subject.name(), name, || {
+                documents::html(places, subject, &change, &touched)
+            })?;
+        }
+    }
+    Ok(())
+}
+
+/// That the kernel's own tests pass with all patches, and that bisecting with a test finds
+/// the patch that it is about.
+///
+/// # Errors
+///
+/// When the run is interrupted.
+pub fn in_guest(
+    places: &Places,
+    guest: &Guest,
+    subject: &Subject,
+    report: &mut Report,
+) -> Result<()> {
+    let title = subject.title(true);
+    let kernel = &subject.builder.planned(subject.patched())?;
+    let tests = selftests::DECIDED.map(str::to_owned).into();
+    let selftests = Job::several(&title, tests, || {
+        selftests::on_patched(places, guest, &Setup::default(), subject, kernel)
+    });
+    report.run_together(vec![selftests], || {
+        subject.builder.kernel(subject.patched(), &title)?;
+        Ok(())
+    })?;
+    bisecting(places, guest, subject, report)
+}
+
+/// The latter.
+///
+/// # Errors
+///
+/// When the run is interrupted.
+pub fn bisecting(
+    places: &Places,
+    guest: &Guest,
+    subject: &Subject,
+    report: &mut Report,
+) -> Result<()> {
+    let last = subject.series.patches.last();
+    let last = last.context("the series has no patches")?;
+    let dir = last.path.parent().context("a patch has a folder")?;
+    let searches = bisect::load(dir)?.into_iter();
+    let jobs = searches.map(|search| search.job(places, guest, subject));
+    report.run_together(jobs.collect(), || Ok(()))
+}

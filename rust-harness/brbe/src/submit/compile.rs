@@ -1,0 +1,185 @@
+//! Whether a patch adds a warning: clang's with `W=1`, sparse's and kernel-doc's, of each
+//! object that it has compiled anew.
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use anyhow::{Context, Result, ensure};
+use serde::{Deserialize, Serialize};
+
+use super::objects::{self, Object};
+use super::warnings::Warnings;
+use crate::cache::{self, Key};
+use crate::checks::configuration;
+use crate::commands::Subject;
+use crate::exec;
+use crate::jobs::Job;
+use crate::kernel::{Builder, Built};
+use crate::places::Places;
+use crate::progress::Step;
+use crate::series::Change;
+use crate::verdict::Verdict;
+
+/// What one patch adds, in one configuration.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+struct Added {
+    objects: usize,
+    /// `W=1`, which has kernel-doc look at C files, too.
+    compiler: Vec<String>,
+    sparse: Vec<String>,
+}
+
+/// A verdict for each patch on a compiler's warnings, and on sparse's.
+pub(super) fn job<'a>(places: &'a Places, subject: &'a Subject, builder: &'a Builder) -> Job<'a> {
+    let configuration = configuration(builder);
+    let changes = changes(subject);
+    let names = |what: &str| -> Vec<String> {
+        let name = |change: &Change<'_>| format!("{what} {}{configuration}", change.patch.short());
+        changes.iter().map(name).collect()
+    };
+    let tests = [names("W=1"), names("sparse")].concat();
+    Job::several(subject.name(), tests, move || {
+        let added = added(places, subject, builder, &configuration)?;
+        let verdict = |of: fn(&Added) -> &[String]| {
+            let verdict = move |added: &Added| match of(added) {
+                [] if added.objects == 0 => Verdict::Pass("nothing is compiled".to_owned()),
+                [] => Verdict::Pass(format!("objects: {}, nothing new", added.objects)),
+                new => Verdict::Fail(new.join("\n")),
+            };
+            added.iter().map(verdict)
+        };
+        let compiler = verdict(|added| &added.compiler);
+        Ok(compiler.chain(verdict(|added| &added.sparse)).collect())
+    })
+}
+
+/// The patches to what a kernel is compiled from.
+fn changes(subject: &Subject) -> Vec<Change<'_>> {
+    let git = subject.tree.git();
+    let mut changes = subject.changes();
+    changes.retain(|change| {
+        let files = change.files(&git).unwrap_or_default();
+        let is_aside = |file: &String| {
+            ["Documentation/", "tools/"]
+                .iter()
+                .any(|dir| file.starts_with(dir))
+        };
+        !files.iter().all(is_aside)
+    });
+    changes
+}
+
+/// What each patch adds. Looked at once.
+fn added(
+    places: &Places,
+    subject: &Subject,
+    builder: &Builder,
+    configuration: &str,
+) -> Result<Vec<Added>> {
+    const FILE: &str = "added.json";
+    let changes = changes(subject);
+    let mut key = Key::new("warnings 1").with(configuration);
+    for Change { parent, commit, .. } in &changes {
+        for commit in [parent, commit] {
+            key = key.with(builder.key("warnings 1", commit)?.name());
+        }
+    }
+    let entry = cache::entry(places, "warnings", &key, |into| {
+        let added = find(subject, builder, configuration, &changes)?;
+        let text = serde_json::to_vec(&added).context("writing JSON")?;
+        fs::write(into.join(FILE), text).context("writing what patches add")
+    })?;
+    let text = fs::read(entry.join(FILE)).context("reading what patches add")?;
+    serde_json::from_slice(&text).context("what patches add is no JSON")
+}
+
+fn find(
+    subject: &Subject,
+    builder: &Builder,
+    configuration: &str,
+    changes: &[Change<'_>],
+) -> Result<Vec<Added>> {
+    let git = subject.tree.git();
+    let touched: Vec<_> = changes
+        .iter()
+        .map(|change| change.files(&git))
+        .collect::<Result<_>>()?;
+    let all: BTreeSet<_> = touched.iter().flatten().cloned().collect();
+    // What depends on what is known when it has been built once.
+    let title = subject.title(true);
+    let objects = builder.at(subject.patched(), &title, |built| {
+        let linked = objects::linked(built.out)?;
+        objects::dependents(built.out, built.tree(), &linked, &all)
+    })?;
+    let apart = builder.apart("warnings");
+    let step = Step::start(format!("warnings of {}{configuration}", subject.name()));
+    let mut added = Vec::new();
+    for (change, files) in changes.iter().zip(touched) {
+        step.note(&change.patch.name);
+        let objects: Vec<_> = objects
+            .iter()
+            .filter(|object| object.depends_on(&files))
+            .collect();
+        if objects.is_empty() {
+            added.push(Added::default());
+            continue;
+        }
+        let before = said(&apart, change.parent, &objects)?;
+        let after = said(&apart, change.commit, &objects)?;
+        added.push(Added {
+            objects: objects.len(),
+            compiler: after[0].since(&before[0]),
+            sparse: after[1].since(&before[1]),
+        });
+    }
+    step.done();
+    Ok(added)
+}
+
+/// What the compiler and sparse say of these objects at a commit.
+fn said(builder: &Builder, commit: &str, objects: &[&Object]) -> Result<[Warnings; 2]> {
+    builder.configured(commit, |built| {
+        let is_there = |object: &&&Object| built.tree().join(&object.source).is_file();
+        let objects: Vec<_> = objects.iter().filter(is_there).collect();
+        // What is up to date is not compiled, and says nothing.
+        for object in &objects {
+            let path = built.out.join(&object.name);
+            if path.exists() {
+                fs::remove_file(&path).with_context(|| format!("removing {}", path.display()))?;
+            }
+        }
+        let names: Vec<_> = objects.iter().map(|object| object.name.as_str()).collect();
+        if names.is_empty() {
+            return Ok(Default::default());
+        }
+        let compiler = warned(built, &[], &names, "  CC ")?;
+        Ok([compiler, warned(built, &SPARSE, &names, "  CHECK ")?])
+    })
+}
+
+/// sparse 0.6.4 does not know the operator, and the kernel then does without sparse. What
+/// is said only because a type keeps its qualifiers is said before the patch, too.
+const SPARSE: [&str; 2] = ["C=2", "CHECK=sparse -D__typeof_unqual__=__typeof__"];
+
+/// What is said of objects; each of them has to be in a line that begins with `mark`.
+fn warned(built: &Built<'_>, more: &[&str], objects: &[&str], mark: &str) -> Result<Warnings> {
+    let log = exec::fresh(built.log.with_extension("warnings.log"))?;
+    let mut make = built.make();
+    make.arg("W=1").args(more).args(objects);
+    exec::logged("make W=1", &log, &mut make)?;
+    let text = fs::read(&log).with_context(|| format!("reading {}", log.display()))?;
+    let text = String::from_utf8_lossy(&text);
+    let lines: Vec<_> = text.lines().filter(|line| line.starts_with(mark)).collect();
+    for object in objects {
+        // The checker's lines name the source.
+        let name = object.trim_end_matches('o');
+        ensure!(
+            lines.iter().any(|line| line.contains(name)),
+            "{object} has not been looked at (\"{}\"): see {}",
+            mark.trim(),
+            log.display()
+        );
+    }
+    let prefix = format!("{}/", built.tree().display());
+    Ok(Warnings::of(&text, &prefix))
+}

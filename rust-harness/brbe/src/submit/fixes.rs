@@ -1,0 +1,119 @@
+//! `Fixes:` tags: that the commits are there, and called what the tag says.
+
+use anyhow::{Context, Result, ensure};
+
+use crate::git::Git;
+use crate::verdict::Verdict;
+
+/// One tag (`Documentation/process/submitting-patches.rst` of the kernel).
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Fixes {
+    commit: String,
+    subject: String,
+}
+
+impl Fixes {
+    fn parse(tag: &str) -> Result<Self> {
+        let parse = || {
+            let (commit, rest) = tag.split_once(' ')?;
+            let subject = rest.strip_prefix("(\"")?.strip_suffix("\")")?;
+            let is_commit = commit.len() >= 12 && commit.bytes().all(|b| b.is_ascii_hexdigit());
+            is_commit.then(|| Self {
+                commit: commit.to_owned(),
+                subject: subject.to_owned(),
+            })
+        };
+        parse().with_context(|| format!("{tag:?} is no Fixes: 0123456789ab (\"subject\")"))
+    }
+}
+
+/// The tags of a commit's message.
+fn tags(message: &str) -> Result<Vec<Fixes>> {
+    let tags = message
+        .lines()
+        .filter_map(|line| line.strip_prefix("Fixes: "));
+    tags.map(Fixes::parse).collect()
+}
+
+/// Whether a commit of `series` has such a tag.
+///
+/// # Errors
+///
+/// When git has no such commit.
+pub(super) fn has_tags(series: &Git, commit: &str) -> Result<bool> {
+    Ok(message(series, commit)?.contains("\nFixes: "))
+}
+
+fn message(git: &Git, commit: &str) -> Result<String> {
+    git.read(&["log", "-1", "--format=%B", commit])
+}
+
+/// Looks up in `history`, if there is one, what the tags of a commit of `series` name.
+///
+/// # Errors
+///
+/// When a tag is wrong.
+pub(super) fn check(series: &Git, commit: &str, history: Option<&Git>) -> Result<Verdict> {
+    let tags = tags(&message(series, commit)?)?;
+    let Some(history) = history else {
+        return Ok(Verdict::Skip(
+            "this tree came without history: --history DIR names a clone that has it".to_owned(),
+        ));
+    };
+    for Fixes { commit, subject } in &tags {
+        let object = format!("{commit}^{{commit}}");
+        let found = history.read(&["log", "-1", "--format=%s", &object]);
+        let found = found.with_context(|| format!("there is no commit {commit} ({subject:?})"))?;
+        ensure!(
+            found == *subject,
+            "commit {commit} is called {found:?}, not {subject:?}"
+        );
+    }
+    Ok(Verdict::Pass(format!("{} in the history", tags.len())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tag_has_a_commit_and_its_subject() {
+        let found = tags("x\n\nFixes: 58074a0fce66 (\"perf: Add (BRBE)\")\nCc: y\n").unwrap();
+        assert_eq!(found[0].commit, "58074a0fce66");
+        assert_eq!(found[0].subject, "perf: Add (BRBE)");
+        assert!(tags("Fixes: 58074a0 (\"short\")").is_err());
+        assert!(tags("Fixes: 58074a0fce66 subject").is_err());
+    }
+
+    #[test]
+    fn what_is_named_is_looked_up() {
+        let dir = tempfile::tempdir().unwrap();
+        let git = Git::new(dir.path());
+        let commit = |message: &str| {
+            let args = ["commit", "--quiet", "--allow-empty", "--message", message];
+            git.run(&args).unwrap();
+            git.read(&["rev-parse", "HEAD"]).unwrap()
+        };
+        git.run(&["init", "--quiet"]).unwrap();
+        let id = commit("Add a bug");
+        let tag =
+            |subject: &str| commit(&format!("Mend it\n\nFixes: {} (\"{subject}\")", &id[..12]));
+        let right = tag("Add a bug");
+        assert!(has_tags(&git, &right).unwrap());
+        assert!(!has_tags(&git, &id).unwrap());
+        let verdict = check(&git, &right, Some(&git)).unwrap();
+        assert_eq!(verdict, Verdict::Pass("1 in the history".to_owned()));
+        let wrong = check(&git, &tag("Add a feature"), Some(&git)).unwrap_err();
+        assert!(
+            wrong.to_string().contains("is called \"Add a bug\""),
+            "{wrong}"
+        );
+        let gone = commit("Mend it\n\nFixes: 0123456789ab (\"x\")");
+        let gone = check(&git, &gone, Some(&git)).unwrap_err().to_string();
+        assert!(gone.contains("no commit 0123456789ab"), "{gone}");
+        assert!(matches!(
+            check(&git, &right, None).unwrap(),
+            Verdict::Skip(_)
+        ));
+    }
+}

@@ -1,0 +1,261 @@
+//! The cover letter of a series: `kernel-patches/letters`, with what was measured.
+
+use std::fmt::Write as _;
+
+use anyhow::{Context, Result, ensure};
+use minijinja::{Environment, ErrorKind, UndefinedBehavior, context};
+
+use crate::commands::{Subject, Variant};
+use crate::cost;
+use crate::places::Places;
+use crate::tested::Tested;
+use crate::waste::{self, FILTERS, Kept};
+
+const LETTERS: &str = "kernel-patches/letters";
+
+/// A letter, as it is sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Letter {
+    /// In the place of `PATCH`: `RFC PATCH`.
+    pub prefix: Option<String>,
+    /// The subject, without a prefix.
+    pub subject: String,
+    /// Everything else.
+    pub body: String,
+}
+
+impl Letter {
+    /// The letter of a subject's series, the `version`th of it.
+    ///
+    /// # Errors
+    ///
+    /// When there is none, or something that it tells is not known: the error says how it
+    /// becomes known.
+    pub fn write(places: &Places, subject: &Subject, version: u32) -> Result<Self> {
+        let file = format!("{}.txt", file_of(subject.variant));
+        let title = subject.title(true);
+        let tests = Tested::load(places, subject)?
+            .told(&title)
+            .with_context(|| {
+                format!(
+                    "no test of these patches is recorded: ./brbe test {}--prove",
+                    arguments(subject)
+                )
+            })?;
+        let mut letters = Environment::new();
+        letters.set_undefined_behavior(UndefinedBehavior::Strict);
+        letters.set_trim_blocks(true);
+        letters.set_lstrip_blocks(true);
+        letters.set_loader(minijinja::path_loader(places.repo(LETTERS)));
+        // A letter that does not tell it does not need it to be known.
+        for (name, table) in [
+            ("waste", waste_of(places, subject)),
+            ("cost", cost_of(places, subject)),
+        ] {
+            let table = table.map_err(|error| format!("{error:#}"));
+            letters.add_function(name, move || {
+                let unknown = |why| minijinja::Error::new(ErrorKind::InvalidOperation, why);
+                table.clone().map_err(unknown)
+            });
+        }
+        let text = letters.get_template(&file).and_then(|letter| {
+            letter.render(context! {
+                base => subject.base.name,
+                linux => subject.base.version,
+                version,
+                tests,
+            })
+        });
+        let text = text.with_context(|| format!("{LETTERS}/{file}"))?;
+        let letter = Self::parse(&text).with_context(|| format!("{LETTERS}/{file}"))?;
+        ensure!(
+            version == 1 || letter.body.contains(&format!("Changes in v{version}")),
+            "{LETTERS}/{file} does not say what has changed: it has no \"Changes in v{version}\""
+        );
+        Ok(letter)
+    }
+
+    /// `Subject:` and, before it, an optional `Prefix:`, then an empty line and the body.
+    fn parse(text: &str) -> Result<Self> {
+        let (head, body) = text
+            .trim_start()
+            .split_once("\n\n")
+            .context("there is nothing but a subject")?;
+        let header = |name: &str| {
+            let found = head.lines().find_map(|line| line.strip_prefix(name));
+            found.map(|value| value.trim().to_owned())
+        };
+        let letter = Self {
+            prefix: header("Prefix:"),
+            subject: header("Subject:").context("there is no Subject:")?,
+            body: body.trim().to_owned() + "\n",
+        };
+        for line in letter.body.lines() {
+            // Links and tables cannot be broken.
+            let is_whole = line.contains("://") || line.starts_with(' ');
+            ensure!(is_whole || line.chars().count() <= 75, "too long: {line:?}");
+        }
+        Ok(letter)
+    }
+}
+
+/// What a series's letter is called.
+fn file_of(variant: Variant) -> &'static str {
+    match variant {
+        Variant::Plain => "plain",
+        Variant::Rust => "rust",
+        Variant::Cheaper => "cheaper",
+        Variant::LowWaste => "low-waste",
+    }
+}
+
+/// What names a subject on a command line.
+fn arguments(subject: &Subject) -> String {
+    let base = format!("--base {} ", subject.base.name);
+    match subject.variant {
+        Variant::Plain => base,
+        other => format!("{base}--series {} ", file_of(other)),
+    }
+}
+
+/// Wasted records: all filters of the series's kernel, or beside the plain series's, also
+/// on kernels that check themselves.
+fn waste_of(places: &Places, subject: &Subject) -> Result<String> {
+    let known = waste::known(places)?;
+    let of = |variant: Variant, mark: &str| {
+        let title = format!("{}{mark}", variant.title(&subject.base));
+        let ways = known.get(&title).map(Vec::as_slice);
+        ways.with_context(|| format!("{title} is not measured: ./brbe bench waste --all --write"))
+    };
+    let (before, after) = (Variant::Plain, subject.variant);
+    if after != Variant::LowWaste {
+        return Ok(by_filter(of(before, "")?));
+    }
+    let debug = subject.debug.mark();
+    Ok(beside([
+        of(before, "")?,
+        of(after, "")?,
+        of(before, &debug)?,
+        of(after, &debug)?,
+    ]))
+}
+
+const WAY: usize = 18;
+
+fn cell(kept: &Kept, filter: usize) -> String {
+    let more = if kept.all { "+" } else { "" };
+    format!("{}{more}", kept.wasted[filter])
+}
+
+fn by_filter(ways: &[Kept]) -> String {
+    let mut text = format!("  {:WAY$}", "");
+    for filter in FILTERS {
+        let _ = write!(text, "  {filter}");
+    }
+    for kept in ways {
+        let _ = write!(text, "\n  {:WAY$}", kept.way);
+        for (place, filter) in FILTERS.iter().enumerate() {
+            let width = filter.len();
+            let _ = write!(text, "  {:>width$}", cell(kept, place));
+        }
+    }
+    text
+}
+
+/// The second of the kernels has all ways that there are.
+fn beside(kernels: [&[Kept]; 4]) -> String {
+    let mut text = format!(
+        "  {:WAY$}                 with lockdep, KASAN, irqsoff\n",
+        ""
+    );
+    let _ = write!(text, "  {:WAY$}  before  after  before  after", "");
+    for kept in kernels[1] {
+        let cells = kernels.map(|ways| {
+            let of_it = ways.iter().find(|other| other.way == kept.way);
+            of_it.map_or_else(|| "-".to_owned(), |other| cell(other, 0))
+        });
+        let [before, after, before_debug, after_debug] = cells;
+        let way = &kept.way;
+        let _ = write!(
+            text,
+            "\n  {way:WAY$}  {before:>6}  {after:>5}  {before_debug:>6}  {after_debug:>5}"
+        );
+    }
+    text
+}
+
+/// Instructions of a snapshot: of the series's kernel, and the plain one's beside it.
+fn cost_of(places: &Places, subject: &Subject) -> Result<String> {
+    let known = cost::known(places)?;
+    let of = |variant: Variant, records: u8| {
+        let title = variant.title(&subject.base);
+        let mut rows = known.iter();
+        rows.find(|row| row.kernel == title && row.records == records)
+            .with_context(|| format!("{title} is not measured: ./brbe bench snapshot --write"))
+    };
+    let is_plain = subject.variant == Variant::Plain;
+    let mut text = match is_plain {
+        true => "  records    full  half full  empty".to_owned(),
+        false => "  records  before   after  ratio".to_owned(),
+    };
+    for records in cost::RECORDS {
+        let row = of(subject.variant, records)?;
+        let full = row.costs.full.total;
+        text += &match is_plain {
+            true => {
+                let half = row
+                    .costs
+                    .half
+                    .map_or_else(String::new, |half| half.total.to_string());
+                let empty = row.costs.empty.total;
+                format!("\n  {records:>7}  {full:>6}  {half:>9}  {empty:>5}")
+            }
+            false => {
+                let before = of(Variant::Plain, records)?.costs.full.total;
+                let ratio = full as f64 / before as f64;
+                format!("\n  {records:>7}  {before:>6}  {full:>6}  {ratio:>5.2}")
+            }
+        };
+    }
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_letter_has_a_subject_and_short_lines() {
+        let letter = Letter::parse("Prefix: RFC PATCH\nSubject: Do it\n\nWhy\nnot\n").unwrap();
+        assert_eq!(letter.prefix.as_deref(), Some("RFC PATCH"));
+        assert_eq!(letter.subject, "Do it");
+        assert_eq!(letter.body, "Why\nnot\n");
+        assert!(Letter::parse("Subject: x\n").is_err());
+        assert!(Letter::parse("Do it\n\nWhy\n").is_err());
+        let long = format!("Subject: x\n\n{}\n", "word ".repeat(16));
+        assert!(
+            Letter::parse(&long)
+                .unwrap_err()
+                .to_string()
+                .contains("too long")
+        );
+    }
+
+    #[test]
+    fn tables_are_aligned() {
+        let kept = |way: &str, wasted| Kept {
+            way: way.to_owned(),
+            wasted,
+            all: way == "uprobe",
+            path: Vec::new(),
+        };
+        let plain = [kept("fexit", [7, 6, 2, 5]), kept("uprobe", [64, 9, 1, 30])];
+        let other = [
+            kept("fexit", [4, 3, 1, 2]),
+            kept("fexit, paused", [1, 1, 0, 1]),
+        ];
+        let debug = [kept("fexit", [64, 44, 23, 39])];
+        let tables = [by_filter(&plain), beside([&plain, &other, &debug, &debug])];
+        insta::assert_snapshot!(tables.join("\n\n"));
+    }
+}
