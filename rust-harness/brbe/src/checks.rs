@@ -138,22 +138,47 @@ fn rustfmt(places: &Places, subject: &Subject) -> Result<Verdict> {
     Ok(Verdict::pass())
 }
 
-/// Sign-off and author are the submitter's. What commits a `Fixes:` tag names
-/// can only be looked up in a tree with history. The constants of registers are called
-/// as the generated sysreg-defs.h has them: `BRBINFx_EL1_TYPE`.
-const NOT_OURS: &str = "MISSING_SIGN_OFF,NO_AUTHOR_SIGN_OFF,UNKNOWN_COMMIT_ID,CAMELCASE";
+/// Sign-off and author are the submitter's.
+const NOT_SIGNED: [&str; 2] = ["MISSING_SIGN_OFF", "NO_AUTHOR_SIGN_OFF"];
+
+/// What commits a `Fixes:` tag names can only be looked up in a tree with history. The
+/// constants of registers are called as the generated sysreg-defs.h has them:
+/// `BRBINFx_EL1_TYPE`.
+const NOT_HERE: [&str; 2] = ["UNKNOWN_COMMIT_ID", "CAMELCASE"];
 
 /// Rust is in new files, whose folders MAINTAINERS has.
 const NOT_OURS_IN_RUST: &str = "FILE_PATH_CHANGES";
 
 fn checkpatch(places: &Places, subject: &Subject, patch: &Patch) -> Result<Verdict> {
-    let name = subject.name().replace(' ', "-");
-    let log = exec::fresh(places.log(&format!("checkpatch-{name}-{}", patch.short())))?;
     let step = Step::start(format!("checkpatch {}", patch.name));
-    let ignored = match subject.variant {
-        Variant::Rust => format!("{NOT_OURS},{NOT_OURS_IN_RUST}"),
-        _ => NOT_OURS.to_owned(),
-    };
+    let verdict = checkpatch_of(
+        places,
+        subject,
+        &patch.path,
+        &[NOT_HERE, NOT_SIGNED].concat(),
+    )?;
+    step.done();
+    Ok(verdict)
+}
+
+/// checkpatch of a mail, which is signed off.
+pub fn checkpatch_of_mail(places: &Places, subject: &Subject, mail: &Path) -> Result<Verdict> {
+    checkpatch_of(places, subject, mail, &NOT_HERE)
+}
+
+fn checkpatch_of(
+    places: &Places,
+    subject: &Subject,
+    patch: &Path,
+    ignored: &[&str],
+) -> Result<Verdict> {
+    let file = patch.file_name().unwrap_or_default().to_string_lossy();
+    let name = subject.name().replace(' ', "-");
+    let log = exec::fresh(places.log(&format!("checkpatch-{name}-{file:.32}")))?;
+    let mut ignored = ignored.to_vec();
+    if subject.variant == Variant::Rust {
+        ignored.push(NOT_OURS_IN_RUST);
+    }
     let mut checkpatch = Command::new("perl");
     checkpatch.current_dir(&subject.tree.path);
     checkpatch.args([
@@ -161,13 +186,12 @@ fn checkpatch(places: &Places, subject: &Subject, patch: &Patch) -> Result<Verdi
         "--strict",
         "--show-types",
         "--ignore",
-        &ignored,
+        &ignored.join(","),
     ]);
-    checkpatch.arg(&patch.path);
+    checkpatch.arg(patch);
     let status = subject.tree.at(places, subject.patched(), |_| {
         exec::status(&log, &mut checkpatch)
     })?;
-    step.done();
     if status.success() {
         return Ok(Verdict::pass());
     }

@@ -8,6 +8,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
+use crate::commands::APPLIES;
 use crate::exec;
 use crate::jobs::Job;
 use crate::places::Places;
@@ -42,9 +43,16 @@ enum Trial {
 
 impl Told {
     fn parse(text: &str, is_block: bool) -> Option<Self> {
+        // What does not parse is no command, which is noticed.
+        let unread = || {
+            text.starts_with("./brbe ")
+                .then(|| text.split(' ').map(str::to_owned).collect())
+        };
+        let mut words: Vec<String> = shlex::split(text.trim()).or_else(unread)?;
         // What the shell does with its output is the shell's.
-        let text = text.split(['>', '|', '#', '…']).next().unwrap_or_default();
-        let mut words = shlex::split(text.trim())?;
+        let is_operator = |word: &String| word.starts_with(['>', '|', '#', '…']);
+        let end = words.iter().position(is_operator).unwrap_or(words.len());
+        words.truncate(end);
         let first = words.first()?.clone();
         let named = SCRIPTS.iter().find(|(script, _)| *script == first);
         match (first.as_str(), named) {
@@ -73,12 +81,8 @@ impl Told {
         let is_placeholder = |word: &String| {
             let shouted =
                 word.len() > 2 && word.bytes().all(|b| b.is_ascii_uppercase() || b == b'-');
-            shouted
-                || word.contains("root@")
-                || word.contains('*') && word.contains(".json")
-                || word.contains("example.org")
-                || word.ends_with(".toml")
-                || word.starts_with("../")
+            let theirs = ["root@", "example.org", ".toml", "*.json"];
+            shouted || theirs.iter().any(|part| word.contains(part))
         };
         self.words.iter().any(is_placeholder)
     }
@@ -89,7 +93,7 @@ impl Told {
         }
         match self.words[0].as_str() {
             "test" | "prove" => Trial::List,
-            "snapshot" | "trace" | "clean" | "submit" if self.is_block => Trial::Run,
+            "snapshot" | "trace" | "clean" | "rebase" if self.is_block => Trial::Run,
             _ => Trial::Read,
         }
     }
@@ -134,12 +138,16 @@ pub fn all(repo: &Path) -> Result<Vec<PathBuf>> {
     Ok(all)
 }
 
-/// A test for each document that has commands which can be tried.
+/// What stands for a reader's own tree.
+const THEIR_TREE: &str = "../linux";
+
+/// A test for each document that has commands which can be tried; `linux` is taken for the
+/// reader's tree.
 ///
 /// # Errors
 ///
 /// When a document cannot be read.
-pub fn jobs(places: &Places) -> Result<Vec<Job<'_>>> {
+pub fn jobs<'a>(places: &'a Places, linux: &'a Path) -> Result<Vec<Job<'a>>> {
     let mut jobs = Vec::new();
     for path in all(&places.repo(""))? {
         let text =
@@ -155,7 +163,7 @@ pub fn jobs(places: &Places) -> Result<Vec<Job<'_>>> {
         jobs.push(Job::new("documents", test, move || {
             let (mut run, mut listed) = (0, 0);
             for told in &commands {
-                attempt(places, told, &name)?;
+                attempt(places, told, &name, linux)?;
                 match told.trial() {
                     Trial::List => listed += 1,
                     _ => run += 1,
@@ -168,10 +176,14 @@ pub fn jobs(places: &Places) -> Result<Vec<Job<'_>>> {
 }
 
 /// Runs this program once more, as the command says.
-fn attempt(places: &Places, told: &Told, document: &str) -> Result<()> {
+fn attempt(places: &Places, told: &Told, document: &str, linux: &Path) -> Result<()> {
     let mut words = told.words.clone();
-    if told.trial() == Trial::List {
-        words.push("--list".to_owned());
+    for word in words.iter_mut().filter(|word| *word == THEIR_TREE) {
+        *word = linux.display().to_string();
+    }
+    let list = "--list".to_owned();
+    if told.trial() == Trial::List && !words.contains(&list) {
+        words.push(list);
     }
     let said = format!("./brbe {}", words.join(" "));
     let scratch = tempfile::tempdir().context("creating a directory for a command")?;
@@ -187,9 +199,20 @@ fn attempt(places: &Places, told: &Told, document: &str) -> Result<()> {
     fs::copy(&out, places.log(&format!("command-of-{log}"))).context("keeping the output")?;
     let output = String::from_utf8_lossy(&output);
     ensure!(status.success(), "{said} ({status}):\n{output}");
-    let lists = output.lines().any(|line| line.contains(": "));
-    ensure!(told.trial() != Trial::List || lists, "{said} names no test");
+    ensure!(
+        told.trial() != Trial::List || names_tests(&output),
+        "{said} names no test:\n{output}"
+    );
     Ok(())
+}
+
+/// Whether a list has a test in it. That a series applies is in each.
+fn names_tests(output: &str) -> bool {
+    let is_test = |line: &str| {
+        let is_progress = line.starts_with(' ') || line.starts_with("PASS ");
+        line.contains(": ") && !is_progress && !line.ends_with(APPLIES)
+    };
+    output.lines().any(is_test)
 }
 
 #[cfg(test)]
@@ -211,6 +234,26 @@ mod tests {
         );
         let trials: Vec<_> = found.iter().map(Told::trial).collect();
         assert_eq!(trials, [Trial::List, Trial::Read, Trial::Read, Trial::Read]);
+    }
+
+    #[test]
+    fn quoted_operators_are_words_and_what_is_no_command_is_noticed() {
+        let words = |text: &str| told(text)[0].words.join("|");
+        assert_eq!(
+            words("`./brbe trace --filter 'duration > 10ms' x >y`"),
+            "trace|--filter|duration > 10ms|x"
+        );
+        assert_eq!(
+            words("`./brbe trace --filter 'duration`"),
+            "trace|--filter|'duration"
+        );
+    }
+
+    #[test]
+    fn a_list_without_a_test_is_told() {
+        let always = format!("PASS 7.3: {APPLIES}: 5 patches\n  … build\n7.3: {APPLIES}\n");
+        assert!(!names_tests(&always));
+        assert!(names_tests(&format!("{always}7.3.4 patched: twice\n")));
     }
 
     #[test]

@@ -16,6 +16,9 @@ pub struct Git {
     more: Vec<(&'static str, String)>,
 }
 
+/// Who commits here, and whose the patches are until somebody signs them off.
+pub const NOBODY: (&str, &str) = ("brbe", "brbe@localhost");
+
 /// Nobody's identity and no time: the same input gives the same commit.
 ///
 /// Repositories of other owners may be read: in a user namespace the checkout's
@@ -31,11 +34,11 @@ const NEUTRAL: [(&str, &str); 15] = [
     ("GIT_CONFIG_VALUE_1", "false"),
     ("GIT_CONFIG_KEY_2", "advice.mergeConflict"),
     ("GIT_CONFIG_VALUE_2", "false"),
-    ("GIT_AUTHOR_NAME", "brbe"),
-    ("GIT_AUTHOR_EMAIL", "brbe@localhost"),
+    ("GIT_AUTHOR_NAME", NOBODY.0),
+    ("GIT_AUTHOR_EMAIL", NOBODY.1),
     ("GIT_AUTHOR_DATE", "@0 +0000"),
-    ("GIT_COMMITTER_NAME", "brbe"),
-    ("GIT_COMMITTER_EMAIL", "brbe@localhost"),
+    ("GIT_COMMITTER_NAME", NOBODY.0),
+    ("GIT_COMMITTER_EMAIL", NOBODY.1),
     ("GIT_COMMITTER_DATE", "@0 +0000"),
 ];
 
@@ -133,15 +136,22 @@ impl Git {
     ///
     /// When it cannot be made, or those of `then`.
     pub fn beside<T>(&self, commit: &str, then: impl FnOnce(&Self) -> Result<T>) -> Result<T> {
-        let scratch = tempfile::tempdir().context("creating a directory for a work tree")?;
+        // Where other runs see it, which have directories for temporary files of their own:
+        // git takes a work tree that is not there for one to be forgotten.
+        let parent = self.dir.parent().context("a work tree has a parent")?;
+        let scratch = tempfile::Builder::new()
+            .prefix("beside-")
+            .tempdir_in(parent)
+            .context("creating a directory for a work tree")?;
         let dir = scratch.path().join("tree");
         let path = dir.to_string_lossy().into_owned();
         self.run(&["worktree", "prune"])?;
         let add = ["worktree", "add", "--quiet", "--detach", "--no-checkout"];
         self.run(&[&add[..], &[&path, commit]].concat())?;
         let done = then(&Self::new(&dir));
-        self.run(&["worktree", "remove", "--force", &path])?;
-        done
+        let removed = self.run(&["worktree", "remove", "--force", &path]);
+        let done = done?;
+        removed.map(|()| done)
     }
 
     /// Runs git for its effect where it may take long.

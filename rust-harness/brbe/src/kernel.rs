@@ -64,10 +64,16 @@ impl Config {
             .filter_map(|line| Some((option(line)?, line)));
         // Of two values the later one counts.
         let last: HashMap<_, _> = lines.clone().collect();
+        let is_missing = |option: &str, line: &str| match line.starts_with("CONFIG_") {
+            true => !finished.contains(line),
+            // One that is not there is not set either.
+            false => finished
+                .iter()
+                .any(|set| set.starts_with(&format!("{option}="))),
+        };
         lines
-            .filter(|(option, line)| line.starts_with("CONFIG_") && last[option] == *line)
+            .filter(|(option, line)| last[option] == *line && is_missing(option, line))
             .map(|(_, line)| line)
-            .filter(|line| !finished.contains(line))
             .collect()
     }
 }
@@ -422,5 +428,7 @@ mod tests {
             ..config
         };
         assert_eq!(without.dropped(finished), ["CONFIG_NUMBER=8"]);
+        let finished = finished.to_owned() + "CONFIG_GONE=m\n";
+        assert_eq!(without.dropped(&finished).len(), 2);
     }
 }

@@ -42,23 +42,28 @@ pub fn onto(tree: &Git, commit: &str, series: &Series) -> Result<Vec<Outcome>> {
     tree.beside(commit, |git| {
         series.check_out(git)?;
         let patches = series.patches.iter();
-        patches.map(|patch| one(git, patch)).collect()
+        patches.map(|patch| one(git, commit, patch)).collect()
     })
 }
 
-fn one(git: &Git, patch: &Patch) -> Result<Outcome> {
+/// `tree` is the commit that the first patch was for.
+fn one(git: &Git, tree: &str, patch: &Patch) -> Result<Outcome> {
     let path = patch.path.to_string_lossy();
+    if let Some(commit) = named(git, tree, patch)? {
+        return Ok(Outcome::Upstream(Some(commit)));
+    }
     let (applies, said) = git.tell(&["apply", "--check", "--verbose", &path])?;
     if applies {
-        git.run(&["am", "--quiet", &path])?;
+        let (committed, why) = git.tell(&["am", "--quiet", &path])?;
+        if !committed {
+            git.run(&["am", "--abort"])?;
+            return Ok(Outcome::Conflict(vec![why.trim().to_owned()]));
+        }
         let moved = places(&said, "Hunk #");
         return Ok(match moved.is_empty() {
             true => Outcome::Clean,
             false => Outcome::Moved(moved),
         });
-    }
-    if let Some(commit) = named(git, patch)? {
-        return Ok(Outcome::Upstream(Some(commit)));
     }
     if git.tell(&["apply", "--check", "--reverse", &path])?.0 {
         return Ok(Outcome::Upstream(None));
@@ -94,7 +99,7 @@ fn places(said: &str, mark: &str) -> Vec<String> {
 }
 
 /// The commit of this tree that is called what the patch is.
-fn named(git: &Git, patch: &Patch) -> Result<Option<String>> {
+fn named(git: &Git, tree: &str, patch: &Patch) -> Result<Option<String>> {
     let path = patch.path.to_string_lossy().into_owned();
     let message =
         std::fs::read_to_string(&patch.path).with_context(|| format!("reading {path}"))?;
@@ -102,7 +107,7 @@ fn named(git: &Git, patch: &Patch) -> Result<Option<String>> {
         return Ok(None);
     };
     let grep = format!("--grep={subject}");
-    let log = ["log", "--format=%h %s", "--fixed-strings", &grep, "HEAD"];
+    let log = ["log", "--format=%h %s", "--fixed-strings", &grep, tree];
     let said = git.read(&log)?;
     let mut commits = said.lines().filter_map(|line| line.split_once(' '));
     let same = commits.find(|(_, name)| *name == subject);

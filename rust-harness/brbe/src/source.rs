@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 use crate::bases::Base;
 use crate::cache::{self, Key, Lock};
 use crate::exec;
-use crate::git::Git;
+use crate::git::{Git, NOBODY};
 use crate::mirror;
 use crate::places::Places;
 use crate::progress::Step;
@@ -64,7 +64,7 @@ impl Tree {
         let said = ["log", "-1", "--format=%H %an %s", BASE];
         let said = self.git().read(&said)?;
         let (commit, about) = said.split_once(' ').context("git log says nothing")?;
-        let is_ours = about == format!("brbe {UNCHANGED}");
+        let is_ours = about == format!("{} {UNCHANGED}", NOBODY.0);
         Ok((!is_ours).then(|| commit.to_owned()))
     }
 
@@ -143,10 +143,10 @@ pub fn from_mirror(places: &Places, base: &Base) -> Result<Tree> {
 pub fn from_dir(places: &Places, dir: &Path) -> Result<Tree> {
     let dir = dir
         .canonicalize()
-        .with_context(|| format!("--kernel-src {}: no such directory", dir.display()))?;
+        .with_context(|| format!("{}: no such directory", dir.display()))?;
     if !dir.join("Kbuild").is_file() || !dir.join("arch/arm64").is_dir() {
         bail!(
-            "--kernel-src {}: not a kernel source tree (no Kbuild, no arch/arm64)",
+            "{}: not a kernel source tree (no Kbuild, no arch/arm64)",
             dir.display()
         );
     }

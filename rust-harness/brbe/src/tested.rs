@@ -3,6 +3,7 @@
 //! A record is of what the kernel is compiled from. Another word in a commit message
 //! leaves it valid, another line of code does not.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
 use std::time::SystemTime;
@@ -10,8 +11,8 @@ use std::time::SystemTime;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
-use crate::cache;
-use crate::commands::Subject;
+use crate::cache::{self, Lock};
+use crate::commands::{Subject, prove};
 use crate::places::Places;
 use crate::verdict::{Row, Verdict};
 
@@ -24,6 +25,10 @@ struct Kept {
     day: String,
     /// What it ran on.
     machine: String,
+    /// It takes a safeguard out, and wants a test to fail.
+    is_proof: bool,
+    /// The run had all tests of its subject.
+    is_whole: bool,
 }
 
 /// All that is known of a series.
@@ -42,11 +47,12 @@ impl Tested {
             return Ok(Self::default());
         }
         let text = fs::read(&path).with_context(|| format!("reading {}", path.display()))?;
-        serde_json::from_slice(&text).with_context(|| path.display().to_string())
+        // What another version of this program has kept is not known to this one.
+        Ok(serde_json::from_slice(&text).unwrap_or_default())
     }
 
-    /// Keeps what a run has seen of a subject's series. Of a `whole` run that is all there
-    /// is; otherwise it is added to what was known.
+    /// Keeps what a run on one kind of machine has seen of a subject's series: beside what
+    /// was known, or of a `whole` run in its place.
     ///
     /// # Errors
     ///
@@ -58,39 +64,69 @@ impl Tested {
         rows: &[Row],
         whole: bool,
     ) -> Result<()> {
-        let mut known = Self::load(places, subject)?;
-        if whole {
-            // Tests that there are no more.
-            known.forget(rows);
+        if rows.is_empty() {
+            return Ok(());
         }
-        known.add(rows, machine, &today());
+        let proofs = prove::titles(places, subject)?;
+        let day = today();
+        let new = rows.iter().map(|row| Kept {
+            row: row.clone(),
+            day: day.clone(),
+            machine: machine.to_owned(),
+            is_proof: proofs.contains(&row.subject),
+            is_whole: whole,
+        });
         let path = path(places, subject)?;
+        let _lock = Lock::take(places, "tested")?;
+        let mut known = Self::load(places, subject)?;
+        known.add(new.collect());
         let dir = path.parent().context("a file has a directory")?;
         fs::create_dir_all(dir).with_context(|| format!("creating {}", dir.display()))?;
         let text = serde_json::to_vec_pretty(&known).context("writing JSON")?;
         cache::write_atomically(&path, &text)
     }
 
-    fn forget(&mut self, rows: &[Row]) {
-        let is_again = |kept: &Kept| rows.iter().any(|row| row.subject == kept.row.subject);
-        self.0.retain(|kept| !is_again(kept));
-    }
-
-    /// A test that was skipped this time has not been seen to fail.
-    fn add(&mut self, rows: &[Row], machine: &str, day: &str) {
+    /// A test that was skipped this time has not been seen to fail. One that a whole run
+    /// does not have any more is forgotten.
+    fn add(&mut self, rows: Vec<Kept>) {
         let Self(kept) = self;
-        for row in rows {
-            let known = kept.iter().position(|kept| kept.row.is_of(row));
-            let new = Kept {
-                row: row.clone(),
-                day: day.to_owned(),
-                machine: machine.to_owned(),
-            };
+        kept.retain(|old| {
+            !rows.iter().any(|new| {
+                new.is_whole && (&new.row.subject, &new.machine) == (&old.row.subject, &old.machine)
+            })
+        });
+        for new in rows {
+            let known = kept.iter().position(|kept| kept.row.is_of(&new.row));
             match known {
-                Some(_) if matches!(row.verdict(), Verdict::Skip(_)) => {}
+                Some(_) if matches!(new.row.verdict(), Verdict::Skip(_)) => {}
                 Some(place) => kept[place] = new,
                 None => kept.push(new),
             }
+        }
+    }
+
+    /// Whether a test has passed whose name contains this.
+    pub fn has_passed(&self, text: &str) -> bool {
+        let passed = |kept: &Kept| matches!(kept.row.verdict(), Verdict::Pass(_));
+        let mut rows = self.0.iter();
+        rows.any(|kept| kept.row.test.contains(text) && passed(kept))
+    }
+
+    /// Whether it is all that can be known, and good: for sending.
+    pub fn judge(&self, title: &str) -> Verdict {
+        let failed = |kept: &&Kept| matches!(kept.row.verdict(), Verdict::Fail(_));
+        let failed: Vec<_> = self.0.iter().filter(failed).collect();
+        if let Some(one) = failed.first() {
+            let Row { subject, test, .. } = &one.row;
+            return Verdict::Fail(format!("{} failed: {subject}: {test}", failed.len()));
+        }
+        let is_whole = |kept: &Kept| kept.is_whole && kept.row.subject == title;
+        if !self.0.iter().any(is_whole) {
+            return Verdict::Skip("no whole run of ./brbe test is recorded".to_owned());
+        }
+        match self.0.iter().filter(|kept| kept.is_proof).count() {
+            0 => Verdict::Skip("no run with --prove is recorded".to_owned()),
+            proofs => Verdict::Pass(format!("{} rows, {proofs} proofs", self.0.len())),
         }
     }
 
@@ -103,17 +139,17 @@ impl Tested {
         let of_title: Vec<_> = kept.iter().filter(is_of_title).collect();
         let days = of_title.iter().map(|kept| kept.day.as_str());
         let (first, last) = (days.clone().min()?, days.max()?);
-        let mut machines: Vec<_> = of_title.iter().map(|kept| kept.machine.as_str()).collect();
-        machines.dedup();
+        let machines: BTreeSet<_> = of_title.iter().map(|kept| kept.machine.as_str()).collect();
+        let machines: Vec<_> = machines.into_iter().collect();
         let when = match first == last {
             true => format!("on {first}"),
             false => format!("from {first} to {last}"),
         };
-        let safeguards: Vec<_> = kept.iter().filter(is_proof).collect();
+        let safeguards: Vec<_> = kept.iter().filter(|kept| kept.is_proof).collect();
         let words = |verdict: fn(&Verdict) -> bool| {
             let tests = of_title
                 .iter()
-                .filter(|kept| !is_proof(kept) && verdict(kept.row.verdict()));
+                .filter(|kept| !kept.is_proof && verdict(kept.row.verdict()));
             let name = |kept: &&Kept| match kept.row.subject[title.len()..].trim_matches([' ', ','])
             {
                 "" => kept.row.test.clone(),
@@ -138,23 +174,23 @@ impl Tested {
             }
         }
         if !safeguards.is_empty() {
-            let killed = safeguards.iter();
-            let killed = killed.filter(|kept| matches!(kept.row.verdict(), Verdict::Pass(_)));
-            text += "\n\n";
-            text += &wrapped(&format!(
+            let failed = |kept: &&&Kept| !matches!(kept.row.verdict(), Verdict::Pass(_));
+            let not: Vec<_> = safeguards.iter().filter(failed).collect();
+            let killed = safeguards.len() - not.len();
+            let mut said = format!(
                 "Each safeguard was taken out in turn, to see a test fail without it, for that \
-                 reason: so it was for {} of {}.",
-                killed.count(),
+                 reason: so it was for {killed} of {}.",
                 safeguards.len(),
-            ));
+            );
+            if !not.is_empty() {
+                let names: Vec<_> = not.iter().map(|kept| kept.row.test.as_str()).collect();
+                said += &format!(" NOT SEEN: {}.", names.join("; "));
+            }
+            text += "\n\n";
+            text += &wrapped(&said);
         }
         Some(text)
     }
-}
-
-fn is_proof(kept: &&Kept) -> bool {
-    let reason = kept.row.verdict().reason();
-    reason.starts_with("killed by ") || reason.starts_with("SURVIVED")
 }
 
 fn count(number: usize, thing: &str) -> String {
@@ -186,54 +222,104 @@ mod tests {
 
     use super::*;
 
-    fn row(subject: &str, test: &str, verdict: Verdict) -> Row {
-        Row::silent(subject, test, verdict, Duration::ZERO)
+    fn kept(subject: &str, test: &str, verdict: Verdict) -> Kept {
+        Kept {
+            row: Row::silent(subject, test, verdict, Duration::ZERO),
+            day: "2026-11-22".to_owned(),
+            machine: "QEMU 11.1".to_owned(),
+            is_proof: subject.contains("not-"),
+            is_whole: false,
+        }
     }
 
-    fn pass(subject: &str, test: &str, reason: &str) -> Row {
-        row(subject, test, Verdict::Pass(reason.to_owned()))
+    fn pass(subject: &str, test: &str) -> Kept {
+        kept(subject, test, Verdict::pass())
     }
+
+    fn fail(subject: &str, test: &str) -> Kept {
+        kept(subject, test, Verdict::Fail("no".to_owned()))
+    }
+
+    fn skip(subject: &str, test: &str) -> Kept {
+        kept(subject, test, Verdict::Skip("not begun".to_owned()))
+    }
+
+    const TITLE: &str = "7.3.4 patched";
 
     #[test]
     fn what_was_seen_is_told() {
         let mut tested = Tested::default();
-        assert_eq!(tested.told("7.3.4 patched"), None);
-        let rows = [
-            pass("7.3.4 patched", "twice", ""),
-            pass("7.3.4 patched", "nested", ""),
-            pass("7.3.4 patched, x86_64", "selftest", ""),
-            row("7.3.4 patched", "paused", Verdict::Skip("no".to_owned())),
-            row("7.3.4 patched", "stress", Verdict::Fail("no".to_owned())),
-            pass("7.3.4 not-masked", "DAIF", "killed by twice: no path"),
-            pass("7.3.4 unpatched", "must not pass", ""),
-        ];
-        tested.add(&rows, "QEMU 11.1", "2026-11-22");
-        insta::assert_snapshot!(tested.told("7.3.4 patched").unwrap());
+        assert_eq!(tested.told(TITLE), None);
+        tested.add(vec![
+            pass(TITLE, "twice"),
+            pass(TITLE, "nested"),
+            pass("7.3.4 patched, x86_64", "selftest"),
+            skip(TITLE, "paused"),
+            fail(TITLE, "stress"),
+            pass("7.3.4 not-masked", "all of DAIF is masked"),
+            fail("7.3.4 not-checked", "the check of brbe_active"),
+            skip("7.3.4 not-paused", "the pause"),
+            pass("7.3.4 unpatched", "must not pass"),
+        ]);
+        insta::assert_snapshot!(tested.told(TITLE).unwrap());
+        assert!(tested.has_passed("twi"));
+        assert!(!tested.has_passed("stress"));
     }
 
     #[test]
     fn a_later_verdict_counts_unless_it_is_none() {
         let mut tested = Tested::default();
-        let skip = Verdict::Skip("not begun".to_owned());
-        tested.add(&[pass("7.3.4 patched", "twice", "")], "x", "2026-11-20");
-        tested.add(&[row("7.3.4 patched", "twice", skip)], "x", "2026-11-21");
-        let told = tested.told("7.3.4 patched").unwrap();
-        assert!(
-            told.starts_with("Tested on 2026-11-20 in x: 1 test passed, 0 failed"),
-            "{told}"
-        );
-        let now = [row(
-            "7.3.4 patched",
-            "twice",
-            Verdict::Fail("no".to_owned()),
-        )];
-        tested.add(&now, "x", "2026-11-22");
-        let told = tested.told("7.3.4 patched").unwrap();
-        assert!(
-            told.starts_with("Tested on 2026-11-22 in x: 0 tests passed, 1"),
-            "{told}"
-        );
-        tested.forget(&now);
-        assert_eq!(tested.told("7.3.4 patched"), None);
+        let on = |day: &str, kept: Kept| {
+            let day = day.to_owned();
+            vec![Kept { day, ..kept }]
+        };
+        tested.add(on("2026-11-20", pass(TITLE, "twice")));
+        tested.add(on("2026-11-21", skip(TITLE, "twice")));
+        let told = tested.told(TITLE).unwrap();
+        let begins = "Tested on 2026-11-20 in QEMU 11.1: 1 test passed, 0 failed";
+        assert!(told.starts_with(begins), "{told}");
+        tested.add(on("2026-11-22", fail(TITLE, "twice")));
+        let told = tested.told(TITLE).unwrap();
+        let begins = "Tested on 2026-11-22 in QEMU 11.1: 0 tests passed, 1";
+        assert!(told.starts_with(begins), "{told}");
+    }
+
+    #[test]
+    fn a_whole_run_forgets_what_it_does_not_have() {
+        let whole = |kept: Kept| Kept {
+            is_whole: true,
+            ..kept
+        };
+        let mut tested = Tested::default();
+        let elsewhere = Kept {
+            machine: "FVP".to_owned(),
+            ..pass(TITLE, "on a model")
+        };
+        tested.add(vec![
+            fail(TITLE, "renamed"),
+            elsewhere,
+            pass("7.3.4 not-masked", "DAIF"),
+        ]);
+        tested.add(vec![whole(pass(TITLE, "twice"))]);
+        let names: Vec<_> = tested.0.iter().map(|kept| kept.row.test.as_str()).collect();
+        assert_eq!(names, ["on a model", "DAIF", "twice"]);
+    }
+
+    #[test]
+    fn only_a_whole_run_that_is_good_and_proves_is_for_sending() {
+        let mut tested = Tested::default();
+        let judge = |tested: &Tested| tested.judge(TITLE);
+        tested.add(vec![pass(TITLE, "twice")]);
+        assert!(judge(&tested).reason().contains("no whole run"));
+        let whole = Kept {
+            is_whole: true,
+            ..pass(TITLE, "nested")
+        };
+        tested.add(vec![whole]);
+        assert!(judge(&tested).reason().contains("--prove"));
+        tested.add(vec![pass("7.3.4 not-masked", "DAIF")]);
+        assert!(matches!(judge(&tested), Verdict::Pass(_)));
+        tested.add(vec![fail("7.3.4 not-masked", "DAIF")]);
+        assert!(matches!(judge(&tested), Verdict::Fail(_)));
     }
 }

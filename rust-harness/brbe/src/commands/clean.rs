@@ -22,12 +22,14 @@ pub struct Clean {
 }
 
 /// What may go, below BRBE_HOME.
-const PARTS: [(&str, &str); 6] = [
+const PARTS: [(&str, &str); 8] = [
     ("cache", "sources, kernels, the guest's root"),
     ("build", "build directories of kernels and selftests"),
     ("target", "cargo's output"),
     ("cargo", "downloaded crates"),
     ("logs", "logs"),
+    ("tested", "what tests have seen of each series"),
+    ("submit", "mails of series"),
     ("run", "what killed runs left"),
 ];
 

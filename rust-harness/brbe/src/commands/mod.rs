@@ -46,6 +46,9 @@ fn print(
     }
 }
 
+/// The test that a series can be tested at all.
+pub const APPLIES: &str = "the series applies with git am";
+
 /// Prints a report of tests, and says whether all is well.
 fn print_report(json: bool, report: &Report) -> Result<bool> {
     print(json, report, |out| {
@@ -206,13 +209,13 @@ impl Subject {
         changes.skip(self.shared).collect()
     }
 
-    /// What builds kernels without BRBE.
+    /// What builds kernels in another configuration: that of the base with more fragments.
     ///
     /// # Errors
     ///
     /// When the configuration cannot be read.
-    pub fn without_brbe(&self, places: &Places) -> Result<Builder> {
-        let [builder, _] = builders(places, &self.tree, Arch::Arm64, &["without-brbe"])?;
+    pub fn configured(&self, places: &Places, fragments: &[&str]) -> Result<Builder> {
+        let [builder, _] = builders(places, &self.tree, Arch::Arm64, fragments)?;
         Ok(builder)
     }
 

@@ -127,6 +127,17 @@ pub(super) fn load(places: &Places, variant: Variant, base: &Base) -> Result<Vec
     Ok(mutants.concat())
 }
 
+/// What the kernels with mutants of a subject's series are called.
+///
+/// # Errors
+///
+/// When the list of mutants cannot be read.
+pub fn titles(places: &Places, subject: &Subject) -> Result<BTreeSet<String>> {
+    let mutants = load(places, subject.variant, &subject.base)?;
+    let title = |mutant| called(&subject.base, subject.variant, mutant);
+    Ok(mutants.iter().map(title).collect())
+}
+
 /// What the kernel with a mutant is called.
 fn called(base: &Base, variant: Variant, mutant: &Mutant) -> String {
     match variant {

@@ -1,26 +1,21 @@
 //! `brbe submit`: a series as a maintainer would receive it.
 
-use std::ffi::{OsStr, OsString};
-use std::fs;
 use std::num::NonZeroU32;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::PathBuf;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::Result;
 use clap::Args;
 use serde::Serialize;
 
-use super::{KernelArgs, Subject};
-use crate::cache;
-use crate::exec;
+use super::{APPLIES, KernelArgs, Subject};
 use crate::git::Git;
 use crate::guest::Guest;
 use crate::places::Places;
 use crate::submit::checks;
 use crate::submit::identity::Identity;
-use crate::submit::letter::Letter;
-use crate::submit::mailbox::{self, MAILBOX, Posting};
+use crate::submit::mailbox::{MAILBOX, Sending, TEST};
 use crate::submit::recipients::Recipients;
+use crate::tested::Tested;
 use crate::verdict::{Report, Verdict};
 
 /// Check a series and write the mails that it would be sent as
@@ -109,7 +104,7 @@ impl Submit {
     pub fn run(&self, places: &Places) -> Result<bool> {
         let mut report = Report::default();
         let mut subject = None;
-        report.run_always("series", "applies with git am", || {
+        report.run_always("series", APPLIES, || {
             let prepared = Subject::prepare(places, &self.kernel)?;
             let count = prepared.changes().len();
             subject = Some(prepared);
@@ -117,18 +112,17 @@ impl Submit {
         })?;
         let mut mails = None;
         if let Some(subject) = &subject {
+            let name = subject.name();
             if !self.no_checks {
                 self.check(places, subject, &mut report)?;
+                report.run(&name, "the tests, as they are recorded", || {
+                    Ok(Tested::load(places, subject)?.judge(&subject.title(true)))
+                })?;
             }
-            let name = subject.name();
-            report.run(
-                &name,
-                "the mails, as git am and git send-email take them",
-                || {
-                    mails = Some(self.write(places, subject)?);
-                    Ok(Verdict::pass())
-                },
-            )?;
+            report.run(&name, TEST, || {
+                mails = Some(self.write(places, subject)?);
+                Ok(Verdict::pass())
+            })?;
         }
         let (_, failed, skipped) = report.counts();
         let is_ready = failed == 0 && (!self.ready || skipped == 0);
@@ -157,8 +151,13 @@ impl Submit {
 
     /// Writes the mails, and has git read them.
     fn write(&self, places: &Places, subject: &Subject) -> Result<Mails> {
-        let dir = self.place(places, subject)?;
-        let (names, recipients) = self.write_into(&dir, places, subject)?;
+        let dir = self.place(places, subject);
+        let sending = Sending {
+            signoff: self.signoff.as_ref(),
+            version: self.version,
+            in_reply_to: self.in_reply_to.as_deref(),
+        };
+        let (names, recipients) = sending.write(places, subject, &dir)?;
         Ok(Mails {
             mails: names.iter().map(|name| dir.join(name)).collect(),
             mailbox: dir.join(MAILBOX),
@@ -167,58 +166,14 @@ impl Submit {
         })
     }
 
-    /// Makes the mails beside `dir`, and puts them there when they are right. Returns their
-    /// names and who gets them.
-    fn write_into(
-        &self,
-        dir: &Path,
-        places: &Places,
-        subject: &Subject,
-    ) -> Result<(Vec<OsString>, Recipients)> {
-        let parent = dir.parent().filter(|dir| !dir.as_os_str().is_empty());
-        let parent = parent.unwrap_or(Path::new("."));
-        fs::create_dir_all(parent).with_context(|| format!("creating {}", parent.display()))?;
-        let scratch = tempfile::tempdir_in(parent).context("creating a directory for the mails")?;
-        let letter = Letter::write(places, subject, self.version.get())?;
-        let changes = subject.changes();
-        let patches: Vec<_> = changes.iter().map(|change| &*change.patch.path).collect();
-        let commit = subject.unpatched();
-        let recipients = Recipients::of(places, &subject.tree, commit, &patches)?;
-        let posting = Posting {
-            subject,
-            letter: &letter,
-            recipients: &recipients,
-            signoff: self.signoff.as_ref(),
-            version: self.version,
-            in_reply_to: self.in_reply_to.as_deref(),
-        };
-        let mails = posting.write(scratch.path())?;
-        mailbox::check(subject, &mails)?;
-        send_email(places, &posting.from(), &mails)?;
-        cache::remove(dir)?;
-        fs::rename(scratch.keep(), dir).with_context(|| format!("naming {}", dir.display()))?;
-        let names = mails.iter().filter_map(|mail| mail.file_name());
-        Ok((names.map(OsStr::to_owned).collect(), recipients))
-    }
-
-    /// Where the mails go. What is there is only removed if it was made here.
-    fn place(&self, places: &Places, subject: &Subject) -> Result<PathBuf> {
-        let dir = match &self.output {
-            Some(dir) => dir.clone(),
-            None => {
-                let name = subject.name().replace(' ', "-");
-                places
-                    .home("submit")
-                    .join(format!("{name}-v{}", self.version))
-            }
-        };
-        let is_empty = fs::read_dir(&dir).map_or(true, |mut files| files.next().is_none());
-        ensure!(
-            is_empty || dir.join(MAILBOX).is_file(),
-            "{} has something else in it: --output wants a directory of its own",
-            dir.display()
-        );
-        Ok(dir)
+    /// Where the mails go: those that are signed off beside the others.
+    fn place(&self, places: &Places, subject: &Subject) -> PathBuf {
+        self.output.clone().unwrap_or_else(|| {
+            let name = subject.name().replace(' ', "-");
+            let draft = if self.signoff.is_some() { "" } else { "-draft" };
+            let name = format!("{name}-v{}{draft}", self.version);
+            places.home("submit").join(name)
+        })
     }
 
     fn told(&self, mails: &Mails, is_ready: bool) -> String {
@@ -237,16 +192,6 @@ impl Submit {
         };
         text.trim_end().to_owned()
     }
-}
-
-/// Has `git send-email` read the mails, and send none.
-fn send_email(places: &Places, from: &str, mails: &[PathBuf]) -> Result<()> {
-    let log = exec::fresh(places.log("send-email"))?;
-    let mut send = Command::new("git");
-    send.args(["send-email", "--dry-run", "--confirm=never", "--quiet"]);
-    send.args(["--smtp-server=/bin/false", "--from", from])
-        .args(mails);
-    exec::logged("git send-email --dry-run", &log, Git::neutral(&mut send))
 }
 
 #[cfg(test)]

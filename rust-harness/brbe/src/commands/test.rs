@@ -1,6 +1,7 @@
 //! `brbe test`: everything that can be decided here, in one table.
 
 use std::fs;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use anyhow::{Context as _, Result};
 use branch_records::report::{Branch, Report as Snapshots};
 use clap::Args;
 
-use super::{KernelArgs, Subject, Variant, emulation, prove, snapshot};
+use super::{APPLIES, KernelArgs, Subject, Variant, emulation, prove, snapshot};
 use crate::arch::Arch;
 use crate::bases;
 use crate::checks;
@@ -32,6 +33,7 @@ use crate::selection::{Partition, Selection};
 use crate::selftests;
 use crate::source::Tree;
 use crate::submit;
+use crate::submit::mailbox::Sending;
 use crate::tested::Tested;
 use crate::trace_tests;
 use crate::verdict::{Report, Verdict};
@@ -92,9 +94,6 @@ pub struct Test {
 
 /// What 7.0 does with a CPU-wide branch stack event until patch 1 mends it.
 const OOPS: &str = "armv8pmu_sched_task";
-
-/// The test that a series can be tested at all.
-const APPLIES: &str = "the series applies with git am";
 
 impl Test {
     /// Runs the command. Returns whether all is well.
@@ -158,7 +157,7 @@ impl Test {
             "jobs for CI engines, by the engines' schemas",
             || ci::check(places),
         )?;
-        report.run_together(documents::jobs(places)?, || Ok(()))?;
+        let mut first = None;
         for name in names {
             let args = KernelArgs {
                 base: Some(name.clone()),
@@ -171,10 +170,12 @@ impl Test {
             if self.kernel.series.is_none_or(|only| only == Variant::Plain) {
                 let before = report.rows().len();
                 self.base(places, guest, &subject, report)?;
+                keep(places, &guest.machine(), &subject, report, before)?;
+                let before = report.rows().len();
                 if subject.is_default && guest.capabilities().plugin {
                     self.on_x86(places, &subject, report)?;
                 }
-                keep(places, guest, &subject, report, before)?;
+                keep(places, "QEMU's x86-64 machine", &subject, report, before)?;
                 self.ready(places, guest, &subject, report)?;
             }
             for variant in Variant::ON_TOP {
@@ -182,8 +183,15 @@ impl Test {
                     self.on_top(places, guest, &subject, variant, report)?;
                 }
             }
+            first.get_or_insert(subject.tree);
         }
-        Ok(())
+        // By now the kernels are there that they want.
+        match &first {
+            Some(tree) if self.kernel.series.is_none() => {
+                report.run_together(documents::jobs(places, &tree.path)?, || Ok(()))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// All tests of a series that goes on top of the plain one.
@@ -230,7 +238,7 @@ impl Test {
         if let Some(limit) = limit {
             compared(places, guest, [plain, subject], limit, report)?;
         }
-        keep(places, guest, subject, report, before)
+        keep(places, &guest.machine(), subject, report, before)
     }
 
     /// What is asked of a series before it is sent, and of nothing else.
@@ -248,6 +256,9 @@ impl Test {
             checks::builds_by(subject, builder, report)?;
         }
         submit::checks::of_files(places, subject, &builders, report)?;
+        report.run(&subject.name(), submit::mailbox::TEST, || {
+            mails(places, subject)
+        })?;
         if guest.capabilities().plugin {
             submit::checks::bisecting(places, guest, subject, report)?;
         }
@@ -289,19 +300,38 @@ impl Test {
     }
 }
 
-/// Keeps what has been seen of a series since there were `before` rows.
+/// The mails of a series, which are thrown away.
+fn mails(places: &Places, subject: &Subject) -> Result<Verdict> {
+    let known = Tested::load(places, subject)?;
+    if known.told(&subject.title(true)).is_none() {
+        let reason = "no other test of this series has been run here, for the letter to tell";
+        return Ok(Verdict::Skip(reason.to_owned()));
+    }
+    let scratch = tempfile::tempdir().context("creating a directory for mails")?;
+    let sending = Sending {
+        signoff: None,
+        version: NonZeroU32::MIN,
+        in_reply_to: None,
+    };
+    let (mails, recipients) = sending.write(places, subject, &scratch.path().join("mails"))?;
+    let people = recipients.to.len() + recipients.cc.len();
+    Ok(Verdict::Pass(format!(
+        "{} to {people} addresses",
+        mails.len()
+    )))
+}
+
+/// Keeps what has been seen of a series since there were `before` rows, on machines of this
+/// kind.
 fn keep(
     places: &Places,
-    guest: &Guest,
+    machine: &str,
     subject: &Subject,
     report: &Report,
     before: usize,
 ) -> Result<()> {
     let rows = &report.rows()[before..];
-    match rows.is_empty() {
-        true => Ok(()),
-        false => Tested::keep(places, subject, &guest.machine(), rows, report.is_whole()),
-    }
+    Tested::keep(places, subject, machine, rows, report.is_whole())
 }
 
 /// A base with its plain series, if that applies.

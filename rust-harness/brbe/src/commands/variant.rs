@@ -35,6 +35,12 @@ impl Variant {
         }
     }
 
+    /// What it is called on a command line.
+    pub fn argument(self) -> String {
+        let value = self.to_possible_value();
+        value.map_or_else(String::new, |value| value.get_name().to_owned())
+    }
+
     /// Where its patches are, for a base that has it.
     pub(super) fn dir(self, places: &Places, base: &Base) -> Option<PathBuf> {
         let dir = places.repo("kernel-patches").join(&base.name);

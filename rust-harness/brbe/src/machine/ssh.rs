@@ -191,7 +191,7 @@ impl Ssh {
             "ForwardX11=no",
             "ClearAllForwardings=yes",
             "ControlPath=none",
-            "ConnectTimeout=15",
+            "ConnectTimeout=30",
             "ServerAliveInterval=5",
             "ServerAliveCountMax=3",
         ] {

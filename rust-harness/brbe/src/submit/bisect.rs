@@ -57,9 +57,12 @@ impl Search {
             let test = AnyTest::named(&self.test)?;
             let title = |commit: &str| format!("{} at {:.10}", subject.base.version, commit);
             let mut kernels = 0;
+            // Of a series on top of another one, on top of that.
+            let changes = subject.changes();
+            let first = changes.first().context("the series has no patches")?;
             let found = bisect(
                 &subject.tree.git(),
-                [subject.unpatched(), subject.patched()],
+                [first.parent, subject.patched()],
                 |commit| {
                     kernels += 1;
                     let verdict = test.run(places, guest, subject, commit, &title(commit));

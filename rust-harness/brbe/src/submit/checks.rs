@@ -5,7 +5,7 @@ use anyhow::{Context, Result};
 use super::{bisect, compile, documents, fixes};
 use crate::arch::Arch;
 use crate::checks;
-use crate::commands::Subject;
+use crate::commands::{Subject, Variant};
 use crate::git::Git;
 use crate::guest::{Guest, Setup};
 use crate::jobs::Job;
@@ -20,9 +20,13 @@ use crate::verdict::Report;
 ///
 /// When one of them cannot be read.
 pub fn builders(places: &Places, subject: &Subject) -> Result<Vec<Builder>> {
-    let without = subject.without_brbe(places)?;
-    let x86 = subject.on(places, Arch::X86_64)?.builder;
-    Ok(vec![subject.builder.clone(), without, x86])
+    let mut all = vec![subject.builder.clone()];
+    if subject.variant == Variant::Rust {
+        all.push(subject.configured(places, &[])?);
+    }
+    all.push(subject.configured(places, &["without-brbe"])?);
+    all.push(subject.on(places, Arch::X86_64)?.builder);
+    Ok(all)
 }
 
 /// Everything that is asked of the patches themselves. `history` has the commits that
@@ -68,7 +72,7 @@ pub fn of_files(
 ) -> Result<()> {
     // One after the other: they share a build directory.
     for builder in builders {
-        report.run_together(vec![compile::job(places, subject, builder)], || Ok(()))?;
+        report.run_together(vec![compile::job(places, subject, builder)?], || Ok(()))?;
     }
     for change in subject.changes() {
         let name = format!("kernel-doc {}", change.patch.short());
@@ -126,6 +130,12 @@ pub fn bisecting(
     let last = last.context("the series has no patches")?;
     let dir = last.path.parent().context("a patch has a folder")?;
     let searches = bisect::load(dir)?.into_iter();
-    let jobs = searches.map(|search| search.job(places, guest, subject));
-    report.run_together(jobs.collect(), || Ok(()))
+    let mut jobs: Vec<_> = searches
+        .map(|search| search.job(places, guest, subject))
+        .collect();
+    if jobs.is_empty() {
+        let reason = "no test tells its patches apart: there is no bisect.toml beside it";
+        jobs.push(Job::skipped(subject.name(), "bisecting", reason));
+    }
+    report.run_together(jobs, || Ok(()))
 }

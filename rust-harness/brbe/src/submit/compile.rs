@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::objects::{self, Object};
 use super::warnings::Warnings;
 use crate::cache::{self, Key};
-use crate::checks::configuration;
+use crate::checks::{self, configuration};
 use crate::commands::Subject;
 use crate::exec;
 use crate::jobs::Job;
@@ -30,19 +30,25 @@ struct Added {
 }
 
 /// A verdict for each patch on a compiler's warnings, and on sparse's.
-pub(super) fn job<'a>(places: &'a Places, subject: &'a Subject, builder: &'a Builder) -> Job<'a> {
+pub(super) fn job<'a>(
+    places: &'a Places,
+    subject: &'a Subject,
+    builder: &'a Builder,
+) -> Result<Job<'a>> {
     let configuration = configuration(builder);
-    let changes = changes(subject);
+    let changes = changes(subject)?;
     let names = |what: &str| -> Vec<String> {
         let name = |change: &Change<'_>| format!("{what} {}{configuration}", change.patch.short());
         changes.iter().map(name).collect()
     };
     let tests = [names("W=1"), names("sparse")].concat();
-    Job::several(subject.name(), tests, move || {
+    Ok(Job::several(subject.name(), tests, move || {
         let added = added(places, subject, builder, &configuration)?;
         let verdict = |of: fn(&Added) -> &[String]| {
             let verdict = move |added: &Added| match of(added) {
-                [] if added.objects == 0 => Verdict::Pass("nothing is compiled".to_owned()),
+                [] if added.objects == 0 => {
+                    Verdict::Pass("no C file that is compiled depends on it".to_owned())
+                }
                 [] => Verdict::Pass(format!("objects: {}, nothing new", added.objects)),
                 new => Verdict::Fail(new.join("\n")),
             };
@@ -50,23 +56,23 @@ pub(super) fn job<'a>(places: &'a Places, subject: &'a Subject, builder: &'a Bui
         };
         let compiler = verdict(|added| &added.compiler);
         Ok(compiler.chain(verdict(|added| &added.sparse)).collect())
-    })
+    }))
 }
 
 /// The patches to what a kernel is compiled from.
-fn changes(subject: &Subject) -> Vec<Change<'_>> {
+fn changes(subject: &Subject) -> Result<Vec<Change<'_>>> {
     let git = subject.tree.git();
-    let mut changes = subject.changes();
-    changes.retain(|change| {
-        let files = change.files(&git).unwrap_or_default();
+    let mut found = Vec::new();
+    for change in subject.changes() {
         let is_aside = |file: &String| {
-            ["Documentation/", "tools/"]
-                .iter()
-                .any(|dir| file.starts_with(dir))
+            let dirs = ["Documentation/", "tools/"];
+            dirs.iter().any(|dir| file.starts_with(dir))
         };
-        !files.iter().all(is_aside)
-    });
-    changes
+        if !change.files(&git)?.iter().all(is_aside) {
+            found.push(change);
+        }
+    }
+    Ok(found)
 }
 
 /// What each patch adds. Looked at once.
@@ -77,7 +83,7 @@ fn added(
     configuration: &str,
 ) -> Result<Vec<Added>> {
     const FILE: &str = "added.json";
-    let changes = changes(subject);
+    let changes = changes(subject)?;
     let mut key = Key::new("warnings 1").with(configuration);
     for Change { parent, commit, .. } in &changes {
         for commit in [parent, commit] {
@@ -112,6 +118,7 @@ fn find(
         objects::dependents(built.out, built.tree(), &linked, &all)
     })?;
     let apart = builder.apart("warnings");
+    let is_own = configuration == checks::configuration(&subject.builder);
     let step = Step::start(format!("warnings of {}{configuration}", subject.name()));
     let mut added = Vec::new();
     for (change, files) in changes.iter().zip(touched) {
@@ -120,6 +127,12 @@ fn find(
             .iter()
             .filter(|object| object.depends_on(&files))
             .collect();
+        let has_c = files.iter().any(|file| file.ends_with(".c"));
+        ensure!(
+            !objects.is_empty() || !has_c || !is_own,
+            "nothing is compiled of what {} touches",
+            change.patch.name
+        );
         if objects.is_empty() {
             added.push(Added::default());
             continue;

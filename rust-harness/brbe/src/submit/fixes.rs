@@ -15,7 +15,7 @@ struct Fixes {
 impl Fixes {
     fn parse(tag: &str) -> Result<Self> {
         let parse = || {
-            let (commit, rest) = tag.split_once(' ')?;
+            let (commit, rest) = tag.strip_prefix("Fixes: ")?.split_once(' ')?;
             let subject = rest.strip_prefix("(\"")?.strip_suffix("\")")?;
             let is_commit = commit.len() >= 12 && commit.bytes().all(|b| b.is_ascii_hexdigit());
             is_commit.then(|| Self {
@@ -29,10 +29,13 @@ impl Fixes {
 
 /// The tags of a commit's message.
 fn tags(message: &str) -> Result<Vec<Fixes>> {
-    let tags = message
-        .lines()
-        .filter_map(|line| line.strip_prefix("Fixes: "));
-    tags.map(Fixes::parse).collect()
+    message.lines().filter(is_tag).map(Fixes::parse).collect()
+}
+
+/// Whether a line is to be one, however it is written.
+fn is_tag(line: &&str) -> bool {
+    line.get(..6)
+        .is_some_and(|word| word.eq_ignore_ascii_case("fixes:"))
 }
 
 /// Whether a commit of `series` has such a tag.
@@ -41,7 +44,7 @@ fn tags(message: &str) -> Result<Vec<Fixes>> {
 ///
 /// When git has no such commit.
 pub(super) fn has_tags(series: &Git, commit: &str) -> Result<bool> {
-    Ok(message(series, commit)?.contains("\nFixes: "))
+    Ok(message(series, commit)?.lines().any(|line| is_tag(&line)))
 }
 
 fn message(git: &Git, commit: &str) -> Result<String> {
@@ -60,6 +63,9 @@ pub(super) fn check(series: &Git, commit: &str, history: Option<&Git>) -> Result
             "this tree came without history: --history DIR names a clone that has it".to_owned(),
         ));
     };
+    history
+        .read(&["rev-parse", "--git-dir"])
+        .context("the history is no git repository")?;
     for Fixes { commit, subject } in &tags {
         let object = format!("{commit}^{{commit}}");
         let found = history.read(&["log", "-1", "--format=%s", &object]);
@@ -83,6 +89,7 @@ mod tests {
         assert_eq!(found[0].subject, "perf: Add (BRBE)");
         assert!(tags("Fixes: 58074a0 (\"short\")").is_err());
         assert!(tags("Fixes: 58074a0fce66 subject").is_err());
+        assert!(tags("fixes:58074a0fce66 (\"perf\")").is_err());
     }
 
     #[test]
@@ -111,9 +118,9 @@ mod tests {
         let gone = commit("Mend it\n\nFixes: 0123456789ab (\"x\")");
         let gone = check(&git, &gone, Some(&git)).unwrap_err().to_string();
         assert!(gone.contains("no commit 0123456789ab"), "{gone}");
-        assert!(matches!(
-            check(&git, &right, None).unwrap(),
-            Verdict::Skip(_)
-        ));
+        let none = check(&git, &right, None).unwrap();
+        assert!(matches!(none, Verdict::Skip(_)));
+        let nowhere = Git::new(&dir.path().join("nowhere"));
+        assert!(check(&git, &right, Some(&nowhere)).is_err());
     }
 }

@@ -32,16 +32,15 @@ impl Letter {
     /// When there is none, or something that it tells is not known: the error says how it
     /// becomes known.
     pub fn write(places: &Places, subject: &Subject, version: u32) -> Result<Self> {
-        let file = format!("{}.txt", file_of(subject.variant));
+        let file = format!("{}.txt", subject.variant.argument());
         let title = subject.title(true);
-        let tests = Tested::load(places, subject)?
-            .told(&title)
-            .with_context(|| {
-                format!(
-                    "no test of these patches is recorded: ./brbe test {}--prove",
-                    arguments(subject)
-                )
-            })?;
+        let tested = Tested::load(places, subject)?;
+        let tests = tested.told(&title).with_context(|| {
+            format!(
+                "no test of these patches is recorded: ./brbe test {}--prove",
+                arguments(subject)
+            )
+        })?;
         let mut letters = Environment::new();
         letters.set_undefined_behavior(UndefinedBehavior::Strict);
         letters.set_trim_blocks(true);
@@ -58,6 +57,7 @@ impl Letter {
                 table.clone().map_err(unknown)
             });
         }
+        letters.add_function("passed", move |text: String| tested.has_passed(&text));
         let text = letters.get_template(&file).and_then(|letter| {
             letter.render(context! {
                 base => subject.base.name,
@@ -67,7 +67,13 @@ impl Letter {
             })
         });
         let text = text.with_context(|| format!("{LETTERS}/{file}"))?;
-        let letter = Self::parse(&text).with_context(|| format!("{LETTERS}/{file}"))?;
+        let mut letter = Self::parse(&text).with_context(|| format!("{LETTERS}/{file}"))?;
+        if subject.tree.upstream()?.is_none() {
+            letter.body += &format!(
+                "\nBased on Linux {}, of a tarball: there is no base-commit.\n",
+                subject.base.version
+            );
+        }
         ensure!(
             version == 1 || letter.body.contains(&format!("Changes in v{version}")),
             "{LETTERS}/{file} does not say what has changed: it has no \"Changes in v{version}\""
@@ -99,22 +105,12 @@ impl Letter {
     }
 }
 
-/// What a series's letter is called.
-fn file_of(variant: Variant) -> &'static str {
-    match variant {
-        Variant::Plain => "plain",
-        Variant::Rust => "rust",
-        Variant::Cheaper => "cheaper",
-        Variant::LowWaste => "low-waste",
-    }
-}
-
 /// What names a subject on a command line.
 fn arguments(subject: &Subject) -> String {
     let base = format!("--base {} ", subject.base.name);
     match subject.variant {
         Variant::Plain => base,
-        other => format!("{base}--series {} ", file_of(other)),
+        other => format!("{base}--series {} ", other.argument()),
     }
 }
 

@@ -1,34 +1,36 @@
 //! The mails of a series: what `git send-email` takes, and all of them as one mailbox.
 
+use std::collections::BTreeSet;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 
 use super::identity::Identity;
 use super::letter::Letter;
 use super::recipients::Recipients;
+use crate::cache;
+use crate::checks;
 use crate::commands::Subject;
-use crate::git::Git;
+use crate::exec;
+use crate::git::{Git, NOBODY};
+use crate::places::Places;
 use crate::source::Tree;
+use crate::verdict::Verdict;
 
 /// The mailbox beside the mails.
 pub const MAILBOX: &str = "series.mbox";
 
-/// Who patches are by until somebody signs them off.
-const NOBODY: (&str, &str) = ("brbe", "brbe@localhost");
+/// The test of the mails.
+pub const TEST: &str = "the mails, as git am and git send-email take them";
 
-/// What is sent, and how.
+/// How a series is sent.
 #[derive(Clone, Copy, Debug)]
-pub struct Posting<'a> {
-    /// The series: of one on top of another, what is on top.
-    pub subject: &'a Subject,
-    /// Its letter.
-    pub letter: &'a Letter,
-    /// Who gets it.
-    pub recipients: &'a Recipients,
+pub struct Sending<'a> {
     /// Who sends it, and signs it off.
     pub signoff: Option<&'a Identity>,
     /// The first, the second time that it is sent.
@@ -37,13 +39,109 @@ pub struct Posting<'a> {
     pub in_reply_to: Option<&'a str>,
 }
 
-impl Posting<'_> {
-    /// Writes the mails into an empty directory, and returns them in their order.
+impl Sending<'_> {
+    /// Makes the mails of a subject's series beside the directory `dir`, and puts them in
+    /// its place when git reads them as what was tested. Returns their names, the letter's
+    /// first, and who gets them.
     ///
     /// # Errors
     ///
-    /// When git fails, or a file cannot be written.
-    pub fn write(&self, into: &Path) -> Result<Vec<PathBuf>> {
+    /// When the letter cannot be written, git fails or takes them for something else, or a
+    /// file cannot be written.
+    pub fn write(
+        self,
+        places: &Places,
+        subject: &Subject,
+        dir: &Path,
+    ) -> Result<(Vec<OsString>, Recipients)> {
+        let parent = dir.parent().filter(|dir| !dir.as_os_str().is_empty());
+        let parent = parent.unwrap_or(Path::new("."));
+        fs::create_dir_all(parent).with_context(|| format!("creating {}", parent.display()))?;
+        let scratch = tempfile::tempdir_in(parent).context("creating a directory for the mails")?;
+        let letter = Letter::write(places, subject, self.version.get())?;
+        let changes = subject.changes();
+        let patches: Vec<_> = changes.iter().map(|change| &*change.patch.path).collect();
+        let commit = subject.unpatched();
+        let posting = Posting {
+            subject,
+            letter: &letter,
+            recipients: Recipients::of(places, &subject.tree, commit, &patches)?,
+            sending: self,
+        };
+        let mails = posting.write(scratch.path())?;
+        check(subject, &mails)?;
+        if self.signoff.is_some() {
+            for mail in &mails[1..] {
+                let verdict = checks::checkpatch_of_mail(places, subject, mail)?;
+                let Verdict::Pass(_) = verdict else {
+                    bail!("checkpatch: {}", verdict.reason());
+                };
+            }
+        }
+        send_email(places, &posting.from(), &mails)?;
+        replace(dir, scratch.path())?;
+        let names = mails.iter().filter_map(|mail| mail.file_name());
+        let names = names.map(OsStr::to_owned).collect();
+        Ok((names, posting.recipients))
+    }
+}
+
+/// Puts new mails in the place of those that were made before, if nobody has touched them.
+fn replace(dir: &Path, new: &Path) -> Result<()> {
+    if dir.exists() {
+        ensure!(
+            is_as_made(dir)?,
+            "{} has mails that were edited, or something else: --output names another directory",
+            dir.display()
+        );
+        cache::remove(dir)?;
+    }
+    fs::rename(new, dir).with_context(|| format!("naming {}", dir.display()))
+}
+
+/// Whether a directory has nothing, or mails, in the order of their names as they are in
+/// the mailbox, and that.
+fn is_as_made(dir: &Path) -> Result<bool> {
+    let mut mails = BTreeSet::new();
+    let entries = fs::read_dir(dir).with_context(|| format!("reading {}", dir.display()))?;
+    for entry in entries {
+        mails.insert(
+            entry
+                .with_context(|| format!("reading {}", dir.display()))?
+                .path(),
+        );
+    }
+    let mailbox = dir.join(MAILBOX);
+    if mails.is_empty() || !mails.remove(&mailbox) {
+        return Ok(mails.is_empty());
+    }
+    let known = fs::read(&mailbox).with_context(|| format!("reading {}", mailbox.display()))?;
+    Ok(together(mails.iter())? == known)
+}
+
+/// Mails as one mailbox.
+fn together<'a>(mails: impl Iterator<Item = &'a PathBuf>) -> Result<Vec<u8>> {
+    let mut all = Vec::new();
+    for mail in mails {
+        all.extend(fs::read(mail).with_context(|| format!("reading {}", mail.display()))?);
+        all.push(b'\n');
+    }
+    Ok(all)
+}
+
+/// What is sent, and how.
+#[derive(Debug)]
+struct Posting<'a> {
+    /// The series: of one on top of another, what is on top.
+    subject: &'a Subject,
+    letter: &'a Letter,
+    recipients: Recipients,
+    sending: Sending<'a>,
+}
+
+impl Posting<'_> {
+    /// Writes the mails into an empty directory, and returns them in their order.
+    fn write(&self, into: &Path) -> Result<Vec<PathBuf>> {
         let git = self.subject.tree.git();
         let changes = self.subject.changes();
         let first = changes.first().context("the series has no patches")?;
@@ -70,38 +168,40 @@ impl Posting<'_> {
             mails.len(),
             changes.len()
         );
-        let mut all = Vec::new();
-        for mail in &mails {
-            all.extend(fs::read(mail).with_context(|| format!("reading {}", mail.display()))?);
-            all.push(b'\n');
-        }
+        let all = together(mails.iter())?;
         fs::write(into.join(MAILBOX), all).context("writing the mailbox")?;
         Ok(mails)
     }
 
     /// Who the mails are from.
-    pub fn from(&self) -> String {
+    fn from(&self) -> String {
         let (name, mail) = self.whom();
         format!("{name} <{mail}>")
     }
 
     fn whom(&self) -> (&str, &str) {
-        self.signoff
+        self.sending
+            .signoff
             .map_or(NOBODY, |signoff| (&signoff.name, &signoff.mail))
     }
 
-    /// The commit on top of another parent, by who signs it off: with their name, or as it
-    /// is.
+    /// The commit on top of another parent: signed off, by whom it is, or by who signs it
+    /// off where it is nobody's.
     fn signed(&self, git: &Git, commit: &str, parent: &str) -> Result<String> {
         let mut message = git.read(&["log", "-1", "--format=%B", commit])?;
         let date = git.read(&["log", "-1", "--format=%aI", commit])?;
-        if let Some(signoff) = self.signoff {
+        if let Some(signoff) = self.sending.signoff {
             let trailer = format!("Signed-off-by: {signoff}");
             let add = ["interpret-trailers", "--if-exists", "addIfDifferent"];
             message = git.answer(&[&add[..], &["--trailer", &trailer]].concat(), &message)?;
         }
         let tree = format!("{commit}^{{tree}}");
-        let (name, mail) = self.whom();
+        let author = git.read(&["log", "-1", "--format=%an%n%ae", commit])?;
+        let author = author.split_once('\n').context("a commit has an author")?;
+        let (name, mail) = match author == NOBODY {
+            true => self.whom(),
+            false => author,
+        };
         let commit = ["commit-tree", &tree, "-p", parent];
         git.by(name, mail, &date).answer(&commit, &(message + "\n"))
     }
@@ -117,16 +217,16 @@ impl Posting<'_> {
         args.push("--no-signature".to_owned());
         let prefix = self.letter.prefix.as_deref().unwrap_or("PATCH");
         args.push(format!("--subject-prefix={prefix}"));
-        if self.version.get() > 1 {
-            args.push(format!("--reroll-count={}", self.version));
+        if self.sending.version.get() > 1 {
+            args.push(format!("--reroll-count={}", self.sending.version));
         }
-        if let Some(message) = self.in_reply_to {
+        if let Some(message) = self.sending.in_reply_to {
             args.push(format!("--in-reply-to={message}"));
         }
         if let Some(base) = self.subject.tree.upstream()? {
             args.push(format!("--base={base}"));
         }
-        let Recipients { to, cc } = self.recipients;
+        let Recipients { to, cc } = &self.recipients;
         args.extend(to.iter().map(|address| format!("--to={address}")));
         args.extend(cc.iter().map(|address| format!("--cc={address}")));
         Ok(args)
@@ -134,11 +234,7 @@ impl Posting<'_> {
 }
 
 /// That the mails, applied again, give what was tested.
-///
-/// # Errors
-///
-/// When they do not apply, or give something else.
-pub fn check(subject: &Subject, mails: &[PathBuf]) -> Result<()> {
+fn check(subject: &Subject, mails: &[PathBuf]) -> Result<()> {
     let changes = subject.changes();
     let first = changes.first().context("the series has no patches")?;
     let Tree { path, .. } = &subject.tree;
@@ -155,4 +251,57 @@ pub fn check(subject: &Subject, mails: &[PathBuf]) -> Result<()> {
         );
         Ok(())
     })
+}
+
+/// Has `git send-email` read the mails, and send none.
+fn send_email(places: &Places, from: &str, mails: &[PathBuf]) -> Result<()> {
+    let log = exec::fresh(places.log("send-email"))?;
+    let mut send = Command::new("git");
+    send.args(["send-email", "--dry-run", "--confirm=never", "--quiet"]);
+    send.args(["--smtp-server=/bin/false", "--from", from])
+        .args(mails);
+    exec::logged("git send-email --dry-run", &log, Git::neutral(&mut send))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_mails_as_they_were_made_are_replaced() {
+        let scratch = tempfile::tempdir().unwrap();
+        let dir = scratch.path().join("mails");
+        let new = |text: &str| {
+            let new = scratch.path().join("new");
+            fs::create_dir(&new).unwrap();
+            for name in ["0000-letter.patch", "0001-x.patch"] {
+                fs::write(new.join(name), format!("{name} {text}")).unwrap();
+            }
+            let mails = ["0000-letter.patch", "0001-x.patch"].map(|name| new.join(name));
+            fs::write(new.join(MAILBOX), together(mails.iter()).unwrap()).unwrap();
+            new
+        };
+        let replaced = |text| {
+            let new = new(text);
+            let outcome = replace(&dir, &new);
+            cache::remove(&new).unwrap();
+            outcome
+        };
+        replaced("one").unwrap();
+        replaced("two").unwrap();
+        let letter = dir.join("0000-letter.patch");
+        fs::write(&letter, "edited").unwrap();
+        assert!(
+            replaced("three")
+                .unwrap_err()
+                .to_string()
+                .contains("edited")
+        );
+        fs::remove_dir_all(&dir).unwrap();
+        fs::create_dir(&dir).unwrap();
+        fs::write(dir.join("thesis.txt"), "").unwrap();
+        assert!(replaced("four").is_err());
+        fs::remove_file(dir.join("thesis.txt")).unwrap();
+        replaced("five").unwrap();
+    }
 }

@@ -37,7 +37,7 @@ impl Recipients {
             exec::logged("get_maintainer.pl", &log, &mut script)?;
             fs::read_to_string(&log).with_context(|| format!("reading {}", log.display()))
         })?;
-        let found = Self::parse(&said);
+        let found = Self::parse(&said)?;
         ensure!(
             !found.to.is_empty(),
             "get_maintainer.pl names no maintainer:\n{said}"
@@ -46,16 +46,16 @@ impl Recipients {
     }
 
     /// Lines such as `Name <mail> (maintainer:SUBSYSTEM)`.
-    fn parse(said: &str) -> Self {
+    fn parse(said: &str) -> Result<Self> {
         let mut found = Self::default();
         for line in said.lines() {
-            let Some((address, role)) = line.split_once(" (") else {
+            // The name may have parentheses, too: the role is what follows the address.
+            let Some(at) = line.find('@') else {
                 continue;
             };
-            let address = address.trim();
-            if !address.contains('@') {
-                continue;
-            }
+            let role = line[at..].find(" (").map(|place| at + place);
+            let role = role.with_context(|| format!("get_maintainer.pl says {line:?}"))?;
+            let (address, role) = (line[..role].trim(), &line[role + 2..]);
             let is_maintainer = role.starts_with("maintainer") || role.starts_with("supporter");
             let list = match is_maintainer {
                 true => &mut found.to,
@@ -67,7 +67,7 @@ impl Recipients {
         }
         let Self { to, cc } = &mut found;
         cc.retain(|address| !to.contains(address));
-        found
+        Ok(found)
     }
 }
 
@@ -81,11 +81,12 @@ mod tests {
             Will Deacon <will@kernel.org> (maintainer:ARM PMU PROFILING AND DEBUGGING)\n\
             Mark Rutland <mark.rutland@arm.com> (maintainer:ARM PMU PROFILING AND DEBUGGING)\n\
             Will Deacon <will@kernel.org> (reviewer:ELSEWHERE)\n\
+            \"Rob Herring (Arm)\" <robh@kernel.org> (reviewer:ARM PMU)\n\
             linux-arm-kernel@lists.infradead.org (moderated list:ARM PMU (ALL))\n\
             linux-kernel@vger.kernel.org (open list)\n\
             linux-kernel@vger.kernel.org (open list:ALL)\n\
             bad divisor (line 3)\n";
-        let found = Recipients::parse(said);
+        let found = Recipients::parse(said).unwrap();
         assert_eq!(
             found.to,
             [
@@ -96,9 +97,11 @@ mod tests {
         assert_eq!(
             found.cc,
             [
+                "\"Rob Herring (Arm)\" <robh@kernel.org>",
                 "linux-arm-kernel@lists.infradead.org",
                 "linux-kernel@vger.kernel.org"
             ]
         );
+        assert!(Recipients::parse("ada@example.org\n").is_err());
     }
 }
