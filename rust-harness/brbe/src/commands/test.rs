@@ -392,7 +392,7 @@ fn machine<'a>(places: &'a Places, guest: &'a Guest, kernel: &'a Kernel) -> Vec<
         job(
             "a guest that hangs is ended, and tells where its CPUs are",
             Box::new(move || {
-                let end = run("hang", "echo here > /dev/kmsg; sleep 1000", 20)?.end;
+                let end = run("hang", "echo here > /dev/kmsg; sleep 1000", 45)?.end;
                 let told = |last: &[String], what| last.iter().any(|line| line.contains(what));
                 Ok(match &end {
                     End::TimedOut(last) if told(last, "here") && told(last, "CPU#0 PC=") => {
