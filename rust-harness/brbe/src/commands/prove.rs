@@ -116,15 +116,18 @@ fn controls<'a>(
 }
 
 /// The mutants of a series, none where the base has no such series: its own, and what it
-/// keeps of the plain one's.
+/// keeps of the plain one's. Where a file of its own has the name of one of those, the
+/// code around the safeguard is another, and that is taken.
 pub(super) fn load(places: &Places, variant: Variant, base: &Base) -> Result<Vec<Mutant>> {
     let Some(dir) = variant.dir(places, base) else {
         return Ok(Vec::new());
     };
+    let own = mutants::load(&dir)?;
     let kept = variant.keeps().and_then(|kept| kept.dir(places, base));
-    let dirs = kept.into_iter().chain([dir]);
-    let mutants: Vec<_> = dirs.map(|dir| mutants::load(&dir)).collect::<Result<_>>()?;
-    Ok(mutants.concat())
+    let mut all = kept.map_or_else(|| Ok(Vec::new()), |dir| mutants::load(&dir))?;
+    all.retain(|kept| !own.iter().any(|own| own.name() == kept.name()));
+    all.extend(own);
+    Ok(all)
 }
 
 /// What the kernels with mutants of a subject's series are called.
