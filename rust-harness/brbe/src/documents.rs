@@ -79,10 +79,12 @@ impl Told {
     /// Whether it has a word for the reader to fill in: `DIR`, `root@board`.
     fn is_for_the_reader(&self) -> bool {
         let is_placeholder = |word: &String| {
-            let shouted =
-                word.len() > 2 && word.bytes().all(|b| b.is_ascii_uppercase() || b == b'-');
+            let is_shouted = |b: u8| b.is_ascii_uppercase() || b == b'-';
+            let shouted = word.len() > 2 && word.bytes().all(is_shouted);
             let theirs = ["root@", "example.org", ".toml", "*.json"];
-            shouted || theirs.iter().any(|part| word.contains(part))
+            // To look at a tree takes no time, to build it ten minutes.
+            let built = word == THEIR_TREE && self.words[0] != "rebase";
+            shouted || built || theirs.iter().any(|part| word.contains(part))
         };
         self.words.iter().any(is_placeholder)
     }
