@@ -211,8 +211,10 @@ fn attempt(places: &Places, told: &Told, document: &str, linux: &Path) -> Result
 /// Whether a list has a test in it. That a series applies is in each.
 fn names_tests(output: &str) -> bool {
     let is_test = |line: &str| {
-        let is_progress = line.starts_with(' ') || line.starts_with("PASS ");
-        line.contains(": ") && !is_progress && !line.ends_with(APPLIES)
+        // With --json each is a string of a list.
+        let is_json = line.trim_start().starts_with('"');
+        let is_progress = line.starts_with(' ') && !is_json || line.starts_with("PASS ");
+        line.contains(": ") && !is_progress && !line.contains(APPLIES)
     };
     output.lines().any(is_test)
 }
@@ -256,6 +258,9 @@ mod tests {
         let always = format!("PASS 7.3: {APPLIES}: 5 patches\n  … build\n7.3: {APPLIES}\n");
         assert!(!names_tests(&always));
         assert!(names_tests(&format!("{always}7.3.4 patched: twice\n")));
+        assert!(names_tests(&format!(
+            "{always}[\n  \"7.3.4 patched: twice\"\n]\n"
+        )));
     }
 
     #[test]
