@@ -1,11 +1,12 @@
 //! What a snapshot costs: instructions, as the plugin counts them.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::BufReader;
 
 use anyhow::{Context, Result, bail, ensure};
 use serde::{Deserialize, Serialize};
 
+use crate::generated;
 use crate::guest::{self, Guest, Setup, Share};
 use crate::kernel::Kernel;
 use crate::overflow::functions::{entry_code, functions};
@@ -70,9 +71,7 @@ pub const KNOWN: &str = "Documentation/cost.json";
 ///
 /// When it cannot be read.
 pub fn known(places: &Places) -> Result<Vec<Measured>> {
-    let path = places.repo(KNOWN);
-    let text = fs::read(&path).with_context(|| format!("reading {}", path.display()))?;
-    serde_json::from_slice(&text).with_context(|| format!("in {}", path.display()))
+    generated::known(places, KNOWN)
 }
 
 /// Takes snapshots on a machine with this many records.

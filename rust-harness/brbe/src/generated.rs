@@ -1,11 +1,35 @@
-//! Documents whose last part is made by a command.
+//! What commands keep in Documentation: numbers as JSON, and the last part of a page.
 
 use std::fs;
 
 use anyhow::{Context, Result};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use crate::cache;
 use crate::places::Places;
+
+/// Reads what a command has kept.
+///
+/// # Errors
+///
+/// When it is not there, or something else.
+pub fn known<T: DeserializeOwned>(places: &Places, document: &str) -> Result<T> {
+    let path = places.repo(document);
+    let text = fs::read(&path).with_context(|| format!("reading {}", path.display()))?;
+    serde_json::from_slice(&text).with_context(|| format!("in {}", path.display()))
+}
+
+/// Keeps it.
+///
+/// # Errors
+///
+/// When it cannot be written.
+pub fn keep(places: &Places, document: &str, what: &impl Serialize) -> Result<()> {
+    let mut json = serde_json::to_string_pretty(what).context("writing JSON")?;
+    json.push('\n');
+    cache::write_atomically(&places.repo(document), json.as_bytes())
+}
 
 /// Puts `made` in the place of all that follows the line which says that `command` makes
 /// it. What is before that line is people's.
@@ -28,6 +52,16 @@ pub fn replace(places: &Places, document: &str, command: &str, made: &str) -> Re
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_kept_is_known() {
+        let dir = tempfile::tempdir().unwrap();
+        let places = Places::at(dir.path(), dir.path());
+        assert!(known::<Vec<u32>>(&places, "x.json").is_err());
+        keep(&places, "x.json", &[1, 2]).unwrap();
+        assert_eq!(known::<Vec<u32>>(&places, "x.json").unwrap(), [1, 2]);
+        assert!(known::<String>(&places, "x.json").is_err());
+    }
 
     #[test]
     fn what_people_wrote_stays() {

@@ -9,6 +9,7 @@ use std::{fmt, fs};
 use anyhow::{Context, Result, bail, ensure};
 use serde::{Deserialize, Serialize};
 
+use crate::generated;
 use crate::guest::{self, Guest, Setup, Share};
 use crate::kernel::Kernel;
 use crate::places::Places;
@@ -272,9 +273,7 @@ pub const TEST: &str = "wasted records, no more than in Documentation/waste.json
 ///
 /// When it cannot be read.
 pub fn known(places: &Places) -> Result<Measured> {
-    let path = places.repo(KNOWN);
-    let text = fs::read(&path).with_context(|| format!("reading {}", path.display()))?;
-    serde_json::from_slice(&text).with_context(|| format!("in {}", path.display()))
+    generated::known(places, KNOWN)
 }
 
 /// Whether a kernel wastes no more than it did.

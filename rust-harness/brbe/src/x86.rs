@@ -16,12 +16,7 @@ use crate::selftests;
 
 /// On the patched kernel.
 pub fn jobs<'a>(places: &'a Places, guest: &'a Guest, subject: &'a Subject) -> Vec<Job<'a>> {
-    let title = subject.title(true);
-    let tests = selftests::DECIDED.map(str::to_owned).into();
-    vec![Job::several(title.clone(), tests, move || {
-        let kernel = subject.builder.kernel(subject.patched(), &title)?;
-        selftests::on_patched(places, guest, &setup(), subject, &kernel)
-    })]
+    vec![selftests::job(places, guest, subject, setup)]
 }
 
 /// A machine whose processors have LBRs.

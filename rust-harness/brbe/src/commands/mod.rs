@@ -27,7 +27,7 @@ use crate::kernel::{Builder, Config};
 use crate::places::Places;
 use crate::series::{Change, Series};
 use crate::source::{self, Tree};
-use crate::verdict::Report;
+use crate::verdict::{Report, Verdict};
 
 pub use variant::Variant;
 
@@ -48,6 +48,23 @@ fn print(
 
 /// The test that a series can be tested at all.
 pub const APPLIES: &str = "the series applies with git am";
+
+/// A series, if it applies: a test that others need.
+fn applied(
+    places: &Places,
+    args: &KernelArgs,
+    name: &str,
+    report: &mut Report,
+) -> Result<Option<Subject>> {
+    let mut subject = None;
+    report.run_always(name, APPLIES, || {
+        let prepared = Subject::prepare(places, args)?;
+        let count = prepared.changes().len();
+        subject = Some(prepared);
+        Ok(Verdict::Pass(format!("{count} patches")))
+    })?;
+    Ok(subject)
+}
 
 /// Prints a report of tests, and says whether all is well.
 fn print_report(json: bool, report: &Report) -> Result<bool> {

@@ -7,7 +7,7 @@ use anyhow::Result;
 use clap::Args;
 use serde::Serialize;
 
-use super::{APPLIES, KernelArgs, Subject};
+use super::{KernelArgs, Subject};
 use crate::git::Git;
 use crate::guest::Guest;
 use crate::places::Places;
@@ -103,13 +103,7 @@ impl Submit {
     /// Runs the command. Returns whether all is well.
     pub fn run(&self, places: &Places) -> Result<bool> {
         let mut report = Report::default();
-        let mut subject = None;
-        report.run_always("series", APPLIES, || {
-            let prepared = Subject::prepare(places, &self.kernel)?;
-            let count = prepared.changes().len();
-            subject = Some(prepared);
-            Ok(Verdict::Pass(format!("{count} patches")))
-        })?;
+        let subject = super::applied(places, &self.kernel, "series", &mut report)?;
         let mut mails = None;
         if let Some(subject) = &subject {
             let name = subject.name();

@@ -163,7 +163,11 @@ impl Test {
                 base: Some(name.clone()),
                 ..self.kernel.clone()
             };
-            let Some(subject) = applied(places, &args, report)? else {
+            let plain = KernelArgs {
+                series: None,
+                ..args
+            };
+            let Some(subject) = super::applied(places, &plain, &name, report)? else {
                 continue;
             };
             let guest = &guest.for_kernels_of(&subject)?;
@@ -337,23 +341,6 @@ fn keep(
     Tested::keep(places, subject, machine, rows, report.is_whole())
 }
 
-/// A base with its plain series, if that applies.
-fn applied(places: &Places, args: &KernelArgs, report: &mut Report) -> Result<Option<Subject>> {
-    let args = KernelArgs {
-        series: None,
-        ..args.clone()
-    };
-    let name = args.base.clone().unwrap_or_default();
-    let mut subject = None;
-    report.run_always(&name, APPLIES, || {
-        let prepared = Subject::prepare(places, &args)?;
-        let count = prepared.series.patches.len();
-        subject = Some(prepared);
-        Ok(Verdict::Pass(format!("{count} patches")))
-    })?;
-    Ok(subject)
-}
-
 /// The harness itself: a guest that fails, dies or hangs is told as what it is,
 /// in bounded time.
 fn machine<'a>(places: &'a Places, guest: &'a Guest, kernel: &'a Kernel) -> Vec<Job<'a>> {
@@ -523,9 +510,7 @@ fn of_every_series<'a>(
 ) -> Vec<Job<'a>> {
     let title = subject.title(true);
     let mut jobs = vec![
-        Job::several(&title, selftests::DECIDED.map(str::to_owned).into(), || {
-            selftests::on_patched(places, guest, &Setup::default(), subject, kernel)
-        }),
+        selftests::job(places, guest, subject, Setup::default),
         Job::new(&title, pause::TEST, || pause::check(&kernel.vmlinux)),
     ];
     // The language makes no difference to it.

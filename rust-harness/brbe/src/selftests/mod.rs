@@ -8,6 +8,7 @@ use anyhow::Result;
 
 use crate::commands::Subject;
 use crate::guest::{self, Guest, Setup, Share};
+use crate::jobs::Job;
 use crate::kernel::Kernel;
 use crate::machine::{End, Run};
 use crate::places::Places;
@@ -43,6 +44,21 @@ const PERF_EVENTS: &str = "echo 0 > /proc/sys/kernel/perf_cpu_time_max_percent; 
      for attempt in $(seq 20); do \
      ./test_progs -t perf_branches,perf_buffer,perf_event_stackmap,perf_link,perf_skip && break; \
      done";
+
+/// The tests that decide [`DECIDED`] on a subject's patched kernel and such a machine.
+pub fn job<'a>(
+    places: &'a Places,
+    guest: &'a Guest,
+    subject: &'a Subject,
+    setup: fn() -> Setup,
+) -> Job<'a> {
+    let title = subject.title(true);
+    let tests = DECIDED.map(str::to_owned).into();
+    Job::several(title.clone(), tests, move || {
+        let kernel = subject.builder.kernel(subject.patched(), &title)?;
+        on_patched(places, guest, &setup(), subject, &kernel)
+    })
+}
 
 /// Runs them on the patched kernel. A verdict for each of [`DECIDED`].
 ///

@@ -69,9 +69,10 @@ impl Search {
                     passes(verdict)
                 },
             )?;
-            let mut patches = subject.series.patches.iter().zip(&subject.commits[1..]);
-            let patch = patches.find(|(_, commit)| **commit == found);
-            let (patch, _) = patch.context("git bisect found a commit of somewhere else")?;
+            let change = changes.iter().find(|change| change.commit == found);
+            let patch = change
+                .context("git bisect found a commit of somewhere else")?
+                .patch;
             Ok(match patch.name == self.finds {
                 true => Verdict::Pass(format!("with {kernels} kernels")),
                 false => Verdict::Fail(format!("it finds {}", patch.name)),

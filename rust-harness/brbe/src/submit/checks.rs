@@ -102,16 +102,8 @@ pub fn in_guest(
     subject: &Subject,
     report: &mut Report,
 ) -> Result<()> {
-    let title = subject.title(true);
-    let kernel = &subject.builder.planned(subject.patched())?;
-    let tests = selftests::DECIDED.map(str::to_owned).into();
-    let selftests = Job::several(&title, tests, || {
-        selftests::on_patched(places, guest, &Setup::default(), subject, kernel)
-    });
-    report.run_together(vec![selftests], || {
-        subject.builder.kernel(subject.patched(), &title)?;
-        Ok(())
-    })?;
+    let selftests = selftests::job(places, guest, subject, Setup::default);
+    report.run_together(vec![selftests], || Ok(()))?;
     bisecting(places, guest, subject, report)
 }
 

@@ -43,7 +43,7 @@ pub(super) fn comments(places: &Places, subject: &Subject, change: &Change<'_>) 
                 .current_dir(&tree.path)
                 .env("PYTHONDONTWRITEBYTECODE", "1");
             exec::logged("kernel-doc", log, &mut script)?;
-            said(log, "")
+            Warnings::of_log(log, "")
         })
     };
     let new = at(change.commit)?.since(&at(change.parent)?);
@@ -94,7 +94,7 @@ pub(super) fn html(
             let built = |file: &&String| is_built(out.path(), file);
             let built: Vec<_> = documents.iter().filter(built).cloned().collect();
             let prefix = format!("{}/", subject.tree.path.display());
-            Ok((built, said(log, &prefix)?.about(documents)))
+            Ok((built, Warnings::of_log(log, &prefix)?.about(documents)))
         })
     };
     let (built, after) = at(change.commit)?;
@@ -134,11 +134,6 @@ fn is_built(out: &Path, document: &str) -> bool {
         }
     }
     false
-}
-
-fn said(log: &Path, prefix: &str) -> Result<Warnings> {
-    let text = fs::read(log).with_context(|| format!("reading {}", log.display()))?;
-    Ok(Warnings::of(&String::from_utf8_lossy(&text), prefix))
 }
 
 #[cfg(test)]

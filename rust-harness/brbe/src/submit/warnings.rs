@@ -1,6 +1,10 @@
 //! What compilers and checkers say of the kernel, and what of that is new.
 
 use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result};
 
 /// Warnings and errors, by what they say: not by their lines, which each patch moves.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -16,6 +20,16 @@ impl Warnings {
             *found.entry(line).or_default() += 1;
         }
         Self(found)
+    }
+
+    /// Those in a log.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be read.
+    pub(super) fn of_log(log: &Path, tree: &str) -> Result<Self> {
+        let text = fs::read(log).with_context(|| format!("reading {}", log.display()))?;
+        Ok(Self::of(&String::from_utf8_lossy(&text), tree))
     }
 
     /// Those that there were fewer of before.

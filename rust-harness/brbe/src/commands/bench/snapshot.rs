@@ -2,11 +2,10 @@
 
 use std::fmt::Write as _;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use clap::Args;
 use comfy_table::{Table, presets::UTF8_FULL_CONDENSED};
 
-use crate::cache;
 use crate::commands::{self, KernelArgs, Subject, Variant};
 use crate::cost::{self, Cost, Costs, Measured, RECORDS};
 use crate::generated;
@@ -70,9 +69,7 @@ fn write(places: &Places, rows: &[Measured]) -> Result<()> {
     all.retain(|known| !rows.iter().any(|row| row.kernel == known.kernel));
     all.extend_from_slice(rows);
     all.sort_by(|a, b| (&a.kernel, a.records).cmp(&(&b.kernel, b.records)));
-    let mut json = serde_json::to_string_pretty(&all).context("writing JSON")?;
-    json.push('\n');
-    cache::write_atomically(&places.repo(cost::KNOWN), json.as_bytes())?;
+    generated::keep(places, cost::KNOWN, &all)?;
     let command = "./brbe bench snapshot --write";
     generated::replace(places, "Documentation/cost.md", command, &document(&all))
 }

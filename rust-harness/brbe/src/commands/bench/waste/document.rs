@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Result, anyhow};
 use plotters::prelude::*;
 
 use crate::cache;
@@ -19,9 +19,7 @@ const COMMAND: &str = "./brbe bench waste --write";
 pub(super) fn write(places: &Places, kernel: &str, ways: &[Way]) -> Result<()> {
     let mut all = waste::known(places)?;
     all.insert(kernel.to_owned(), ways.iter().map(Way::kept).collect());
-    let mut json = serde_json::to_string_pretty(&all).context("writing JSON")?;
-    json.push('\n');
-    cache::write_atomically(&places.repo(waste::KNOWN), json.as_bytes())?;
+    generated::keep(places, waste::KNOWN, &all)?;
     cache::write_atomically(&places.repo(PLOT), plot(&all)?.as_bytes())?;
     generated::replace(places, TABLE, COMMAND, &tables(&all))
 }
