@@ -178,7 +178,10 @@ const SPARSE: [&str; 2] = ["C=2", "CHECK=sparse -D__typeof_unqual__=__typeof__"]
 fn warned(built: &Built<'_>, more: &[&str], objects: &[&str], mark: &str) -> Result<Warnings> {
     let log = exec::fresh(built.log.with_extension("warnings.log"))?;
     let mut make = built.make();
-    make.arg("W=1").args(more).args(objects);
+    // What jobs say beside each other is not to be mixed.
+    make.args(["--output-sync=target", "W=1"])
+        .args(more)
+        .args(objects);
     exec::logged("make W=1", &log, &mut make)?;
     let text = fs::read(&log).with_context(|| format!("reading {}", log.display()))?;
     let text = String::from_utf8_lossy(&text);
