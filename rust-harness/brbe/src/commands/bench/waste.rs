@@ -13,6 +13,7 @@ use crate::guest::Guest;
 use crate::places::Places;
 use crate::waste::{self, FILTERS, Wasted, Way};
 
+mod by_patch;
 mod document;
 
 /// The records that are spent on running a program, before its snapshot
@@ -38,6 +39,11 @@ pub(super) struct Waste {
     #[arg(long, conflicts_with_all = ["base", "kernel_src", "series", "debug"])]
     all: bool,
 
+    /// What each patch of the series saves: the kernel before the first of them, and with
+    /// each of them
+    #[arg(long, conflicts_with_all = ["names", "all", "debug"])]
+    each: bool,
+
     /// Keep what was seen in Documentation/waste.json, which `./brbe test` compares with,
     /// and make the tables and the plot of Documentation/waste.md anew
     #[arg(long, conflicts_with = "kernel_src")]
@@ -52,6 +58,9 @@ impl Waste {
     /// Runs the command.
     pub(super) fn run(&self, places: &Places) -> Result<()> {
         let guest = Guest::prepare(places)?;
+        if self.each {
+            return self.each_patch(places, &guest);
+        }
         let mut measured = BTreeMap::new();
         let debug = match (self.all, &self.debug) {
             (true, _) => &[false, true][..],
@@ -76,6 +85,21 @@ impl Waste {
                 }
             }
             Ok(())
+        })
+    }
+
+    /// What each patch of a series saves.
+    fn each_patch(&self, places: &Places, guest: &Guest) -> Result<()> {
+        let subject = Subject::prepare(places, &self.kernel)?;
+        let title = subject.title(true);
+        let measured = by_patch::measure(places, guest, &subject)?;
+        if self.write {
+            by_patch::keep(places, &title, &measured)?;
+            document::render(places)?;
+        }
+        let measured = BTreeMap::from([(title, measured)]);
+        commands::print(self.json, &measured, |out| {
+            write!(out, "{}", by_patch::tables(&measured))
         })
     }
 

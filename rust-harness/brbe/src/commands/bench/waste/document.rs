@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use anyhow::{Result, anyhow};
 use plotters::prelude::*;
 
+use super::by_patch;
 use crate::cache;
 use crate::generated;
 use crate::places::Places;
@@ -20,8 +21,15 @@ pub(super) fn write(places: &Places, kernel: &str, ways: &[Way]) -> Result<()> {
     let mut all = waste::known(places)?;
     all.insert(kernel.to_owned(), ways.iter().map(Way::kept).collect());
     generated::keep(places, waste::KNOWN, &all)?;
+    render(places)
+}
+
+/// Makes the tables and the plot from the numbers that are kept.
+pub(super) fn render(places: &Places) -> Result<()> {
+    let all = waste::known(places)?;
     cache::write_atomically(&places.repo(PLOT), plot(&all)?.as_bytes())?;
-    generated::replace(places, TABLE, COMMAND, &tables(&all))
+    let text = by_patch::tables(&by_patch::known(places)?) + &tables(&all);
+    generated::replace(places, TABLE, COMMAND, &text)
 }
 
 /// A table for each kernel, and each wasted record by name.

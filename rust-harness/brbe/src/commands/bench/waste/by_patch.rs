@@ -1,0 +1,192 @@
+//! What each patch of a series saves.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use anyhow::Result;
+use serde::{Deserialize, Serialize};
+
+use crate::commands::Subject;
+use crate::generated;
+use crate::guest::Guest;
+use crate::places::Places;
+use crate::waste::{self, FILTERS, Way};
+
+/// Where it is kept.
+const KNOWN: &str = "Documentation/waste-by-patch.json";
+
+/// What is wasted with some of the patches of a series.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct UpTo {
+    /// The last of these patches: none before the first one.
+    patch: Option<String>,
+    /// By way to attach a program and by filter, in the order of [`FILTERS`]. A way that
+    /// wastes more than the buffer holds is left out: it tells no patches apart.
+    wasted: Vec<(String, [usize; 4])>,
+}
+
+/// What was measured of series, by what their kernels are called.
+pub(super) type Measured = BTreeMap<String, Vec<UpTo>>;
+
+impl UpTo {
+    fn new(patch: Option<&str>, ways: &[Way]) -> Self {
+        let kept = ways.iter().map(Way::kept).filter(|kept| !kept.all);
+        Self {
+            patch: patch.map(str::to_owned),
+            wasted: kept.map(|kept| (kept.way, kept.wasted)).collect(),
+        }
+    }
+
+    /// What a way wastes where all branches are recorded, if a program can be attached so.
+    fn of(&self, way: &str) -> Option<usize> {
+        let found = self.wasted.iter().find(|(name, _)| name == way);
+        found.map(|(_, wasted)| wasted[0])
+    }
+}
+
+/// Builds and boots a kernel for each patch.
+pub(super) fn measure(places: &Places, guest: &Guest, subject: &Subject) -> Result<Vec<UpTo>> {
+    let changes = subject.changes();
+    let first = changes.first().map(|change| (None, change.parent));
+    let patches = changes
+        .iter()
+        .map(|change| (Some(change.patch.name.as_str()), change.commit));
+    let mut measured = Vec::new();
+    for (patch, commit) in first.into_iter().chain(patches) {
+        let title = match patch {
+            None => format!("{} before its first patch", subject.title(true)),
+            Some(patch) => format!("{} up to {patch}", subject.title(true)),
+        };
+        let kernel = subject.builder.kernel(commit, &title)?;
+        let ways = waste::measure(places, guest, &kernel, &title)?;
+        measured.push(UpTo::new(patch, &ways));
+    }
+    Ok(measured)
+}
+
+/// What is kept of all series.
+pub(super) fn known(places: &Places) -> Result<Measured> {
+    generated::known(places, KNOWN)
+}
+
+/// Keeps what was measured of one.
+pub(super) fn keep(places: &Places, kernel: &str, measured: &[UpTo]) -> Result<()> {
+    let mut all = known(places)?;
+    all.insert(kernel.to_owned(), measured.to_vec());
+    generated::keep(places, KNOWN, &all)
+}
+
+/// A table for each series: a line for each way, and a column for each patch.
+pub(super) fn tables(all: &Measured) -> String {
+    let mut text = String::new();
+    for (kernel, measured) in all {
+        let _ = writeln!(
+            text,
+            "## {kernel}, patch by patch\n\nWith `{}` recorded.\n",
+            FILTERS[0]
+        );
+        let heads = measured.iter().map(|up_to| match &up_to.patch {
+            None => "before".to_owned(),
+            Some(patch) => patch.split('-').next().unwrap_or(patch).to_owned(),
+        });
+        let heads: Vec<_> = heads.collect();
+        let _ = writeln!(text, "| | {} |", heads.join(" | "));
+        let _ = writeln!(text, "|---|{}", "---|".repeat(heads.len()));
+        // The last kernel can do what those before it can.
+        let ways = measured.last().map_or(&[][..], |last| &last.wasted);
+        for (way, _) in ways {
+            let cells = measured.iter().map(|up_to| match up_to.of(way) {
+                Some(wasted) => wasted.to_string(),
+                None => "-".to_owned(),
+            });
+            let cells: Vec<_> = cells.collect();
+            let _ = writeln!(text, "| {way} | {} |", cells.join(" | "));
+        }
+        text.push('\n');
+        for patch in measured.iter().filter_map(|up_to| up_to.patch.as_ref()) {
+            let _ = writeln!(text, "- `{patch}`");
+        }
+        text.push('\n');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    use super::*;
+
+    fn up_to(patch: Option<&str>, wasted: &[(&str, usize)]) -> UpTo {
+        let wasted = wasted.iter();
+        UpTo {
+            patch: patch.map(str::to_owned),
+            wasted: wasted
+                .map(|(way, count)| (way.to_string(), [*count, 1, 1, 1]))
+                .collect(),
+        }
+    }
+
+    #[test]
+    fn each_patch_has_a_column() {
+        let measured = vec![
+            up_to(None, &[("fexit", 7)]),
+            up_to(Some("0001-sched-Expect.patch"), &[("fexit", 6)]),
+            up_to(
+                Some("0002-bpf-Pause.patch"),
+                &[("fexit", 6), ("fexit, paused", 1)],
+            ),
+        ];
+        let all = BTreeMap::from([("7.3.4 low-waste".to_owned(), measured)]);
+        insta::assert_snapshot!(tables(&all));
+    }
+
+    /// `fexit   7 -> 6`, of which a line may have several.
+    fn claims(message: &str) -> Vec<(String, usize, usize)> {
+        let mut found = Vec::new();
+        let lines = message
+            .lines()
+            .filter(|line| line.starts_with("  ") && line.contains(" -> "));
+        for line in lines {
+            let mut ways = Vec::new();
+            let mut words = line.split_whitespace().peekable();
+            while let Some(word) = words.next() {
+                let Ok(before) = word.parse() else {
+                    ways.push(word.trim_end_matches(','));
+                    continue;
+                };
+                assert_eq!(words.next(), Some("->"), "{line}");
+                let after = words.next().unwrap().parse().unwrap();
+                found.extend(ways.drain(..).map(|way| (way.to_owned(), before, after)));
+            }
+        }
+        found
+    }
+
+    #[test]
+    fn messages_of_patches_say_what_was_measured() {
+        let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
+        let all = known(&Places::at(root, root)).unwrap();
+        let measured = &all["7.3.4 low-waste"];
+        let mut seen = 0;
+        for pair in measured.windows(2) {
+            let patch = pair[1].patch.as_ref().unwrap();
+            let text = root.join("kernel-patches/7.3/low-waste").join(patch);
+            let text = fs::read_to_string(text).unwrap();
+            let (message, _) = text.split_once("\n---\n").unwrap();
+            for (way, before, after) in claims(message) {
+                assert_eq!(pair[0].of(&way), Some(before), "{way} before {patch}");
+                // With the flag, where it is that which is new.
+                let paused = pair[1].of(&format!("{way}, paused"));
+                assert_eq!(
+                    paused.or(pair[1].of(&way)),
+                    Some(after),
+                    "{way} with {patch}"
+                );
+                seen += 1;
+            }
+        }
+        assert!(seen >= 10, "{seen} numbers in messages");
+    }
+}
