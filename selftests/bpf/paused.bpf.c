@@ -5,8 +5,25 @@
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 
+#include "record.h"
+
 /* Turns of the loop in slow_fentry. */
 const volatile __u32 turns = 1;
+
+/* Where the kernel's function begins that takes a snapshot. */
+const volatile __u64 snapshot_function;
+
+/* slow_fentry is in its loop. */
+volatile __u32 in_loop;
+
+/* Snapshots that interrupts of the loop took: without a record, */
+__u32 without;
+/* with the call of the snapshot as the newest of them, */
+__u32 of_their_own;
+/* and with those of whom they interrupt. */
+__u32 of_another;
+
+struct record taken[MAX_RECORDS];
 
 SEC("fentry/bpf_fentry_test1")
 int idle_fentry(void *ctx)
@@ -29,7 +46,23 @@ static int turn(__u32 index, void *unused)
 SEC("fentry/bpf_fentry_test1")
 int slow_fentry(void *ctx)
 {
+	in_loop = 1;
 	bpf_loop(turns, turn, NULL, 0);
+	in_loop = 0;
+	return 0;
+}
+
+SEC("tp_btf/irq_handler_entry")
+int in_interrupt(void *ctx)
+{
+	if (!in_loop)
+		return 0;
+	if (bpf_get_branch_snapshot(taken, sizeof(taken), 0) <= 0)
+		without++;
+	else if (taken[0].to == snapshot_function)
+		of_their_own++;
+	else
+		of_another++;
 	return 0;
 }
 

@@ -14,7 +14,7 @@ use libbpf_rs::{ProgramInput, ProgramMut};
 
 use crate::contract::{Helper, MAX_RECORDS};
 use crate::kallsyms::Kallsyms;
-use crate::skeleton::paused::PausedSkelBuilder;
+use crate::skeleton::paused::{PausedSkel, PausedSkelBuilder};
 use crate::twice::begins_at_entry;
 use crate::verdict::{self, Verdict, check};
 use crate::{cpus, perf};
@@ -66,7 +66,10 @@ pub(crate) fn run() -> Result<Verdict> {
         .open(&mut memory)
         .context("cannot open the BPF programs")?;
     let constants = open.maps.rodata_data.as_deref_mut();
-    constants.context("the programs have no constants")?.turns = TURNS;
+    let constants = constants.context("the programs have no constants")?;
+    constants.turns = TURNS;
+    let function = symbols.address_of(Kallsyms::SNAPSHOT_FUNCTION);
+    constants.snapshot_function = function.context("no function takes snapshots of BRBE")?;
     let skeleton = open.load().context("cannot load the BPF programs")?;
     let programs = &skeleton.progs;
     let (cpu, _) = events.first().context("no CPU records branches")?;
@@ -97,9 +100,36 @@ pub(crate) fn run() -> Result<Verdict> {
         drop(link);
     }
     let link = attach_paused(programs.slow_fentry.as_fd(), libbpf_sys::BPF_TRACE_FENTRY)?;
-    let verdict = meanwhile(&symbols, *cpu, || call(&programs.call_function));
-    drop(link);
+    let verdict = meanwhile(&symbols, *cpu, || call(&programs.call_function))?;
+    if verdict != Verdict::Pass {
+        return Ok(verdict);
+    }
+    let interrupt = programs.in_interrupt.attach();
+    let interrupt = interrupt.context("cannot trace interrupts")?;
+    let verdict = in_interrupts(&skeleton);
+    drop((interrupt, link));
     verdict
+}
+
+/// Has the long program run with the recorder paused, and interrupts of it take snapshots.
+fn in_interrupts(skeleton: &PausedSkel<'_>) -> Result<Verdict> {
+    for _ in 0..ATTEMPTS {
+        call(&skeleton.progs.call_function)?;
+        let counts = skeleton.maps.bss_data.as_deref();
+        let counts = counts.context("the programs have no variables")?;
+        let (without, own, another) = (counts.without, counts.of_their_own, counts.of_another);
+        check!(
+            another == 0,
+            "{another} snapshots in interrupts have the records of the program that asked for the \
+             pause, which they interrupt ({without} have none, {own} their own)"
+        );
+        if without > 0 {
+            return Ok(Verdict::Pass);
+        }
+    }
+    Ok(Verdict::Fail(format!(
+        "in {ATTEMPTS} runs of a long program none was interrupted while the recorder was paused"
+    )))
 }
 
 /// Has `paused` run with the recorder paused, and another thread take snapshots on the
