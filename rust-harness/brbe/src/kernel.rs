@@ -214,6 +214,7 @@ impl Builder {
     /// Checks that a commit builds, which need not be the last one of a series; a
     /// finding is an error with the compiler's words.
     pub fn builds(&self, commit: &str, what: &str) -> Result<()> {
+        // A kernel that is kept was built in the same way.
         if self.planned(commit)?.image.is_file() {
             return Ok(());
         }

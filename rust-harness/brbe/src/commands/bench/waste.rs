@@ -44,8 +44,9 @@ pub(super) struct Waste {
     #[arg(long, conflicts_with_all = ["names", "all", "debug"])]
     each: bool,
 
-    /// Keep what was seen in Documentation/waste.json, which `./brbe test` compares with,
-    /// and make the tables and the plot of Documentation/waste.md anew
+    /// Keep what was seen in Documentation/waste.json, which `./brbe test` compares with, or
+    /// with --each in waste-by-patch.json beside it, and make the tables and the plot of
+    /// Documentation/waste.md anew
     #[arg(long, conflicts_with = "kernel_src")]
     write: bool,
 
