@@ -10,7 +10,7 @@
 use std::mem::MaybeUninit;
 
 use anyhow::Result;
-use branch_records::record::BranchType;
+use branch_records::record::{BranchType, RawRecord};
 
 use crate::kallsyms::Kallsyms;
 use crate::overflow::{self, Program};
@@ -22,7 +22,9 @@ use crate::{cpus, perf};
 /// what measures it, it comes earlier.
 const BEFORE: u64 = 1200;
 const AFTER: u64 = 200;
-const MEASUREMENTS: u32 = 8;
+/// Of the places where the event ends one in so many at least is before the snapshot,
+/// and after its beginning: or a tick was measured.
+const LEAST_SHARE: u32 = 10;
 /// The one CPU.
 const CPU: u32 = 0;
 
@@ -41,21 +43,18 @@ pub(crate) fn run(step: u64) -> Result<Verdict> {
     let mut object = MaybeUninit::uninit();
     let mut program = Program::load(&mut object, &all)?;
     let mut ring = Ring::map(&all)?;
-    let mut measured = 0..0;
-    for _ in 0..MEASUREMENTS {
-        measured = program.measure(&all)?;
-    }
+    let measured = program.measure(&all)?;
     check!(
         !measured.is_empty(),
         "the counter of the event does not count"
     );
     let first = measured.start.saturating_sub(BEFORE).next_multiple_of(step);
-    let mut ended = 0;
+    let (mut ended, mut ended_before) = (0, 0);
     for period in (first..measured.start + AFTER).step_by(step.try_into()?) {
         perf::set_period(&all, period)?;
         perf::refresh(&all, 1)?;
         overflow::approach();
-        program.take()?;
+        let first = program.take()?;
         let has_ended = !ring.take_samples()?.is_empty();
         // Whatever that one was, this one is of what came after it.
         let records = program.take()?;
@@ -65,20 +64,28 @@ pub(crate) fn run(step: u64) -> Result<Verdict> {
             continue;
         }
         ended += 1;
-        let other = records
-            .iter()
-            .find(|record| record.decode().kind != BranchType::Conditional);
+        ended_before += u32::from(first.iter().all(is_conditional));
+        let other = records.iter().find(|record| !is_conditional(record));
         check!(
             other.is_none(),
             "period {period}: a snapshot after the end of the event for all branches has one that \
              nobody asked for: {other:x?}"
         );
     }
+    let ended_later = ended - ended_before;
     check!(
-        ended > 0,
-        "the event for all branches never ended before the second of two snapshots"
+        ended_before.min(ended_later) >= ended / LEAST_SHARE && ended > 0,
+        "the event for all branches ended {ended_before} times before the first of two snapshots \
+         and {ended_later} times before the second: that was not when the first had just begun, \
+         as measured at cycle {}",
+        measured.start
     );
     Ok(Verdict::Seen(format!(
-        "an event ended at {ended} places before and in a snapshot"
+        "an event ended at {ended_before} places before a snapshot and at {ended_later} after its \
+         beginning"
     )))
+}
+
+fn is_conditional(record: &RawRecord) -> bool {
+    record.decode().kind == BranchType::Conditional
 }
