@@ -1,7 +1,9 @@
 //! Cache entries: directories named after all that went into them, there under
-//! their name only when they are complete.
+//! their name only when they are complete. [What no run uses any more](eviction) goes.
 
-use std::fs::{self, File};
+mod eviction;
+
+use std::fs::{self, File, TryLockError};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
@@ -9,6 +11,9 @@ use anyhow::{Context, Result};
 use sha2::{Digest, Sha256};
 
 use crate::places::Places;
+
+/// The end of the name of what is not complete.
+const PARTIAL: &str = ".partial";
 
 /// What goes into an entry. The order of the calls counts.
 #[derive(Clone, Debug, Default)]
@@ -53,13 +58,28 @@ pub struct Lock(#[expect(dead_code, reason = "held for its lock")] File);
 impl Lock {
     /// Waits for the lock of this name.
     pub fn take(places: &Places, name: &str) -> Result<Self> {
+        let file = Self::open(places, name)?;
+        file.lock().with_context(|| format!("locking {name}"))?;
+        Ok(Self(file))
+    }
+
+    /// The lock of this name, unless another run has it.
+    pub fn try_take(places: &Places, name: &str) -> Result<Option<Self>> {
+        let file = Self::open(places, name)?;
+        match file.try_lock() {
+            Ok(()) => Ok(Some(Self(file))),
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(error)) => {
+                Err(error).with_context(|| format!("locking {name}"))
+            }
+        }
+    }
+
+    fn open(places: &Places, name: &str) -> Result<File> {
         let dir = places.home("locks");
         fs::create_dir_all(&dir).with_context(|| format!("creating {}", dir.display()))?;
         let path = dir.join(name);
-        let file = File::create(&path).with_context(|| format!("creating {}", path.display()))?;
-        file.lock()
-            .with_context(|| format!("locking {}", path.display()))?;
-        Ok(Self(file))
+        File::create(&path).with_context(|| format!("creating {}", path.display()))
     }
 }
 
@@ -71,7 +91,7 @@ pub fn place(places: &Places, kind: &str, key: &Key) -> PathBuf {
 /// The entry `kind-key`, made by `fill` in an empty directory unless it exists.
 ///
 /// A run that is killed leaves a `.partial` directory, which the next one that
-/// needs the entry removes.
+/// needs the entry removes. One that has been used within the last hours stays.
 pub fn entry(
     places: &Places,
     kind: &str,
@@ -80,14 +100,13 @@ pub fn entry(
 ) -> Result<PathBuf> {
     let name = format!("{kind}-{}", key.name());
     let done = place(places, kind, key);
+    let _lock = Lock::take(places, &name)?; // another run may be making it, or removing it
     if done.is_dir() {
+        eviction::used(&done)?;
         return Ok(done);
     }
-    let _lock = Lock::take(places, &name)?;
-    if done.is_dir() {
-        return Ok(done); // another run made it while this one waited
-    }
-    let partial = places.home("cache").join(format!("{name}.partial"));
+    eviction::make_room(places)?;
+    let partial = places.home("cache").join(format!("{name}{PARTIAL}"));
     remove(&partial)?;
     fs::create_dir_all(&partial).with_context(|| format!("creating {}", partial.display()))?;
     match fill(&partial) {

@@ -1,0 +1,191 @@
+//! What goes from the cache by itself: an entry that no run has used for two weeks, and
+//! on a disk that is nearly full those that have gone unused for longest.
+//!
+//! A series that is worked on leaves a kernel for each of its states, and of each mutant
+//! of those, of 200 MB each. An entry's time of modification is when it was last used.
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use anyhow::{Context as _, Result};
+
+use super::{Lock, PARTIAL, remove};
+use crate::places::Places;
+
+/// Unused for this long, an entry goes.
+const KEPT: Duration = Duration::from_hours(14 * 24);
+/// What was used since then stays, however full the disk is: a run may have it still.
+const IN_USE: Duration = Duration::from_hours(12);
+/// A disk with less space than this is nearly full, in bytes. A kernel's build directory
+/// is 2 GB, a cargo target 7 GB.
+const SPACE: u64 = 10 << 30;
+
+/// Says that an entry is used now.
+pub(super) fn used(entry: &Path) -> Result<()> {
+    File::open(entry)
+        .and_then(|entry| entry.set_modified(SystemTime::now()))
+        .with_context(|| format!("setting the time of {}", entry.display()))
+}
+
+/// Makes room for one entry more.
+pub(super) fn make_room(places: &Places) -> Result<()> {
+    let cache = places.home("cache");
+    fs::create_dir_all(&cache).with_context(|| format!("creating {}", cache.display()))?;
+    evict(places, SystemTime::now(), || space(&cache))
+}
+
+/// Bytes that are free for this user where a directory is.
+fn space(dir: &Path) -> Result<u64> {
+    let system = nix::sys::statvfs::statvfs(dir)
+        .with_context(|| format!("asking for the space of {}", dir.display()))?;
+    Ok(system.blocks_available() * system.fragment_size())
+}
+
+fn evict(places: &Places, now: SystemTime, space: impl Fn() -> Result<u64>) -> Result<()> {
+    let mut unused = Vec::new();
+    for entry in entries(&places.home("cache"))? {
+        let since = unused_since(&entry, now)?;
+        if since > IN_USE {
+            unused.push((since, entry));
+        }
+    }
+    unused.sort_unstable();
+    while let Some((since, entry)) = unused.pop() {
+        if since <= KEPT && space()? >= SPACE {
+            break;
+        }
+        let name = entry.file_name().and_then(OsStr::to_str);
+        let name = name.context("an entry has a name")?;
+        // Who has this lock makes the entry, or is just taking it.
+        let Some(_lock) = Lock::try_take(places, name.trim_end_matches(PARTIAL))? else {
+            continue;
+        };
+        if entry.is_dir() && unused_since(&entry, now)? >= since {
+            discard(&entry)?;
+        }
+    }
+    Ok(())
+}
+
+/// Removes an entry; under its name it is there as a whole or not at all.
+fn discard(entry: &Path) -> Result<()> {
+    let partial = entry.with_extension(&PARTIAL[1..]);
+    if partial != entry {
+        remove(&partial)?;
+        fs::rename(entry, &partial).with_context(|| format!("renaming {}", entry.display()))?;
+    }
+    remove(&partial)
+}
+
+fn entries(cache: &Path) -> Result<Vec<PathBuf>> {
+    let dirs = fs::read_dir(cache).with_context(|| format!("reading {}", cache.display()))?;
+    let dirs = dirs.map(|dir| dir.map(|dir| dir.path()));
+    dirs.collect::<Result<_, _>>()
+        .with_context(|| format!("reading {}", cache.display()))
+}
+
+/// How long an entry has not been used; not at all, if another run has just removed it.
+fn unused_since(entry: &Path, now: SystemTime) -> Result<Duration> {
+    let used = match fs::metadata(entry).and_then(|data| data.modified()) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Duration::ZERO),
+        used => used.with_context(|| format!("looking at {}", entry.display()))?,
+    };
+    Ok(now.duration_since(used).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOUR: Duration = Duration::from_hours(1);
+
+    struct Cache {
+        dir: tempfile::TempDir,
+        now: SystemTime,
+    }
+
+    impl Cache {
+        /// Entries that were last used so many hours ago.
+        fn new(used: &[(&str, u32)]) -> Self {
+            let dir = tempfile::tempdir().unwrap();
+            let now = SystemTime::now();
+            for (name, hours) in used {
+                let entry = dir.path().join("cache").join(name);
+                fs::create_dir_all(&entry).unwrap();
+                fs::write(entry.join("Image"), "kernel").unwrap();
+                let entry = File::open(entry).unwrap();
+                entry.set_modified(now - *hours * HOUR).unwrap();
+            }
+            Self { dir, now }
+        }
+
+        fn places(&self) -> Places {
+            Places::at(self.dir.path(), self.dir.path())
+        }
+
+        /// Evicts on a disk where there is room when so many entries are left.
+        fn evict(&self, room_with: usize) -> Vec<String> {
+            let enough = || {
+                Ok(if self.left().len() > room_with {
+                    0
+                } else {
+                    SPACE
+                })
+            };
+            evict(&self.places(), self.now, enough).unwrap();
+            self.left()
+        }
+
+        fn left(&self) -> Vec<String> {
+            let entries = entries(&self.dir.path().join("cache")).unwrap();
+            let names = entries.iter().map(|entry| entry.file_name().unwrap());
+            let mut names: Vec<_> = names
+                .map(|name| name.to_str().unwrap().to_owned())
+                .collect();
+            names.sort();
+            names
+        }
+    }
+
+    #[test]
+    fn what_is_not_used_for_two_weeks_goes() {
+        let cache = Cache::new(&[("kernel-a", 14 * 24 + 1), ("kernel-b", 14 * 24 - 1)]);
+        assert_eq!(cache.evict(usize::MAX), ["kernel-b"]);
+    }
+
+    #[test]
+    fn on_a_full_disk_the_longest_unused_go_until_there_is_room() {
+        let cache = Cache::new(&[("kernel-a", 20), ("kernel-b", 40), ("kernel-c", 30)]);
+        assert_eq!(cache.evict(2), ["kernel-a", "kernel-c"]);
+        assert_eq!(cache.evict(1), ["kernel-a"]);
+    }
+
+    #[test]
+    fn what_may_be_in_use_stays_on_a_full_disk() {
+        let cache = Cache::new(&[("kernel-a", 11), ("kernel-b", 13)]);
+        assert_eq!(cache.evict(0), ["kernel-a"]);
+    }
+
+    #[test]
+    fn what_another_run_has_locked_stays() {
+        let cache = Cache::new(&[("kernel-a", 400), ("kernel-b.partial", 400)]);
+        let held = ["kernel-a", "kernel-b"].map(|name| Lock::take(&cache.places(), name).unwrap());
+        assert_eq!(cache.evict(0).len(), 2);
+        drop(held);
+        assert!(cache.evict(0).is_empty());
+    }
+
+    #[test]
+    fn an_entry_that_is_used_stays() {
+        let cache = Cache::new(&[("kernel-a", 400), ("kernel-b", 400)]);
+        used(&cache.dir.path().join("cache/kernel-a")).unwrap();
+        assert_eq!(cache.evict(0), ["kernel-a"]);
+    }
+
+    #[test]
+    fn a_disk_has_space() {
+        assert!(space(&std::env::temp_dir()).unwrap() > 0);
+    }
+}
