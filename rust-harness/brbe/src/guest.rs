@@ -294,7 +294,7 @@ fn root(places: &Places, arch: Arch) -> Result<PathBuf> {
     let text = fs::read_to_string(&list).with_context(|| format!("reading {}", list.display()))?;
     let packages = image::packages(&text);
     let preferences = places.repo("vm-images/guest/preferences.pref");
-    let key = Key::new("guest root 4")
+    let key = Key::new("guest root 5")
         .with(arch.debian())
         .with(packages.join(" "))
         .with_file(&preferences)?;

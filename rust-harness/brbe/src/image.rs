@@ -20,6 +20,15 @@ pub fn packages(text: &str) -> Vec<String> {
         .collect()
 }
 
+/// Where the guest's init finds programs.
+pub const INIT_PATH: &str = "/usr/lib/brbe-init:/usr/sbin:/usr/bin";
+/// Where commands in the guest find programs.
+pub const PATH: &str = "/usr/sbin:/usr/bin";
+
+/// What vmtest's init calls: in one file without libraries. Each file that is looked up
+/// is a question to the host, and the usual `mount` asks some fifty times.
+const INIT_TOOLS: [&str; 6] = ["basename", "cat", "grep", "ln", "mkdir", "mount"];
+
 /// What apt is told before it chooses. The file's name comes by the environment:
 /// hooks are run by a shell.
 const PREFER: [&str; 2] = [
@@ -69,6 +78,12 @@ pub fn make_root(
     // base-passwd makes these when it is configured, and openssh-server its user.
     for (file, text) in [("etc/passwd", USERS), ("etc/group", GROUPS)] {
         fs::write(into.join(file), text).with_context(|| format!("writing {file}"))?;
+    }
+    let tools = into.join("usr/lib/brbe-init");
+    fs::create_dir(&tools).context("creating a directory of tools in the guest's root")?;
+    for tool in INIT_TOOLS {
+        symlink("../../bin/busybox", tools.join(tool))
+            .with_context(|| format!("linking {tool} in the guest's root"))?;
     }
     // base-files makes this one when it is configured, and nothing is.
     let run = into.join("var/run");

@@ -19,6 +19,16 @@ use super::processors::{self, Monitor};
 use super::program::{Event, tell};
 use super::{Boot, SHARE, heterogeneous};
 use crate::arch::Arch;
+use crate::image;
+
+/// What comes before the exit status at the end of the command's output: two control
+/// characters that no program prints by chance, record and unit separator.
+const END: &str = "\u{1e}\u{1f}";
+
+/// What the guest logs at the end.
+const LAST_LINE: &str = "brbe: the command has ended";
+/// How long its kernel may take to print that; a kernel that is told to be quiet does not.
+const PRINTING: Duration = Duration::from_secs(2);
 
 /// Reads a [`Boot`] from standard input and runs it.
 pub fn main() -> Result<()> {
@@ -43,28 +53,49 @@ pub fn main() -> Result<()> {
     let (sender, receiver) = mpsc::channel();
     let running = thread::spawn(move || machine.run_one(0, sender));
     let last_chance = started + boot.timeout.saturating_sub(processors::ASKING);
-    report(&receiver, last_chance, &monitor)?;
-    running
-        .join()
-        .map_err(|_| anyhow::anyhow!("vmtest panicked"))
+    match report(&receiver, last_chance, &monitor)? {
+        // What is left ends with this process.
+        Ending::Told => Ok(()),
+        Ending::OfVmtest => running
+            .join()
+            .map_err(|_| anyhow::anyhow!("vmtest panicked")),
+    }
+}
+
+/// By what the end of a run came to be known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ending {
+    /// By the guest, which has told it with [`END`]. vmtest asks for it at intervals that
+    /// grow to five seconds.
+    Told,
+    /// By vmtest.
+    OfVmtest,
 }
 
 /// Reports what happens, and, if it still does at `last_chance`, where the machine's
 /// processors are: whoever started this is about to end it.
-fn report(outputs: &Receiver<Output>, last_chance: Instant, monitor: &Monitor) -> Result<()> {
+fn report(outputs: &Receiver<Output>, last_chance: Instant, monitor: &Monitor) -> Result<Ending> {
     let mut asked = false;
+    let mut console = Console::default();
     loop {
         let patience = match asked {
             true => Duration::MAX,
             false => last_chance.saturating_duration_since(Instant::now()),
         };
         match outputs.recv_timeout(patience) {
-            Ok(output) => {
-                if let Some(event) = event(output) {
+            Ok(Output::Command(line)) => {
+                let (said, ended) = split_at_end(line);
+                if let Some(event) = said {
                     tell(&event)?;
                 }
+                if let Some(event) = ended {
+                    console.catch_up(outputs)?;
+                    tell(&event)?;
+                    return Ok(Ending::Told);
+                }
             }
-            Err(RecvTimeoutError::Disconnected) => return Ok(()),
+            Ok(output) => console.tell(output)?,
+            Err(RecvTimeoutError::Disconnected) => return Ok(Ending::OfVmtest),
             Err(RecvTimeoutError::Timeout) => {
                 asked = true;
                 for line in monitor.processors() {
@@ -72,6 +103,34 @@ fn report(outputs: &Receiver<Output>, last_chance: Instant, monitor: &Monitor) -
                 }
             }
         }
+    }
+}
+
+/// The guest's console, which comes by another way than the command's output, and later:
+/// the kernel has a thread print it.
+#[derive(Debug, Default)]
+struct Console {
+    /// The guest's last line has been seen.
+    is_complete: bool,
+}
+
+impl Console {
+    fn tell(&mut self, output: Output) -> Result<()> {
+        self.is_complete |= matches!(&output, Output::Boot(line) if line.contains(LAST_LINE));
+        event(output).map_or(Ok(()), |event| tell(&event))
+    }
+
+    /// Waits for what the guest has logged until now, if its console shows it.
+    fn catch_up(mut self, outputs: &Receiver<Output>) -> Result<()> {
+        let until = Instant::now() + PRINTING;
+        while !self.is_complete {
+            let left = until.saturating_duration_since(Instant::now());
+            let Ok(output) = outputs.recv_timeout(left) else {
+                break;
+            };
+            self.tell(output)?;
+        }
+        Ok(())
     }
 }
 
@@ -96,11 +155,22 @@ fn private_tmp(boot: &Boot) -> Result<()> {
     Ok(())
 }
 
+/// A line of the command's output, and its exit status if that is what follows.
+fn split_at_end(mut line: String) -> (Option<Event>, Option<Event>) {
+    let told = line.rsplit_once(END);
+    let Some((said, status)) = told.and_then(|(said, told)| Some((said.len(), told.parse().ok()?)))
+    else {
+        return (Some(Event::Output(line)), None);
+    };
+    line.truncate(said);
+    let said = (!line.is_empty()).then_some(Event::Output(line));
+    (said, Some(Event::Exited(status)))
+}
+
 fn event(output: Output) -> Option<Event> {
     match output {
         Output::Boot(line) => Some(Event::Console(line)),
         Output::Setup(line) => Some(Event::Console(format!("vmtest: {line}"))),
-        Output::Command(line) => Some(Event::Output(line)),
         Output::CommandEnd(Ok(status)) => Some(Event::Exited(status)),
         Output::BootEnd(Err(error))
         | Output::SetupEnd(Err(error))
@@ -109,7 +179,8 @@ fn event(output: Output) -> Option<Event> {
         | Output::BootEnd(Ok(()))
         | Output::SetupStart
         | Output::SetupEnd(Ok(()))
-        | Output::CommandStart => None,
+        | Output::CommandStart
+        | Output::Command(_) => None,
     }
 }
 
@@ -126,8 +197,11 @@ fn target(boot: &Boot) -> Target {
         arch: architecture(boot.arch).to_owned(),
         qemu_command: Some(format!("qemu-system-{}", boot.arch.machine())),
         command: format!(
-            "mount -t tmpfs tmpfs /tmp && cd {SHARE} || exit\n{}",
-            boot.command
+            "mount -t tmpfs tmpfs /tmp && cd {SHARE} || exit\nexport PATH={path}\n\
+             (\n{command}\n)\nstatus=$?\n\
+             echo '<6>{LAST_LINE}' >/dev/kmsg\nprintf '{END}%d\\n' $status\nexit $status",
+            path = image::PATH,
+            command = boot.command
         ),
         vm: VMConfig {
             num_cpus: boot.cpus,
@@ -218,8 +292,24 @@ mod tests {
         assert_eq!(target.kernel_args.unwrap(), "ro oops=panic");
         assert_eq!(
             target.command,
-            "mount -t tmpfs tmpfs /tmp && cd /mnt/vmtest || exit\ntrue"
+            "mount -t tmpfs tmpfs /tmp && cd /mnt/vmtest || exit\n\
+             export PATH=/usr/sbin:/usr/bin\n(\ntrue\n)\nstatus=$?\n\
+             echo '<6>brbe: the command has ended' >/dev/kmsg\n\
+             printf '\u{1e}\u{1f}%d\\n' $status\nexit $status"
         );
+    }
+
+    #[test]
+    fn the_guest_tells_the_end_in_a_line_of_its_own_or_behind_one() {
+        let output = |line: &str| Some(Event::Output(line.to_owned()));
+        let split = |line: &str| split_at_end(line.to_owned());
+        assert_eq!(split("a line"), (output("a line"), None));
+        assert_eq!(split(""), (output(""), None));
+        assert_eq!(split("\u{1e}\u{1f}7"), (None, Some(Event::Exited(7))));
+        let behind = split("no newline\u{1e}\u{1f}0");
+        assert_eq!(behind, (output("no newline"), Some(Event::Exited(0))));
+        let other = "\u{1e}\u{1f}not a number";
+        assert_eq!(split(other), (output(other), None));
     }
 
     #[test]

@@ -20,6 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Backend, Boot, Capabilities, End, Run, console};
 use crate::exec::{self, Group, Interrupted};
+use crate::image;
 
 /// How long a kernel that has panicked may go on talking.
 const LAST_WORDS: Duration = Duration::from_secs(2);
@@ -180,7 +181,7 @@ fn spawn(program: OsString, arguments: &[OsString], boot: &Boot) -> Result<Group
     let mut command = Command::new(program);
     command.args(arguments).env_clear();
     command
-        .env("PATH", "/usr/sbin:/usr/bin")
+        .env("PATH", image::INIT_PATH)
         .env("HOME", "/root")
         .env("TMPDIR", "/tmp");
     command.env("LANG", "C.UTF-8");
