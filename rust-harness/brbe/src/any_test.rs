@@ -84,21 +84,21 @@ impl AnyTest {
         match self {
             Self::Guest(test) => test.run(places, guest, subject, commit, title),
             Self::Kunit(kind) => {
-                let kernel = subject.builder.kernel(commit, title)?;
+                let kernel = subject.kernel(&subject.builder, commit, title)?;
                 kind.run(places, guest, &kernel, title)
             }
-            Self::Compiler => match subject.builder.kernel(commit, title) {
+            Self::Compiler => match subject.kernel(&subject.builder, commit, title) {
                 Ok(_) => Ok(Verdict::pass()),
                 Err(error) if error.is::<Failed>() => Ok(Verdict::Fail(format!("{error:#}"))),
                 Err(error) => Err(error),
             },
             Self::Selftest => {
-                let kernel = subject.builder.kernel(commit, title)?;
+                let kernel = subject.kernel(&subject.builder, commit, title)?;
                 selftests::helper(places, guest, subject, &kernel, title)
             }
-            Self::Pause => pause::check(&subject.builder.kernel(commit, title)?.vmlinux),
+            Self::Pause => pause::check(&subject.kernel(&subject.builder, commit, title)?.vmlinux),
             Self::Overflow(kind) => {
-                let kernel = subject.builder.kernel(commit, title)?;
+                let kernel = subject.kernel(&subject.builder, commit, title)?;
                 overflow::sweep(places, guest, &kernel, title, kind)
             }
         }

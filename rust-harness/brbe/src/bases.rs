@@ -23,6 +23,15 @@ pub struct Base {
     pub sha256: String,
 }
 
+impl Base {
+    /// The package's file, which says of which revision it is.
+    pub fn file_name(&self) -> &str {
+        self.pool
+            .rsplit_once('/')
+            .map_or(&self.pool, |(_, name)| name)
+    }
+}
+
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Document {

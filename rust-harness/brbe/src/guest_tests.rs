@@ -252,7 +252,7 @@ impl GuestTest {
         (name, title): (&str, &str),
         lines: &str,
     ) -> Result<Run> {
-        let kernel = self.builder(subject).kernel(commit, title)?;
+        let kernel = subject.kernel(self.builder(subject), commit, title)?;
         let setup = Setup {
             timeout: self.timeout,
             cpus: self.cpus,

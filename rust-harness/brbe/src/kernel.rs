@@ -183,9 +183,19 @@ impl Builder {
 
     /// The kernel of a commit. `what` is how it is called on the screen.
     pub fn kernel(&self, commit: &str, what: &str) -> Result<Kernel> {
+        self.kept(commit, what, Unknown::Refused)
+    }
+
+    /// The same of a commit in the midst of a series, without options that only a later
+    /// patch brings.
+    pub fn kernel_in_midst(&self, commit: &str, what: &str) -> Result<Kernel> {
+        self.kept(commit, what, Unknown::LeftOut)
+    }
+
+    fn kept(&self, commit: &str, what: &str, unknown: Unknown) -> Result<Kernel> {
         let key = self.key(KERNEL, commit)?;
         let dir = cache::entry(&self.places, KIND, &key, |into| {
-            self.at(commit, what, |tree| {
+            self.with(commit, what, unknown, |tree| {
                 for file in ["vmlinux", ".config", self.arch.image()] {
                     let from = tree.out.join(file);
                     let name = from.file_name().context("a file has a name")?;

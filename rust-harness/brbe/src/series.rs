@@ -10,6 +10,14 @@ use crate::git::Git;
 use crate::places::Places;
 use crate::source::{BASE, Tree};
 
+/// A patch that git refuses.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "{0} does not apply: is it in this tree already, or the tree of another base? \
+     `./brbe rebase --onto` tells"
+)]
+pub struct DoesNotApply(String);
+
 /// One patch of a series.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Patch {
@@ -107,13 +115,8 @@ impl Series {
             while commits.len() <= self.patches.len() {
                 let patch = &self.patches[commits.len() - 1];
                 let path = patch.path.to_string_lossy();
-                am.run(&["am", "--quiet", &path]).with_context(|| {
-                    format!(
-                        "{} does not apply: is it in this tree already, or the tree of another base? \
-                         `./brbe rebase --onto` tells",
-                        patch.name
-                    )
-                })?;
+                let applied = am.run(&["am", "--quiet", &path]);
+                applied.with_context(|| DoesNotApply(patch.name.clone()))?;
                 let commit = am.read(&["rev-parse", "HEAD"])?;
                 am.run(&["update-ref", &references[commits.len() - 1], &commit])?;
                 commits.push(commit);

@@ -14,7 +14,11 @@ use serde::{Deserialize, Serialize};
 use crate::cache::{self, Lock};
 use crate::commands::{Subject, prove};
 use crate::places::Places;
+use crate::selftests;
 use crate::verdict::{Row, Verdict};
+
+/// How tests begin that are of this project rather than of a series.
+const OURS: [&str; 2] = ["branch-trace", "lane "];
 
 /// A test, its verdict, and the day.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -112,7 +116,8 @@ impl Tested {
         rows.any(|kept| kept.row.test.contains(text) && passed(kept))
     }
 
-    /// Whether it is all that can be known, and good: for sending.
+    /// Whether it is all that can be known, and good, for sending: each test of a whole run,
+    /// and proofs.
     pub fn judge(&self, title: &str) -> Verdict {
         let failed = |kept: &&Kept| matches!(kept.row.verdict(), Verdict::Fail(_));
         let failed: Vec<_> = self.0.iter().filter(failed).collect();
@@ -123,6 +128,11 @@ impl Tested {
         let is_whole = |kept: &Kept| kept.is_whole && kept.row.subject == title;
         if !self.0.iter().any(is_whole) {
             return Verdict::Skip("no whole run of ./brbe test is recorded".to_owned());
+        }
+        let skipped = |kept: &&Kept| matches!(kept.row.verdict(), Verdict::Skip(_));
+        if let Some(one) = self.0.iter().find(skipped) {
+            let Row { subject, test, .. } = &one.row;
+            return Verdict::Skip(format!("skipped: {subject}: {test}"));
         }
         match self.0.iter().filter(|kept| kept.is_proof).count() {
             0 => Verdict::Skip("no run with --prove is recorded".to_owned()),
@@ -135,7 +145,12 @@ impl Tested {
     pub fn told(&self, title: &str) -> Option<String> {
         let Self(kept) = self;
         // Also `7.3.4 patched, x86_64`.
-        let is_of_title = |kept: &&Kept| kept.row.subject.starts_with(title);
+        let is_of_title = |kept: &&Kept| {
+            let is_ours = OURS
+                .iter()
+                .any(|of_ours| kept.row.test.starts_with(of_ours));
+            kept.row.subject.starts_with(title) && !is_ours
+        };
         let of_title: Vec<_> = kept.iter().filter(is_of_title).collect();
         let days = of_title.iter().map(|kept| kept.day.as_str());
         let (first, last) = (days.clone().min()?, days.max()?);
@@ -150,12 +165,18 @@ impl Tested {
             let tests = of_title
                 .iter()
                 .filter(|kept| !kept.is_proof && verdict(kept.row.verdict()));
-            let name = |kept: &&Kept| match kept.row.subject[title.len()..].trim_matches([' ', ','])
-            {
-                "" => kept.row.test.clone(),
-                machine => format!("{} ({machine})", kept.row.test),
+            let name = |kept: &Kept| {
+                let machine = kept.row.subject[title.len()..].trim_matches([' ', ',']);
+                let attempt = kept.row.verdict().reason();
+                let attempt = Some(attempt).filter(|reason| reason.starts_with(selftests::LATER));
+                let notes = [Some(machine).filter(|machine| !machine.is_empty()), attempt];
+                let notes: Vec<_> = notes.into_iter().flatten().collect();
+                match &notes[..] {
+                    [] => kept.row.test.clone(),
+                    notes => format!("{} ({})", kept.row.test, notes.join(", ")),
+                }
             };
-            tests.map(name).collect::<Vec<_>>()
+            tests.map(|kept| name(kept)).collect::<Vec<_>>()
         };
         let passed = words(|verdict| matches!(verdict, Verdict::Pass(_)));
         let failed = words(|verdict| matches!(verdict, Verdict::Fail(_)));
@@ -174,18 +195,25 @@ impl Tested {
             }
         }
         if !safeguards.is_empty() {
-            let failed = |kept: &&&Kept| !matches!(kept.row.verdict(), Verdict::Pass(_));
-            let not: Vec<_> = safeguards.iter().filter(failed).collect();
-            let killed = safeguards.len() - not.len();
+            let is_killed = |kept: &&Kept| matches!(kept.row.verdict(), Verdict::Pass(_));
+            let (killed, not): (Vec<_>, Vec<_>) = safeguards.into_iter().partition(is_killed);
+            let names = |kept: &[&Kept]| {
+                let names = kept.iter().map(|kept| kept.row.test.as_str());
+                names.collect::<Vec<_>>().join("; ")
+            };
             let mut said = format!(
-                "Each safeguard was taken out in turn, to see a test fail without it, for that \
-                 reason: so it was for {killed} of {}.",
-                safeguards.len(),
+                "Safeguards were taken out one at a time, to see a test fail without each, for \
+                 that reason; so it was for {} of {}",
+                killed.len(),
+                killed.len() + not.len(),
             );
-            if !not.is_empty() {
-                let names: Vec<_> = not.iter().map(|kept| kept.row.test.as_str()).collect();
-                said += &format!(" NOT SEEN: {}.", names.join("; "));
+            for (begin, some) in [(": ", killed), (". NOT SEEN: ", not)] {
+                if !some.is_empty() {
+                    said += begin;
+                    said += &names(&some);
+                }
             }
+            said += ".";
             text += "\n\n";
             text += &wrapped(&said);
         }
@@ -260,6 +288,12 @@ mod tests {
             fail("7.3.4 not-checked", "the check of brbe_active"),
             skip("7.3.4 not-paused", "the pause"),
             pass("7.3.4 unpatched", "must not pass"),
+            pass(TITLE, "lane ssh"),
+            kept(
+                TITLE,
+                "selftest",
+                Verdict::Pass("at attempt 2: an interrupt".to_owned()),
+            ),
         ]);
         insta::assert_snapshot!(tested.told(TITLE).unwrap());
         assert!(tested.has_passed("twi"));
@@ -318,6 +352,14 @@ mod tests {
         tested.add(vec![whole]);
         assert!(judge(&tested).reason().contains("--prove"));
         tested.add(vec![pass("7.3.4 not-masked", "DAIF")]);
+        assert!(matches!(judge(&tested), Verdict::Pass(_)));
+        tested.add(vec![skip("7.3.4 not-paused", "the pause")]);
+        assert!(
+            judge(&tested)
+                .reason()
+                .contains("skipped: 7.3.4 not-paused: the pause")
+        );
+        tested.add(vec![pass("7.3.4 not-paused", "the pause")]);
         assert!(matches!(judge(&tested), Verdict::Pass(_)));
         tested.add(vec![fail("7.3.4 not-masked", "DAIF")]);
         assert!(matches!(judge(&tested), Verdict::Fail(_)));

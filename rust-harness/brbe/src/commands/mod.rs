@@ -23,7 +23,7 @@ use serde::Serialize;
 
 use crate::arch::Arch;
 use crate::bases::{self, Base};
-use crate::kernel::{Builder, Config};
+use crate::kernel::{Builder, Config, Kernel};
 use crate::places::Places;
 use crate::series::{Change, Series};
 use crate::source::{self, Tree};
@@ -113,6 +113,8 @@ pub struct Subject {
     pub base: Base,
     /// Its source.
     pub tree: Tree,
+    /// That is a user's, not the base's own.
+    pub is_of_user: bool,
     /// Which series.
     pub variant: Variant,
     /// All patches.
@@ -164,6 +166,7 @@ impl Subject {
             is_default,
             base,
             tree,
+            is_of_user: args.kernel_src.is_some(),
             variant: Variant::Plain,
             series,
             commits,
@@ -189,6 +192,7 @@ impl Subject {
             is_default: self.is_default,
             base: self.base.clone(),
             tree,
+            is_of_user: self.is_of_user,
             variant,
             shared: self.series.patches.len(),
             series,
@@ -205,6 +209,7 @@ impl Subject {
             is_default: self.is_default,
             base: self.base.clone(),
             tree: self.tree.clone(),
+            is_of_user: self.is_of_user,
             variant: self.variant,
             shared: self.shared,
             series: self.series.clone(),
@@ -212,6 +217,19 @@ impl Subject {
             builder,
             debug,
         })
+    }
+
+    /// The kernel of a commit, which may be one in the midst of the series.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be built.
+    pub fn kernel(&self, builder: &Builder, commit: &str, title: &str) -> Result<Kernel> {
+        let is_in_midst = commit != self.patched() && self.commits.iter().any(|own| own == commit);
+        match is_in_midst {
+            true => builder.kernel_in_midst(commit, title),
+            false => builder.kernel(commit, title),
+        }
     }
 
     /// What its patches change, those that another subject has as well left out.

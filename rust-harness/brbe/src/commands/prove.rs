@@ -17,6 +17,7 @@ use crate::machine::Qemu;
 use crate::mutants::{self, Mutant};
 use crate::places::Places;
 use crate::selection::Selection;
+use crate::series::DoesNotApply;
 use crate::verdict::{Report, Verdict};
 
 /// Take each safeguard out of the patches, and see a test fail
@@ -159,7 +160,13 @@ pub(super) fn job<'a>(
     let title = called(&subject.base, subject.variant, &mutant);
     Job::new(title.clone(), mutant.safeguard.clone(), move || {
         let series = mutant.on_top_of(&subject.series);
-        let commits = series.commits(places, &subject.tree)?;
+        let commits = match series.commits(places, &subject.tree) {
+            // Mutants are of the bases, and the code around a safeguard may be another.
+            Err(error) if subject.is_of_user && error.is::<DoesNotApply>() => {
+                return Ok(Verdict::Skip(format!("not in this tree: {error}")));
+            }
+            commits => commits?,
+        };
         let commit = commits.last().context("a series has a commit")?;
         let test = AnyTest::named(&mutant.test)?;
         if !matches!(test, AnyTest::Compiler) {

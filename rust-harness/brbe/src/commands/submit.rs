@@ -1,18 +1,19 @@
 //! `brbe submit`: a series as a maintainer would receive it.
 
 use std::num::NonZeroU32;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use clap::Args;
 use serde::Serialize;
 
-use super::{KernelArgs, Subject};
+use super::{KernelArgs, Subject, Variant};
 use crate::git::Git;
 use crate::guest::Guest;
 use crate::places::Places;
 use crate::submit::checks;
 use crate::submit::identity::Identity;
+use crate::submit::letter::Facts;
 use crate::submit::mailbox::{MAILBOX, Sending, TEST};
 use crate::submit::recipients::Recipients;
 use crate::tested::Tested;
@@ -47,12 +48,24 @@ pub struct Submit {
     #[arg(long, short = 'v', value_name = "N", default_value = "1")]
     version: NonZeroU32,
 
-    /// The message that it answers, mostly the last version's cover letter
+    /// The cover letter of the series that this one goes on top of, which its letter names
+    #[arg(long, value_name = "MESSAGE-ID", value_parser = message_id)]
+    on_top_of: Option<String>,
+
+    /// Where others find the tests, for the letter
+    #[arg(long, value_name = "URL", value_parser = url)]
+    tests_at: Option<String>,
+
+    /// Who else gets a copy; more than once for more
+    #[arg(long, value_name = "NAME <MAIL>")]
+    cc: Vec<Identity>,
+
+    /// The message that it answers: no earlier version, which the letter links to
     #[arg(long, value_name = "MESSAGE-ID", value_parser = message_id)]
     in_reply_to: Option<String>,
 
-    /// A clone of Linux with history, where commits named by Fixes: are looked up; with
-    /// --kernel-src that tree is one
+    /// A clone of Linux with history, where commits named by Fixes: are looked up, and their
+    /// authors; with --kernel-src that tree is one
     #[arg(long, value_name = "DIR")]
     history: Option<PathBuf>,
 
@@ -79,6 +92,15 @@ fn message_id(text: &str) -> Result<String, String> {
     }
 }
 
+/// One that can stand in a line of a letter.
+fn url(text: &str) -> Result<String, String> {
+    let is_plain = text.chars().all(|c| c.is_ascii_graphic());
+    match is_plain && (text.starts_with("https://") || text.starts_with("http://")) {
+        true => Ok(text.to_owned()),
+        false => Err("an address is such as https://example.org/brbe".to_owned()),
+    }
+}
+
 /// What was made, and what was seen.
 #[derive(Serialize)]
 struct Made {
@@ -93,10 +115,17 @@ struct Made {
 struct Mails {
     mails: Vec<PathBuf>,
     mailbox: PathBuf,
+    #[serde(skip)]
+    dir: PathBuf,
     #[serde(flatten)]
     recipients: Recipients,
-    /// What sends them.
-    command: String,
+    /// What sends them, if they are ready.
+    command: Option<String>,
+}
+
+/// What sends the mails of a directory.
+fn send(dir: &Path) -> String {
+    format!("git send-email {}/*.patch", dir.display())
 }
 
 impl Submit {
@@ -107,6 +136,12 @@ impl Submit {
         let mut mails = None;
         if let Some(subject) = &subject {
             let name = subject.name();
+            let is_on_top = subject.variant != Variant::Plain;
+            ensure!(
+                !(self.ready && is_on_top && self.on_top_of.is_none()),
+                "{name} goes on top of the plain series: --on-top-of MESSAGE-ID names its cover \
+                 letter"
+            );
             if !self.no_checks {
                 self.check(places, subject, &mut report)?;
                 report.run(&name, "the tests, as they are recorded", || {
@@ -120,12 +155,16 @@ impl Submit {
         }
         let (_, failed, skipped) = report.counts();
         let is_ready = failed == 0 && (!self.ready || skipped == 0);
+        if let Some(mails) = &mut mails {
+            let sends = (self.ready && is_ready).then(|| send(&mails.dir));
+            mails.command = sends;
+        }
         let made = Made { report, mails };
         super::print(self.json, &made, |out| {
             let Made { report, mails } = &made;
             writeln!(out, "\n{}\n{}", report.table(), report.summary())?;
             if let Some(mails) = mails {
-                writeln!(out, "\n{}", self.told(mails, is_ready))?;
+                writeln!(out, "\n{}", self.told(mails))?;
             }
             Ok(())
         })?;
@@ -133,30 +172,43 @@ impl Submit {
     }
 
     fn check(&self, places: &Places, subject: &Subject, report: &mut Report) -> Result<()> {
-        let history = match (&self.history, subject.tree.upstream()?) {
-            (Some(dir), _) => Some(Git::new(dir)),
-            (None, Some(_)) => Some(subject.tree.git()),
-            (None, None) => None,
-        };
+        let history = self.history(subject)?;
         checks::of_patches(places, subject, history.as_ref(), report)?;
         let guest = Guest::prepare(places)?.for_kernels_of(subject)?;
         checks::in_guest(places, &guest, subject, report)
     }
 
+    /// Where commits are that the series mends.
+    fn history(&self, subject: &Subject) -> Result<Option<Git>> {
+        Ok(match (&self.history, subject.tree.upstream()?) {
+            (Some(dir), _) => Some(Git::new(dir)),
+            (None, Some(_)) => Some(subject.tree.git()),
+            (None, None) => None,
+        })
+    }
+
     /// Writes the mails, and has git read them.
     fn write(&self, places: &Places, subject: &Subject) -> Result<Mails> {
         let dir = self.place(places, subject);
+        let history = self.history(subject)?;
         let sending = Sending {
             signoff: self.signoff.as_ref(),
-            version: self.version,
             in_reply_to: self.in_reply_to.as_deref(),
+            facts: Facts {
+                version: self.version,
+                on_top_of: self.on_top_of.as_deref(),
+                tests_at: self.tests_at.as_deref(),
+            },
+            cc: &self.cc,
+            history: history.as_ref(),
         };
         let (names, recipients) = sending.write(places, subject, &dir)?;
         Ok(Mails {
             mails: names.iter().map(|name| dir.join(name)).collect(),
             mailbox: dir.join(MAILBOX),
             recipients,
-            command: format!("git send-email {}/*.patch", dir.display()),
+            command: None,
+            dir,
         })
     }
 
@@ -170,18 +222,18 @@ impl Submit {
         })
     }
 
-    fn told(&self, mails: &Mails, is_ready: bool) -> String {
+    fn told(&self, mails: &Mails) -> String {
         let Recipients { to, cc } = &mails.recipients;
         let mut text = format!("To: {}\nCc: {}\n\n", to.join(", "), cc.join(", "));
         text += &format!("The letter: {}\n", mails.mails[0].display());
         text += &format!("All mails:  {}\n\n", mails.mailbox.display());
-        text += &match (self.ready, is_ready) {
-            (true, true) => format!("To send them: {}\n", mails.command),
-            (true, false) => "Not ready: see what failed or was skipped.\n".to_owned(),
+        text += &match (self.ready, &mails.command) {
+            (true, Some(command)) => format!("To send them: {command}\n"),
+            (true, None) => "Not ready: see what failed or was skipped.\n".to_owned(),
             (false, _) => format!(
                 "A dry run. To see what would be sent: {}\nFor sending: --ready --signoff \"NAME \
                  <MAIL>\"\n",
-                mails.command.replace("send-email", "send-email --dry-run")
+                send(&mails.dir).replace("send-email", "send-email --dry-run")
             ),
         };
         text.trim_end().to_owned()
@@ -199,5 +251,12 @@ mod tests {
         assert_eq!(message_id(id).unwrap(), id);
         assert!(message_id("https://lore.kernel.org/all/").is_err());
         assert!(message_id("a@b\nBcc: c@d").is_err());
+    }
+
+    #[test]
+    fn an_address_of_the_tests_is_one() {
+        assert!(url("https://example.org/brbe").is_ok());
+        assert!(url("example.org").is_err());
+        assert!(url("https://example.org/a b").is_err());
     }
 }

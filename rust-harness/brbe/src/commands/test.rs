@@ -33,6 +33,7 @@ use crate::selection::{Partition, Selection};
 use crate::selftests;
 use crate::source::Tree;
 use crate::submit;
+use crate::submit::letter::Facts;
 use crate::submit::mailbox::Sending;
 use crate::tested::Tested;
 use crate::trace_tests;
@@ -231,7 +232,7 @@ impl Test {
         // What leaves most of the driver as it is is tested as a whole where that is asked
         // for, and otherwise for what its patches change.
         match in_rust || is_asked_for {
-            true => patched(places, guest, subject, self.prove(), report)?,
+            true => patched(places, guest, subject, self.prove, report)?,
             false => changed(places, guest, subject, report)?,
         }
         let limit = match variant {
@@ -284,7 +285,7 @@ impl Test {
         unpatched(places, guest, subject, report)?;
         checks::style(places, subject, report)?;
         checks::builds(subject, None, report)?;
-        patched(places, guest, subject, self.prove(), report)
+        patched(places, guest, subject, self.prove, report)
     }
 
     /// What is asked of the series elsewhere.
@@ -300,11 +301,6 @@ impl Test {
         let guest = self.guest(places, Arch::X86_64, &(Arc::new(Qemu) as Arc<dyn Backend>))?;
         report.run_together(x86::jobs(places, &guest, &subject), || Ok(()))
     }
-
-    /// Mutants are of the bases, and may not apply elsewhere.
-    fn prove(&self) -> bool {
-        self.prove && self.kernel.kernel_src.is_none()
-    }
 }
 
 /// The mails of a series, which are thrown away.
@@ -317,8 +313,14 @@ fn mails(places: &Places, subject: &Subject) -> Result<Verdict> {
     let scratch = tempfile::tempdir().context("creating a directory for mails")?;
     let sending = Sending {
         signoff: None,
-        version: NonZeroU32::MIN,
         in_reply_to: None,
+        facts: Facts {
+            version: NonZeroU32::MIN,
+            on_top_of: None,
+            tests_at: None,
+        },
+        cc: &[],
+        history: None,
     };
     let (mails, recipients) = sending.write(places, subject, &scratch.path().join("mails"))?;
     let people = recipients.to.len() + recipients.cc.len();
@@ -520,6 +522,14 @@ fn of_every_series<'a>(
             waste::check(places, guest, kernel, &title)
         });
         jobs.push(wasted.or_skipped(only_qemu(guest)));
+    }
+    // What is kept is of the default base's; of low-waste it would be the plain one's.
+    if subject.is_default && subject.variant != Variant::LowWaste {
+        let title = subject.title(true);
+        let cost = Job::new(title.clone(), cost::TEST, move || {
+            cost::check(places, guest, kernel, &title)
+        });
+        jobs.push(cost.or_skipped(only_qemu(guest)));
     }
     jobs
 }

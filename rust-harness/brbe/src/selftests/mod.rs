@@ -13,6 +13,7 @@ use crate::kernel::Kernel;
 use crate::machine::{End, Run};
 use crate::places::Places;
 use crate::verdict::Verdict;
+pub use outcome::LATER;
 use outcome::Outcome;
 
 /// What they decide on a patched kernel.

@@ -125,7 +125,8 @@ pub fn bisecting(
     let mut jobs: Vec<_> = searches
         .map(|search| search.job(places, guest, subject))
         .collect();
-    if jobs.is_empty() {
+    // There is nothing to search in one patch.
+    if jobs.is_empty() && subject.changes().len() > 1 {
         let reason = "no test tells its patches apart: there is no bisect.toml beside it";
         jobs.push(Job::skipped(subject.name(), "bisecting", reason));
     }

@@ -3,8 +3,9 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::path::Path;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use serde::{Deserialize, Serialize};
 
 use super::objects::{self, Object};
@@ -154,14 +155,9 @@ fn said(builder: &Builder, commit: &str, objects: &[&Object]) -> Result<[Warning
     builder.configured(commit, |built| {
         let is_there = |object: &&&Object| built.tree().join(&object.source).is_file();
         let objects: Vec<_> = objects.iter().filter(is_there).collect();
-        // What is up to date is not compiled, and says nothing.
-        for object in &objects {
-            let path = built.out.join(&object.name);
-            if path.exists() {
-                fs::remove_file(&path).with_context(|| format!("removing {}", path.display()))?;
-            }
-        }
         let names: Vec<_> = objects.iter().map(|object| object.name.as_str()).collect();
+        // What is up to date is not compiled, and says nothing.
+        remove(built, &names)?;
         if names.is_empty() {
             return Ok(Default::default());
         }
@@ -174,28 +170,59 @@ fn said(builder: &Builder, commit: &str, objects: &[&Object]) -> Result<[Warning
 /// is said only because a type keeps its qualifiers is said before the patch, too.
 const SPARSE: [&str; 2] = ["C=2", "CHECK=sparse -D__typeof_unqual__=__typeof__"];
 
+fn remove(built: &Built<'_>, objects: &[&str]) -> Result<()> {
+    for object in objects {
+        let path = built.out.join(object);
+        if path.exists() {
+            fs::remove_file(&path).with_context(|| format!("removing {}", path.display()))?;
+        }
+    }
+    Ok(())
+}
+
 /// What is said of objects; each of them has to be in a line that begins with `mark`.
 fn warned(built: &Built<'_>, more: &[&str], objects: &[&str], mark: &str) -> Result<Warnings> {
     let log = exec::fresh(built.log.with_extension("warnings.log"))?;
-    let mut make = built.make();
-    // What jobs say beside each other is not to be mixed.
-    make.args(["--output-sync=target", "W=1"])
-        .args(more)
-        .args(objects);
-    exec::logged("make W=1", &log, &mut make)?;
-    let text = fs::read(&log).with_context(|| format!("reading {}", log.display()))?;
-    let text = String::from_utf8_lossy(&text);
-    let lines: Vec<_> = text.lines().filter(|line| line.starts_with(mark)).collect();
-    for object in objects {
-        // The checker's lines name the source.
-        let name = object.trim_end_matches('o');
-        ensure!(
-            lines.iter().any(|line| line.contains(name)),
+    make(built, &log, more, objects)?;
+    let left = left_out(&log, objects, mark)?;
+    if !left.is_empty() {
+        // sparse looks at what is up to date, but for what has a rule of its own: Rust's
+        // helpers.
+        remove(built, &left)?;
+        make(built, &log, more, &left)?;
+    }
+    if let [object, ..] = left_out(&log, objects, mark)?[..] {
+        bail!(
             "{object} has not been looked at (\"{}\"): see {}",
             mark.trim(),
             log.display()
         );
     }
-    let prefix = format!("{}/", built.tree().display());
-    Ok(Warnings::of(&text, &prefix))
+    Warnings::of_log(&log, &format!("{}/", built.tree().display()))
+}
+
+fn make(built: &Built<'_>, log: &Path, more: &[&str], objects: &[&str]) -> Result<()> {
+    let mut make = built.make();
+    // What jobs say beside each other is not to be mixed.
+    make.args(["--output-sync=target", "W=1"])
+        .args(more)
+        .args(objects);
+    exec::logged("make W=1", log, &mut make)
+}
+
+/// Objects that no line of a log is about that begins with `mark`.
+fn left_out<'a>(log: &Path, objects: &[&'a str], mark: &str) -> Result<Vec<&'a str>> {
+    let text = fs::read(log).with_context(|| format!("reading {}", log.display()))?;
+    let text = String::from_utf8_lossy(&text);
+    let lines: Vec<_> = text.lines().filter(|line| line.starts_with(mark)).collect();
+    // The checker's lines name the source.
+    let is_there = |object: &str| {
+        let name = object.trim_end_matches('o');
+        lines.iter().any(|line| line.contains(name))
+    };
+    Ok(objects
+        .iter()
+        .copied()
+        .filter(|object| !is_there(object))
+        .collect())
 }

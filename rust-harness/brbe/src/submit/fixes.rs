@@ -78,6 +78,30 @@ pub(super) fn check(series: &Git, commit: &str, history: Option<&Git>) -> Result
     Ok(Verdict::Pass(format!("{} in the history", tags.len())))
 }
 
+/// Who wrote what the tags of a commit of `series` name, where `history` has it.
+///
+/// # Errors
+///
+/// When a tag is wrong.
+pub(super) fn authors(series: &Git, commit: &str, history: &Git) -> Result<Vec<String>> {
+    let mut authors = Vec::new();
+    for Fixes { commit, .. } in tags(&message(series, commit)?)? {
+        let object = format!("{commit}^{{commit}}");
+        let author = history.read(&["log", "-1", "--format=%aN%n%aE", &object]);
+        if let Ok(author) = author
+            && let Some((name, mail)) = author.split_once('\n')
+        {
+            // A header is ASCII, and git encodes no name in those that it is given.
+            let is_plain = |c: char| c.is_ascii_alphanumeric() || c == ' ' || c == '-';
+            authors.push(match name.chars().all(is_plain) {
+                true => format!("{name} <{mail}>"),
+                false => mail.to_owned(),
+            });
+        }
+    }
+    Ok(authors)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -115,9 +139,15 @@ mod tests {
             wrong.to_string().contains("is called \"Add a bug\""),
             "{wrong}"
         );
-        let gone = commit("Mend it\n\nFixes: 0123456789ab (\"x\")");
-        let gone = check(&git, &gone, Some(&git)).unwrap_err().to_string();
+        let gone_commit = commit("Mend it\n\nFixes: 0123456789ab (\"x\")");
+        let gone = check(&git, &gone_commit, Some(&git)).unwrap_err();
+        let gone = gone.to_string();
         assert!(gone.contains("no commit 0123456789ab"), "{gone}");
+        assert_eq!(
+            authors(&git, &right, &git).unwrap(),
+            ["brbe <brbe@localhost>"]
+        );
+        assert!(authors(&git, &gone_commit, &git).unwrap().is_empty());
         let none = check(&git, &right, None).unwrap();
         assert!(matches!(none, Verdict::Skip(_)));
         let nowhere = Git::new(&dir.path().join("nowhere"));

@@ -1,6 +1,7 @@
 //! The cover letter of a series: `kernel-patches/letters`, with what was measured.
 
 use std::fmt::Write as _;
+use std::num::NonZeroU32;
 
 use anyhow::{Context, Result, ensure};
 use minijinja::{Environment, ErrorKind, UndefinedBehavior, context};
@@ -9,6 +10,7 @@ use crate::commands::{Subject, Variant};
 use crate::cost;
 use crate::places::Places;
 use crate::tested::Tested;
+use crate::toolchain;
 use crate::waste::{self, FILTERS, Kept};
 
 const LETTERS: &str = "kernel-patches/letters";
@@ -20,18 +22,32 @@ pub struct Letter {
     pub prefix: Option<String>,
     /// The subject, without a prefix.
     pub subject: String,
+    /// Who has had to do with it, and gets a copy.
+    pub cc: Vec<String>,
     /// Everything else.
     pub body: String,
 }
 
+/// What only who sends the series can know.
+#[derive(Clone, Copy, Debug)]
+pub struct Facts<'a> {
+    /// The first, the second time that it is sent.
+    pub version: NonZeroU32,
+    /// The cover letter of the series that it goes on top of.
+    pub on_top_of: Option<&'a str>,
+    /// Where the tests are to be had.
+    pub tests_at: Option<&'a str>,
+}
+
 impl Letter {
-    /// The letter of a subject's series, the `version`th of it.
+    /// The letter of a subject's series.
     ///
     /// # Errors
     ///
     /// When there is none, or something that it tells is not known: the error says how it
     /// becomes known.
-    pub fn write(places: &Places, subject: &Subject, version: u32) -> Result<Self> {
+    pub fn write(places: &Places, subject: &Subject, facts: Facts<'_>) -> Result<Self> {
+        let version = facts.version.get();
         let file = format!("{}.txt", subject.variant.argument());
         let title = subject.title(true);
         let tested = Tested::load(places, subject)?;
@@ -47,10 +63,14 @@ impl Letter {
         letters.set_lstrip_blocks(true);
         letters.set_loader(minijinja::path_loader(places.repo(LETTERS)));
         // A letter that does not tell it does not need it to be known.
-        for (name, table) in [
-            ("waste", waste_of(places, subject)),
-            ("cost", cost_of(places, subject)),
+        for (name, table, test) in [
+            ("waste", waste_of(places, subject), waste::TEST),
+            ("cost", cost_of(places, subject), cost::TEST),
         ] {
+            // The table is of a kernel of this name: the test, of these patches.
+            let is_of_these = tested.has_passed(test);
+            let unseen = || format!("{test:?} is not recorded of these patches");
+            let table = is_of_these.then_some(table).with_context(unseen).flatten();
             let table = table.map_err(|error| format!("{error:#}"));
             letters.add_function(name, move || {
                 let unknown = |why| minijinja::Error::new(ErrorKind::InvalidOperation, why);
@@ -58,20 +78,25 @@ impl Letter {
             });
         }
         letters.add_function("passed", move |text: String| tested.has_passed(&text));
+        let compiler = toolchain::version("clang")?;
         let text = letters.get_template(&file).and_then(|letter| {
             letter.render(context! {
                 base => subject.base.name,
                 linux => subject.base.version,
                 version,
                 tests,
+                on_top_of => facts.on_top_of,
+                tests_at => facts.tests_at,
+                compiler => compiler.lines().next(),
             })
         });
         let text = text.with_context(|| format!("{LETTERS}/{file}"))?;
         let mut letter = Self::parse(&text).with_context(|| format!("{LETTERS}/{file}"))?;
         if subject.tree.upstream()?.is_none() {
             letter.body += &format!(
-                "\nBased on Linux {}, of a tarball: there is no base-commit.\n",
-                subject.base.version
+                "\nBased on Linux {}, by Debian's package {}:\nthere is no base-commit.\n",
+                subject.base.version,
+                subject.base.file_name()
             );
         }
         ensure!(
@@ -81,7 +106,8 @@ impl Letter {
         Ok(letter)
     }
 
-    /// `Subject:` and, before it, an optional `Prefix:`, then an empty line and the body.
+    /// `Subject:` and, before it, an optional `Prefix:` and any number of `Cc:`, then an
+    /// empty line and the body.
     fn parse(text: &str) -> Result<Self> {
         let (head, body) = text
             .trim_start()
@@ -91,7 +117,9 @@ impl Letter {
             let found = head.lines().find_map(|line| line.strip_prefix(name));
             found.map(|value| value.trim().to_owned())
         };
+        let copies = head.lines().filter_map(|line| line.strip_prefix("Cc:"));
         let letter = Self {
+            cc: copies.map(|address| address.trim().to_owned()).collect(),
             prefix: header("Prefix:"),
             subject: header("Subject:").context("there is no Subject:")?,
             body: body.trim().to_owned() + "\n",
@@ -225,6 +253,10 @@ mod tests {
         let letter = Letter::parse("Prefix: RFC PATCH\nSubject: Do it\n\nWhy\nnot\n").unwrap();
         assert_eq!(letter.prefix.as_deref(), Some("RFC PATCH"));
         assert_eq!(letter.subject, "Do it");
+        assert_eq!(letter.cc, [""; 0]);
+        let letter = Letter::parse("Cc: A <a@b.c>\nCc: d@e.f\nSubject: x\n\ny\n").unwrap();
+        assert_eq!(letter.cc, ["A <a@b.c>", "d@e.f"]);
+        let letter = Letter::parse("Prefix: RFC PATCH\nSubject: Do it\n\nWhy\nnot\n").unwrap();
         assert_eq!(letter.body, "Why\nnot\n");
         assert!(Letter::parse("Subject: x\n").is_err());
         assert!(Letter::parse("Do it\n\nWhy\n").is_err());

@@ -3,15 +3,15 @@
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::fs;
-use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail, ensure};
 
+use super::fixes;
 use super::identity::Identity;
-use super::letter::Letter;
+use super::letter::{Facts, Letter};
 use super::recipients::Recipients;
 use crate::cache;
 use crate::checks;
@@ -33,11 +33,18 @@ pub const TEST: &str = "the mails, as git am and git send-email take them";
 pub struct Sending<'a> {
     /// Who sends it, and signs it off.
     pub signoff: Option<&'a Identity>,
-    /// The first, the second time that it is sent.
-    pub version: NonZeroU32,
     /// The message that it answers.
     pub in_reply_to: Option<&'a str>,
+    /// What the letter tells.
+    pub facts: Facts<'a>,
+    /// Who else gets a copy.
+    pub cc: &'a [Identity],
+    /// Where commits are that the series mends.
+    pub history: Option<&'a Git>,
 }
+
+/// Who drafts are from: an address that nobody has (RFC 2606).
+const NOBODY_AT_ALL: (&str, &str) = (NOBODY.0, "brbe@example.invalid");
 
 impl Sending<'_> {
     /// Makes the mails of a subject's series beside the directory `dir`, and puts them in
@@ -58,18 +65,15 @@ impl Sending<'_> {
         let parent = parent.unwrap_or(Path::new("."));
         fs::create_dir_all(parent).with_context(|| format!("creating {}", parent.display()))?;
         let scratch = tempfile::tempdir_in(parent).context("creating a directory for the mails")?;
-        let letter = Letter::write(places, subject, self.version.get())?;
-        let changes = subject.changes();
-        let patches: Vec<_> = changes.iter().map(|change| &*change.patch.path).collect();
-        let commit = subject.unpatched();
+        let letter = Letter::write(places, subject, self.facts)?;
         let posting = Posting {
             subject,
             letter: &letter,
-            recipients: Recipients::of(places, &subject.tree, commit, &patches)?,
+            recipients: self.recipients(places, subject, &letter)?,
             sending: self,
         };
-        let mails = posting.write(scratch.path())?;
-        check(subject, &mails)?;
+        let (mails, tip) = posting.write(scratch.path())?;
+        check(subject, &mails, &tip)?;
         if self.signoff.is_some() {
             for mail in &mails[1..] {
                 let verdict = checks::checkpatch_of_mail(places, subject, mail)?;
@@ -83,6 +87,22 @@ impl Sending<'_> {
         let names = mails.iter().filter_map(|mail| mail.file_name());
         let names = names.map(OsStr::to_owned).collect();
         Ok((names, posting.recipients))
+    }
+
+    fn recipients(self, places: &Places, subject: &Subject, letter: &Letter) -> Result<Recipients> {
+        let changes = subject.changes();
+        let patches: Vec<_> = changes.iter().map(|change| &*change.patch.path).collect();
+        let commit = subject.unpatched();
+        let found = Recipients::of(places, &subject.tree, commit, &patches)?;
+        let git = subject.tree.git();
+        let mut others = letter.cc.clone();
+        if let Some(history) = self.history {
+            for change in &changes {
+                others.extend(fixes::authors(&git, change.commit, history)?);
+            }
+        }
+        others.extend(self.cc.iter().map(ToString::to_string));
+        Ok(found.and(others))
     }
 }
 
@@ -140,8 +160,9 @@ struct Posting<'a> {
 }
 
 impl Posting<'_> {
-    /// Writes the mails into an empty directory, and returns them in their order.
-    fn write(&self, into: &Path) -> Result<Vec<PathBuf>> {
+    /// Writes the mails into an empty directory, and returns them in their order, and the
+    /// last of the commits that they are of.
+    fn write(&self, into: &Path) -> Result<(Vec<PathBuf>, String)> {
         let git = self.subject.tree.git();
         let changes = self.subject.changes();
         let first = changes.first().context("the series has no patches")?;
@@ -168,9 +189,13 @@ impl Posting<'_> {
             mails.len(),
             changes.len()
         );
+        // The first is the letter.
+        for (mail, change) in mails[1..].iter().zip(&changes) {
+            tell_changes(mail, &change.patch.path)?;
+        }
         let all = together(mails.iter())?;
         fs::write(into.join(MAILBOX), all).context("writing the mailbox")?;
-        Ok(mails)
+        Ok((mails, tip))
     }
 
     /// Who the mails are from.
@@ -182,7 +207,7 @@ impl Posting<'_> {
     fn whom(&self) -> (&str, &str) {
         self.sending
             .signoff
-            .map_or(NOBODY, |signoff| (&signoff.name, &signoff.mail))
+            .map_or(NOBODY_AT_ALL, |signoff| (&signoff.name, &signoff.mail))
     }
 
     /// The commit on top of another parent: signed off, by whom it is, or by who signs it
@@ -203,7 +228,8 @@ impl Posting<'_> {
             false => author,
         };
         let commit = ["commit-tree", &tree, "-p", parent];
-        git.by(name, mail, &date).answer(&commit, &(message + "\n"))
+        let message = format!("{}\n", message.trim_end());
+        git.by(name, mail, &date).answer(&commit, &message)
     }
 
     fn format_patch(&self, description: &Path, into: &Path) -> Result<Vec<String>> {
@@ -217,8 +243,9 @@ impl Posting<'_> {
         args.push("--no-signature".to_owned());
         let prefix = self.letter.prefix.as_deref().unwrap_or("PATCH");
         args.push(format!("--subject-prefix={prefix}"));
-        if self.sending.version.get() > 1 {
-            args.push(format!("--reroll-count={}", self.sending.version));
+        let Facts { version, .. } = self.sending.facts;
+        if version.get() > 1 {
+            args.push(format!("--reroll-count={version}"));
         }
         if let Some(message) = self.sending.in_reply_to {
             args.push(format!("--in-reply-to={message}"));
@@ -233,8 +260,36 @@ impl Posting<'_> {
     }
 }
 
-/// That the mails, applied again, give what was tested.
-fn check(subject: &Subject, mails: &[PathBuf]) -> Result<()> {
+/// Puts what a patch file tells of its versions, below its `---`, in the place where a mail
+/// has it: no commit keeps it.
+fn tell_changes(mail: &Path, patch: &Path) -> Result<()> {
+    let read = |path: &Path| {
+        fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))
+    };
+    let Some(changes) = changes(&read(patch)?).map(str::to_owned) else {
+        return Ok(());
+    };
+    let text = read(mail)?;
+    let (message, rest) = text
+        .split_once(END_OF_MESSAGE)
+        .with_context(|| format!("{} has no ---", mail.display()))?;
+    let text = format!("{message}{END_OF_MESSAGE}{changes}\n\n{rest}");
+    fs::write(mail, text).with_context(|| format!("writing {}", mail.display()))
+}
+
+const END_OF_MESSAGE: &str = "\n---\n";
+
+/// What is between the message of a patch and the list of its files.
+fn changes(patch: &str) -> Option<&str> {
+    let (_, rest) = patch.split_once(END_OF_MESSAGE)?;
+    let (rest, _) = rest.split_once("\ndiff --git ")?;
+    // The list is a paragraph, the last one.
+    let (changes, _) = rest.trim_end().rsplit_once("\n\n")?;
+    Some(changes)
+}
+
+/// That the mails, applied again, give what was tested, with the messages up to `tip`.
+fn check(subject: &Subject, mails: &[PathBuf], tip: &str) -> Result<()> {
     let changes = subject.changes();
     let first = changes.first().context("the series has no patches")?;
     let Tree { path, .. } = &subject.tree;
@@ -249,6 +304,12 @@ fn check(subject: &Subject, mails: &[PathBuf]) -> Result<()> {
             tree("HEAD")? == tree(subject.patched())?,
             "the mails, applied again, are not what was tested"
         );
+        let count = format!("-{}", mails.len() - 1);
+        let messages = |tip: &str| git.read(&["log", &count, "--format=%an <%ae>%n%B", tip]);
+        ensure!(
+            messages("HEAD")? == messages(tip)?,
+            "the mails, applied again, have other messages: does one have a line of \"---\"?"
+        );
         Ok(())
     })
 }
@@ -260,12 +321,60 @@ fn send_email(places: &Places, from: &str, mails: &[PathBuf]) -> Result<()> {
     send.args(["send-email", "--dry-run", "--confirm=never", "--quiet"]);
     send.args(["--smtp-server=/bin/false", "--from", from])
         .args(mails);
-    exec::logged("git send-email --dry-run", &log, Git::neutral(&mut send))
+    // Of an address that it does not like it asks what to do, and without an answer ends as
+    // if all were well.
+    send.env("GIT_SEND_EMAIL_NOTTY", "1");
+    exec::logged("git send-email --dry-run", &log, Git::neutral(&mut send))?;
+    let said = fs::read_to_string(&log).with_context(|| format!("reading {}", log.display()))?;
+    let sent = said.lines().filter(|line| line.starts_with("Dry-Sent "));
+    let sent = sent.count();
+    ensure!(
+        sent == mails.len(),
+        "git send-email would send {sent} of {} mails: {}",
+        mails.len(),
+        said.trim()
+    );
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn git_send_email_has_to_take_each_mail() {
+        let dir = tempfile::tempdir().unwrap();
+        let places = Places::at(dir.path(), dir.path());
+        let mail = |to: &str| {
+            let path = dir.path().join("mail.patch");
+            let from = "From: A <a@example.org>\nDate: Fri, 20 Nov 2026 00:00:00 +0000\n";
+            let text = format!("{from}Subject: [PATCH] x\nTo: {to}\n\nx\n");
+            fs::write(&path, text).unwrap();
+            [path]
+        };
+        let send = |to| send_email(&places, "A <a@example.org>", &mail(to));
+        send("B <b@example.org>").unwrap();
+        let refused = send("B <b@localhost>").unwrap_err().to_string();
+        assert!(refused.contains("would send 0 of 1 mails"), "{refused}");
+        assert!(refused.contains("b@localhost"), "{refused}");
+    }
+
+    #[test]
+    fn what_has_changed_goes_below_the_message() {
+        let end = " file | 2 +-\n 1 file\n\ndiff --git a/file b/file\n";
+        let patch = &format!("From: x\nSubject: [PATCH] y\n\nwhy\n---\n{end}");
+        assert_eq!(changes(patch), None);
+        let told = &format!("why\n---\nv2:\n- this (Mark)\n\n - that\n\n{end}");
+        assert_eq!(changes(told), Some("v2:\n- this (Mark)\n\n - that"));
+        let dir = tempfile::tempdir().unwrap();
+        let [mail, file] = ["mail", "file"].map(|name| dir.path().join(name));
+        fs::write(&mail, patch).unwrap();
+        fs::write(&file, told).unwrap();
+        tell_changes(&mail, &file).unwrap();
+        let text = fs::read_to_string(&mail).unwrap();
+        let below = format!("\nwhy\n---\nv2:\n- this (Mark)\n\n - that\n\n{end}");
+        assert!(text.ends_with(&below), "{text}");
+    }
 
     #[test]
     fn only_mails_as_they_were_made_are_replaced() {

@@ -1,4 +1,5 @@
-//! Who gets a series, by the tree's own `get_maintainer.pl`.
+//! Who gets a series: whom the tree's own `get_maintainer.pl` names, whose commits it mends,
+//! and who has had to do with it.
 
 use std::fs;
 use std::path::Path;
@@ -16,7 +17,7 @@ use crate::source::Tree;
 pub struct Recipients {
     /// Maintainers and supporters.
     pub to: Vec<String>,
-    /// Reviewers and lists.
+    /// Reviewers, lists, and all others.
     pub cc: Vec<String>,
 }
 
@@ -28,26 +29,57 @@ impl Recipients {
     ///
     /// When the script fails, or names nobody.
     pub fn of(places: &Places, tree: &Tree, commit: &str, patches: &[&Path]) -> Result<Self> {
-        let said = tree.at(places, commit, |_| {
-            let log = exec::fresh(places.log("get-maintainer"))?;
-            let mut script = Command::new("perl");
-            script.current_dir(&tree.path);
-            script.args(["scripts/get_maintainer.pl", "--no-git", "--no-git-fallback"]);
-            script.args(["--roles", "--no-rolestats"]).args(patches);
-            exec::logged("get_maintainer.pl", &log, &mut script)?;
-            fs::read_to_string(&log).with_context(|| format!("reading {}", log.display()))
+        let mut found = Self::default();
+        tree.at(places, commit, |_| {
+            // One by one: of many the script names each person once, in the first role that
+            // it comes to, and a maintainer of one is a reviewer of another.
+            for (number, patch) in patches.iter().enumerate() {
+                let log = exec::fresh(places.log(&format!("get-maintainer-{}", number + 1)))?;
+                let mut script = Command::new("perl");
+                script.current_dir(&tree.path);
+                script.args(["scripts/get_maintainer.pl", "--no-git", "--no-git-fallback"]);
+                // Whose commits are mended is not known in a tree without history.
+                script.args(["--no-fixes", "--roles", "--no-rolestats"]);
+                exec::logged("get_maintainer.pl", &log, script.arg(patch))?;
+                let said = fs::read_to_string(&log);
+                let said = said.with_context(|| format!("reading {}", log.display()))?;
+                found.add(&said)?;
+            }
+            Ok(())
         })?;
-        let found = Self::parse(&said)?;
         ensure!(
             !found.to.is_empty(),
-            "get_maintainer.pl names no maintainer:\n{said}"
+            "get_maintainer.pl names no maintainer of any patch"
         );
         Ok(found)
     }
 
+    /// The same with others who get a copy, unless they are there already.
+    #[must_use]
+    pub fn and(mut self, others: impl IntoIterator<Item = String>) -> Self {
+        for other in others {
+            self.copy(other);
+        }
+        self
+    }
+
+    fn copy(&mut self, address: String) {
+        let Self { to, cc } = self;
+        if !to.iter().chain(&*cc).any(|known| are_one(known, &address)) {
+            cc.push(address);
+        }
+    }
+
+    fn address(&mut self, address: String) {
+        let Self { to, cc } = self;
+        cc.retain(|known| !are_one(known, &address));
+        if !to.iter().any(|known| are_one(known, &address)) {
+            to.push(address);
+        }
+    }
+
     /// Lines such as `Name <mail> (maintainer:SUBSYSTEM)`.
-    fn parse(said: &str) -> Result<Self> {
-        let mut found = Self::default();
+    fn add(&mut self, said: &str) -> Result<()> {
         for line in said.lines() {
             // The name may have parentheses, too: the role is what follows the address.
             let Some(at) = line.find('@') else {
@@ -57,18 +89,23 @@ impl Recipients {
             let role = role.with_context(|| format!("get_maintainer.pl says {line:?}"))?;
             let (address, role) = (line[..role].trim(), &line[role + 2..]);
             let is_maintainer = role.starts_with("maintainer") || role.starts_with("supporter");
-            let list = match is_maintainer {
-                true => &mut found.to,
-                false => &mut found.cc,
-            };
-            if !list.iter().any(|known| known == address) {
-                list.push(address.to_owned());
+            match is_maintainer {
+                true => self.address(address.to_owned()),
+                false => self.copy(address.to_owned()),
             }
         }
-        let Self { to, cc } = &mut found;
-        cc.retain(|address| !to.contains(address));
-        Ok(found)
+        Ok(())
     }
+}
+
+/// Whether two are of one mailbox, whatever the name before it.
+fn are_one(one: &str, other: &str) -> bool {
+    mailbox(one).eq_ignore_ascii_case(mailbox(other))
+}
+
+fn mailbox(address: &str) -> &str {
+    let behind = address.rsplit_once('<').map_or(address, |(_, mail)| mail);
+    behind.trim_end_matches('>').trim()
 }
 
 #[cfg(test)]
@@ -86,7 +123,8 @@ mod tests {
             linux-kernel@vger.kernel.org (open list)\n\
             linux-kernel@vger.kernel.org (open list:ALL)\n\
             bad divisor (line 3)\n";
-        let found = Recipients::parse(said).unwrap();
+        let mut found = Recipients::default();
+        found.add(said).unwrap();
         assert_eq!(
             found.to,
             [
@@ -102,6 +140,35 @@ mod tests {
                 "linux-kernel@vger.kernel.org"
             ]
         );
-        assert!(Recipients::parse("ada@example.org\n").is_err());
+        assert!(found.add("ada@example.org\n").is_err());
+    }
+
+    #[test]
+    fn a_maintainer_of_any_patch_is_addressed() {
+        let mut found = Recipients::default();
+        found
+            .add("Mark <m@arm.com> (reviewer:ARM64)\nWill <w@k.org> (maintainer:ARM64)\n")
+            .unwrap();
+        found
+            .add("Mark <m@arm.com> (maintainer:ARM PMU)\n")
+            .unwrap();
+        assert_eq!(found.to, ["Will <w@k.org>", "Mark <m@arm.com>"]);
+        assert_eq!(found.cc, [""; 0]);
+    }
+
+    #[test]
+    fn others_get_a_copy_once() {
+        let found = Recipients {
+            to: vec!["Will <w@k.org>".to_owned()],
+            cc: vec!["list@k.org".to_owned()],
+        };
+        let others = [
+            "W. <W@k.org>",
+            "<list@k.org>",
+            "Leo <leo@k.org>",
+            "leo@k.org",
+        ];
+        let found = found.and(others.map(str::to_owned));
+        assert_eq!(found.cc, ["list@k.org", "Leo <leo@k.org>"]);
     }
 }
