@@ -1,5 +1,5 @@
 //! Cache entries: directories named after all that went into them, there under
-//! their name only when they are complete. [What no run uses any more](eviction) goes.
+//! their name only when they are complete. What no run uses any more goes.
 
 mod eviction;
 

@@ -96,12 +96,15 @@ impl Kind {
             ..Setup::default()
         };
         let command = format!(
-            "cd /sys/kernel/debug/kunit/{} && echo > run && cat results && dmesg | grep '{COMPARED}'; true",
+            "cd /sys/kernel/debug/kunit/{} || exit; echo > run && cat results && dmesg | grep '{COMPARED}'; true",
             self.suite
         );
         let name = format!("{} on {title}", self.name);
         let run = guest.run_as(&setup, kernel, &name, &command, &Share::new(places)?)?;
-        guest::status(&run)?;
+        if guest::status(&run)? != 0 {
+            let reason = format!("this kernel has no suite {}", self.suite);
+            return Ok(Verdict::Fail(reason));
+        }
         let suite = Suite::parse(&run.output)
             .with_context(|| format!("{}: {}", self.suite, run.output.trim()))?;
         for test in self.tests {
