@@ -3,11 +3,13 @@
 
 mod eviction;
 
+use std::collections::BTreeMap;
 use std::fs::{self, File, TryLockError};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use sha2::{Digest, Sha256};
 
 use crate::places::Places;
@@ -55,11 +57,32 @@ pub fn hex(bytes: &[u8]) -> String {
 #[derive(Debug)]
 pub struct Lock(#[expect(dead_code, reason = "held for its lock")] File);
 
+/// The locks of the entries that this process has used, by their paths: while it runs
+/// nobody removes one.
+static IN_USE: Mutex<BTreeMap<PathBuf, Lock>> = Mutex::new(BTreeMap::new());
+
+/// Adds an entry to those, or takes it from them if there is no lock.
+fn use_entry(entry: &Path, lock: Option<Lock>) {
+    let mut in_use = IN_USE.lock().unwrap_or_else(PoisonError::into_inner);
+    match lock {
+        Some(lock) => in_use.insert(entry.to_owned(), lock),
+        None => in_use.remove(entry),
+    };
+}
+
 impl Lock {
     /// Waits for the lock of this name.
     pub fn take(places: &Places, name: &str) -> Result<Self> {
         let file = Self::open(places, name)?;
         file.lock().with_context(|| format!("locking {name}"))?;
+        Ok(Self(file))
+    }
+
+    /// Waits for the lock of this name, which others may have beside this.
+    fn share(places: &Places, name: &str) -> Result<Self> {
+        let file = Self::open(places, name)?;
+        file.lock_shared()
+            .with_context(|| format!("locking {name}"))?;
         Ok(Self(file))
     }
 
@@ -91,7 +114,7 @@ pub fn place(places: &Places, kind: &str, key: &Key) -> PathBuf {
 /// The entry `kind-key`, made by `fill` in an empty directory unless it exists.
 ///
 /// A run that is killed leaves a `.partial` directory, which the next one that
-/// needs the entry removes. One that has been used within the last hours stays.
+/// needs the entry removes. Nobody removes one that this process has been given.
 pub fn entry(
     places: &Places,
     kind: &str,
@@ -100,20 +123,47 @@ pub fn entry(
 ) -> Result<PathBuf> {
     let name = format!("{kind}-{}", key.name());
     let done = place(places, kind, key);
-    let _lock = Lock::take(places, &name)?; // another run may be making it, or removing it
-    if done.is_dir() {
-        eviction::used(&done)?;
-        return Ok(done);
+    if !use_if_there(places, &name, &done)? {
+        // Removed by hand, it may be in use here and not there.
+        use_entry(&done, None);
+        let _lock = Lock::take(places, &name)?;
+        if !done.is_dir() {
+            eviction::make_room(places);
+            make(places, &name, &done, fill)?;
+        }
     }
-    eviction::make_room(places)?;
+    // Of what is just made or used nothing is removed before it is in use.
+    ensure!(
+        use_if_there(places, &name, &done)?,
+        "{} was removed as soon as it was made",
+        done.display()
+    );
+    Ok(done)
+}
+
+/// Has nobody remove an entry, if it is there.
+fn use_if_there(places: &Places, name: &str, entry: &Path) -> Result<bool> {
+    // Another run may be making it, or removing it.
+    let lock = Lock::share(places, name)?;
+    let is_there = entry.is_dir();
+    if is_there {
+        eviction::mark_used(entry);
+        use_entry(entry, Some(lock));
+    }
+    Ok(is_there)
+}
+
+fn make(
+    places: &Places,
+    name: &str,
+    done: &Path,
+    fill: impl FnOnce(&Path) -> Result<()>,
+) -> Result<()> {
     let partial = places.home("cache").join(format!("{name}{PARTIAL}"));
     remove(&partial)?;
     fs::create_dir_all(&partial).with_context(|| format!("creating {}", partial.display()))?;
     match fill(&partial) {
-        Ok(()) => {
-            fs::rename(&partial, &done).with_context(|| format!("naming {}", done.display()))?;
-            Ok(done)
-        }
+        Ok(()) => fs::rename(&partial, done).with_context(|| format!("naming {}", done.display())),
         Err(error) => {
             remove(&partial)?;
             Err(error)
@@ -147,6 +197,7 @@ pub fn write_atomically(path: &Path, contents: &[u8]) -> Result<()> {
 mod tests {
     use super::*;
     use anyhow::bail;
+    use std::time::{Duration, SystemTime};
 
     fn places(dir: &tempfile::TempDir) -> Places {
         Places::at(dir.path(), dir.path())
@@ -176,6 +227,42 @@ mod tests {
         let again = entry(&places(&dir), "test", &key, |_| bail!("filled twice")).unwrap();
         assert_eq!(made, again);
         assert_eq!(fs::read_to_string(again.join("x")).unwrap(), "1");
+    }
+
+    #[test]
+    fn what_is_used_stays_and_making_something_has_the_rest_go() {
+        let dir = tempfile::tempdir().unwrap();
+        let places = places(&dir);
+        let made = |name: &str| {
+            let key = Key::new("test").with(name);
+            let made = entry(&places, "test", &key, |_| Ok(())).unwrap();
+            let long_ago = SystemTime::now() - Duration::from_hours(24 * 365);
+            File::open(&made).unwrap().set_modified(long_ago).unwrap();
+            made
+        };
+        let [in_use, left] = ["in use", "left"].map(made);
+        use_entry(&left, None);
+        made("new");
+        assert!(in_use.is_dir());
+        assert!(!left.exists());
+        // It is marked as used whenever it is asked for.
+        entry(&places, "test", &Key::new("test").with("in use"), |_| {
+            bail!("it is there")
+        })
+        .unwrap();
+        use_entry(&in_use, None);
+        made("newer");
+        assert!(in_use.is_dir());
+    }
+
+    #[test]
+    fn what_was_removed_by_hand_is_made_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let key = Key::new("test");
+        for _ in 0..2 {
+            let made = entry(&places(&dir), "test", &key, |_| Ok(())).unwrap();
+            fs::remove_dir(made).unwrap();
+        }
     }
 
     #[test]

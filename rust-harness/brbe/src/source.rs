@@ -94,26 +94,53 @@ impl Tree {
     pub fn beside(&self, places: &Places, name: &str) -> Result<Self> {
         let head = self.git().read(&["rev-parse", BASE])?;
         let key = Key::new("beside 1").with(&head).with(name);
-        let path = clone(places, &self.path, &key, &format!("{}-{name}", self.id))?;
+        let id = format!("{}-{name}", self.id);
         let tree = Self {
-            path,
-            id: format!("{}-{name}", self.id),
+            path: clone(places, &self.path, &key, &id)?,
+            id,
         };
         tree.git().run(&["tag", "--force", BASE, &head])?;
         Ok(tree)
     }
 }
 
-/// A clone of a tree that shares its objects, made once.
-fn clone(places: &Places, of: &Path, key: &Key, what: &str) -> Result<PathBuf> {
+/// Removes what was built of a tree that is made anew. Its files may be older than those
+/// objects, and make would take them for what the objects are of.
+fn forget_builds(places: &Places, id: &str) -> Result<()> {
+    let _lock = Lock::take(places, &format!("tree-{id}"))?;
+    let builds = places.home("build");
+    if !builds.is_dir() {
+        return Ok(());
+    }
+    let reading = || format!("reading {}", builds.display());
+    for dir in fs::read_dir(&builds).with_context(reading)? {
+        let dir = dir.with_context(reading)?;
+        let name = dir.file_name().to_string_lossy().into_owned();
+        if name
+            .strip_prefix(id)
+            .is_some_and(|rest| rest.starts_with('-'))
+        {
+            cache::remove(&dir.path())?;
+        }
+    }
+    Ok(())
+}
+
+/// A clone of a tree that shares its objects, made once. `id` will be the clone's.
+fn clone(places: &Places, of: &Path, key: &Key, id: &str) -> Result<PathBuf> {
     let entry = cache::entry(places, "clone", key, |into| {
-        let log = exec::fresh(places.log(&format!("clone-{what}")))?;
+        forget_builds(places, id)?;
+        let log = exec::fresh(places.log(&format!("clone-{id}")))?;
         let mut clone = Command::new("git");
         clone
             .args(["clone", "--shared", "--no-checkout"])
             .arg(of)
             .arg(into.join("tree"));
-        exec::step(&format!("clone of {what}"), &log, Git::neutral(&mut clone))
+        exec::step(
+            &format!("clone of {}", of.display()),
+            &log,
+            Git::neutral(&mut clone),
+        )
     })?;
     Ok(entry.join("tree"))
 }
@@ -122,6 +149,7 @@ fn clone(places: &Places, of: &Path, key: &Key, what: &str) -> Result<PathBuf> {
 pub fn from_mirror(places: &Places, base: &Base) -> Result<Tree> {
     let key = Key::new("source 1").with(&base.sha256);
     let entry = cache::entry(places, "source", &key, |into| {
+        forget_builds(places, &base.name)?;
         let package = fetch(places, base, into)?;
         let log = exec::fresh(places.log(&format!("source-{}", base.name)))?;
         let step = Step::start(format!("unpack {} {}", base.package, base.version));
@@ -170,9 +198,10 @@ fn from_git(places: &Places, dir: &Path) -> Result<Tree> {
         );
     }
     let key = Key::new("clone 1").with(dir.as_os_str().as_encoded_bytes());
+    let id = format!("src-{}", key.name());
     let tree = Tree {
-        path: clone(places, dir, &key, "kernel-src")?,
-        id: format!("src-{}", key.name()),
+        path: clone(places, dir, &key, &id)?,
+        id,
     };
     tree.git().run(&["tag", "--force", BASE, &head])?;
     Ok(tree)
@@ -180,7 +209,9 @@ fn from_git(places: &Places, dir: &Path) -> Result<Tree> {
 
 fn from_copy(places: &Places, dir: &Path) -> Result<Tree> {
     let key = Key::new("copy 1").with(dir.as_os_str().as_encoded_bytes());
+    let id = format!("src-{}", key.name());
     let entry = cache::entry(places, "copy", &key, |into| {
+        forget_builds(places, &id)?;
         let log = exec::fresh(places.log("kernel-src"))?;
         let mut copy = Command::new("rsync");
         copy.arg("-a").arg(dir.join("")).arg(into.join("tree"));
@@ -188,12 +219,13 @@ fn from_copy(places: &Places, dir: &Path) -> Result<Tree> {
         commit_all(&into.join("tree"), &log)
     })?;
     eprintln!(
-        "brbe: {} was copied when it was first named; ./brbe clean forgets the copy",
+        "brbe: {} was copied when it was first named; ./brbe clean forgets the copy, and so do \
+         two weeks without a run",
         dir.display()
     );
     Ok(Tree {
         path: entry.join("tree"),
-        id: format!("src-{}", key.name()),
+        id,
     })
 }
 
@@ -258,6 +290,21 @@ mod tests {
             .unwrap_err()
             .to_string();
         assert!(error.contains("no such directory"), "{error}");
+    }
+
+    #[test]
+    fn a_tree_that_is_made_anew_has_nothing_built() {
+        let dir = tempfile::tempdir().unwrap();
+        let places = Places::at(dir.path(), dir.path());
+        forget_builds(&places, "7.3").unwrap();
+        for build in ["7.3-0123", "7.3-selftests-arm64", "7.30-0123", "7.0-0123"] {
+            fs::create_dir_all(places.home("build").join(build)).unwrap();
+        }
+        forget_builds(&places, "7.3").unwrap();
+        let left = fs::read_dir(places.home("build")).unwrap();
+        let mut left: Vec<_> = left.map(|dir| dir.unwrap().file_name()).collect();
+        left.sort();
+        assert_eq!(left, ["7.0-0123", "7.30-0123"]);
     }
 
     #[test]

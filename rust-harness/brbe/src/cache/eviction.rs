@@ -1,5 +1,5 @@
 //! What goes from the cache by itself: an entry that no run has used for two weeks, and
-//! on a disk that is nearly full those that have gone unused for longest.
+//! on a disk that is nearly full the kernels that have gone unused for longest.
 //!
 //! A series that is worked on leaves a kernel for each of its states, and of each mutant
 //! of those, of 200 MB each. An entry's time of modification is when it was last used.
@@ -16,24 +16,35 @@ use crate::places::Places;
 
 /// Unused for this long, an entry goes.
 const KEPT: Duration = Duration::from_hours(14 * 24);
-/// What was used since then stays, however full the disk is: a run may have it still.
-const IN_USE: Duration = Duration::from_hours(12);
+/// A kernel that was used since then stays, however full the disk is: what is being worked
+/// on would be built again and again.
+const RECENT: Duration = Duration::from_hours(12);
+/// How the names of kernels begin. Other entries hold little, or much that is needed for
+/// each kernel.
+const KERNEL: &str = "kernel-";
 /// A disk with less space than this is nearly full, in bytes. A kernel's build directory
 /// is 2 GB, a cargo target 7 GB.
 const SPACE: u64 = 10 << 30;
 
-/// Says that an entry is used now.
-pub(super) fn used(entry: &Path) -> Result<()> {
-    File::open(entry)
-        .and_then(|entry| entry.set_modified(SystemTime::now()))
-        .with_context(|| format!("setting the time of {}", entry.display()))
+/// Says that an entry is used now. One that belongs to somebody else goes a little early.
+pub(super) fn mark_used(entry: &Path) {
+    let _ = File::open(entry).and_then(|entry| entry.set_modified(SystemTime::now()));
 }
 
-/// Makes room for one entry more.
-pub(super) fn make_room(places: &Places) -> Result<()> {
+/// Makes room for one entry more, unless another run is at it. What cannot be removed is
+/// no reason not to go on.
+pub(super) fn make_room(places: &Places) {
     let cache = places.home("cache");
-    fs::create_dir_all(&cache).with_context(|| format!("creating {}", cache.display()))?;
-    evict(places, SystemTime::now(), || space(&cache))
+    let make = || {
+        fs::create_dir_all(&cache).with_context(|| format!("creating {}", cache.display()))?;
+        match Lock::try_take(places, "eviction")? {
+            Some(_lock) => evict(places, SystemTime::now(), || space(&cache)),
+            None => Ok(()),
+        }
+    };
+    if let Err(error) = make() {
+        eprintln!("brbe: removing what is not used any more: {error:#}");
+    }
 }
 
 /// Bytes that are free for this user where a directory is.
@@ -46,19 +57,17 @@ fn space(dir: &Path) -> Result<u64> {
 fn evict(places: &Places, now: SystemTime, space: impl Fn() -> Result<u64>) -> Result<()> {
     let mut unused = Vec::new();
     for entry in entries(&places.home("cache"))? {
-        let since = unused_since(&entry, now)?;
-        if since > IN_USE {
-            unused.push((since, entry));
-        }
+        unused.push((unused_since(&entry, now)?, entry));
     }
     unused.sort_unstable();
     while let Some((since, entry)) = unused.pop() {
-        if since <= KEPT && space()? >= SPACE {
-            break;
-        }
         let name = entry.file_name().and_then(OsStr::to_str);
         let name = name.context("an entry has a name")?;
-        // Who has this lock makes the entry, or is just taking it.
+        let may_go = since > RECENT && name.starts_with(KERNEL);
+        if since <= KEPT && (!may_go || space()? >= SPACE) {
+            continue;
+        }
+        // Who has this lock makes the entry, or uses it.
         let Some(_lock) = Lock::try_take(places, name.trim_end_matches(PARTIAL))? else {
             continue;
         };
@@ -163,9 +172,9 @@ mod tests {
     }
 
     #[test]
-    fn what_may_be_in_use_stays_on_a_full_disk() {
-        let cache = Cache::new(&[("kernel-a", 11), ("kernel-b", 13)]);
-        assert_eq!(cache.evict(0), ["kernel-a"]);
+    fn what_was_used_of_late_and_what_is_no_kernel_stays_on_a_full_disk() {
+        let cache = Cache::new(&[("kernel-a", 11), ("kernel-b", 13), ("source-c", 20)]);
+        assert_eq!(cache.evict(0), ["kernel-a", "source-c"]);
     }
 
     #[test]
@@ -180,7 +189,7 @@ mod tests {
     #[test]
     fn an_entry_that_is_used_stays() {
         let cache = Cache::new(&[("kernel-a", 400), ("kernel-b", 400)]);
-        used(&cache.dir.path().join("cache/kernel-a")).unwrap();
+        mark_used(&cache.dir.path().join("cache/kernel-a"));
         assert_eq!(cache.evict(0), ["kernel-a"]);
     }
 
