@@ -15,15 +15,12 @@ use nix::sched::{CloneFlags, unshare};
 use vmtest::output::Output;
 use vmtest::{Config, Target, VMConfig, Vmtest};
 
+use super::mark::mark;
 use super::processors::{self, Monitor};
 use super::program::{Event, tell};
 use super::{Boot, SHARE, heterogeneous};
 use crate::arch::Arch;
 use crate::image;
-
-/// What comes before the exit status at the end of the command's output: two control
-/// characters that no program prints by chance, record and unit separator.
-const END: &str = "\u{1e}\u{1f}";
 
 /// What the guest logs at the end.
 const LAST_LINE: &str = "brbe: the command has ended";
@@ -46,15 +43,17 @@ pub fn main() -> Result<()> {
     let _tree = tree.transpose()?;
     let monitor = Monitor::new();
     boot.qemu_args.extend(monitor.args());
+    let mark = mark()?;
     let config = Config {
-        target: vec![target(&boot)],
+        target: vec![target(&boot, &mark)],
     };
     let machine = Vmtest::new(&boot.share, config).context("describing the machine")?;
     let (sender, receiver) = mpsc::channel();
     let running = thread::spawn(move || machine.run_one(0, sender));
     let last_chance = started + boot.timeout.saturating_sub(processors::ASKING);
-    match report(&receiver, last_chance, &monitor)? {
-        // What is left ends with this process.
+    let ending = report(&receiver, &mark, last_chance, || monitor.processors(), tell)?;
+    match ending {
+        // Whoever started this ends what is left of it.
         Ending::Told => Ok(()),
         Ending::OfVmtest => running
             .join()
@@ -65,16 +64,22 @@ pub fn main() -> Result<()> {
 /// By what the end of a run came to be known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ending {
-    /// By the guest, which has told it with [`END`]. vmtest asks for it at intervals that
-    /// grow to five seconds.
+    /// By the guest, which has told it with a mark. vmtest asks for it at intervals that
+    /// grow to seconds.
     Told,
     /// By vmtest.
     OfVmtest,
 }
 
-/// Reports what happens, and, if it still does at `last_chance`, where the machine's
-/// processors are: whoever started this is about to end it.
-fn report(outputs: &Receiver<Output>, last_chance: Instant, monitor: &Monitor) -> Result<Ending> {
+/// Reports what happens to `tell`, and, if it still does at `last_chance`, where the
+/// machine's `processors` are: whoever started this is about to end it.
+fn report(
+    outputs: &Receiver<Output>,
+    mark: &str,
+    last_chance: Instant,
+    processors: impl Fn() -> Vec<String>,
+    mut tell: impl FnMut(&Event) -> Result<()>,
+) -> Result<Ending> {
     let mut asked = false;
     let mut console = Console::default();
     loop {
@@ -84,21 +89,19 @@ fn report(outputs: &Receiver<Output>, last_chance: Instant, monitor: &Monitor) -
         };
         match outputs.recv_timeout(patience) {
             Ok(Output::Command(line)) => {
-                let (said, ended) = split_at_end(line);
-                if let Some(event) = said {
-                    tell(&event)?;
-                }
+                let (said, ended) = split_at_end(line, mark);
+                said.map_or(Ok(()), |event| tell(&event))?;
                 if let Some(event) = ended {
-                    console.catch_up(outputs)?;
+                    console.catch_up(outputs, &mut tell)?;
                     tell(&event)?;
                     return Ok(Ending::Told);
                 }
             }
-            Ok(output) => console.tell(output)?,
+            Ok(output) => console.pass(output, &mut tell)?,
             Err(RecvTimeoutError::Disconnected) => return Ok(Ending::OfVmtest),
             Err(RecvTimeoutError::Timeout) => {
                 asked = true;
-                for line in monitor.processors() {
+                for line in processors() {
                     tell(&Event::Console(format!("brbe: {line}")))?;
                 }
             }
@@ -115,20 +118,26 @@ struct Console {
 }
 
 impl Console {
-    fn tell(&mut self, output: Output) -> Result<()> {
+    fn pass(&mut self, output: Output, tell: &mut impl FnMut(&Event) -> Result<()>) -> Result<()> {
         self.is_complete |= matches!(&output, Output::Boot(line) if line.contains(LAST_LINE));
         event(output).map_or(Ok(()), |event| tell(&event))
     }
 
     /// Waits for what the guest has logged until now, if its console shows it.
-    fn catch_up(mut self, outputs: &Receiver<Output>) -> Result<()> {
+    fn catch_up(
+        mut self,
+        outputs: &Receiver<Output>,
+        tell: &mut impl FnMut(&Event) -> Result<()>,
+    ) -> Result<()> {
         let until = Instant::now() + PRINTING;
         while !self.is_complete {
             let left = until.saturating_duration_since(Instant::now());
-            let Ok(output) = outputs.recv_timeout(left) else {
-                break;
-            };
-            self.tell(output)?;
+            match outputs.recv_timeout(left) {
+                // vmtest has found the end as well, and it is told after this.
+                Ok(Output::CommandEnd(_)) => {}
+                Ok(output) => self.pass(output, tell)?,
+                Err(_) => break,
+            }
         }
         Ok(())
     }
@@ -155,9 +164,9 @@ fn private_tmp(boot: &Boot) -> Result<()> {
     Ok(())
 }
 
-/// A line of the command's output, and its exit status if that is what follows.
-fn split_at_end(mut line: String) -> (Option<Event>, Option<Event>) {
-    let told = line.rsplit_once(END);
+/// A line of the command's output, and its exit status if a mark and that follow.
+fn split_at_end(mut line: String, mark: &str) -> (Option<Event>, Option<Event>) {
+    let told = line.rsplit_once(mark);
     let Some((said, status)) = told.and_then(|(said, told)| Some((said.len(), told.parse().ok()?)))
     else {
         return (Some(Event::Output(line)), None);
@@ -171,6 +180,7 @@ fn event(output: Output) -> Option<Event> {
     match output {
         Output::Boot(line) => Some(Event::Console(line)),
         Output::Setup(line) => Some(Event::Console(format!("vmtest: {line}"))),
+        Output::Command(line) => Some(Event::Output(line)),
         Output::CommandEnd(Ok(status)) => Some(Event::Exited(status)),
         Output::BootEnd(Err(error))
         | Output::SetupEnd(Err(error))
@@ -179,12 +189,11 @@ fn event(output: Output) -> Option<Event> {
         | Output::BootEnd(Ok(()))
         | Output::SetupStart
         | Output::SetupEnd(Ok(()))
-        | Output::CommandStart
-        | Output::Command(_) => None,
+        | Output::CommandStart => None,
     }
 }
 
-fn target(boot: &Boot) -> Target {
+fn target(boot: &Boot, mark: &str) -> Target {
     // The root is everybody's: the guest gets it read-only.
     let kernel_args = [&["ro".to_owned()], &boot.kernel_args[..]]
         .concat()
@@ -199,7 +208,7 @@ fn target(boot: &Boot) -> Target {
         command: format!(
             "mount -t tmpfs tmpfs /tmp && cd {SHARE} || exit\nexport PATH={path}\n\
              (\n{command}\n)\nstatus=$?\n\
-             echo '<6>{LAST_LINE}' >/dev/kmsg\nprintf '{END}%d\\n' $status\nexit $status",
+             echo '<6>{LAST_LINE}' >/dev/kmsg\necho {mark}$status\nexit $status",
             path = image::PATH,
             command = boot.command
         ),
@@ -276,7 +285,7 @@ mod tests {
 
     #[test]
     fn the_machine_is_described_as_asked() {
-        let target = target(&boot());
+        let target = target(&boot(), "mark-");
         assert_eq!(
             target.vm.extra_args,
             [
@@ -295,21 +304,66 @@ mod tests {
             "mount -t tmpfs tmpfs /tmp && cd /mnt/vmtest || exit\n\
              export PATH=/usr/sbin:/usr/bin\n(\ntrue\n)\nstatus=$?\n\
              echo '<6>brbe: the command has ended' >/dev/kmsg\n\
-             printf '\u{1e}\u{1f}%d\\n' $status\nexit $status"
+             echo mark-$status\nexit $status"
         );
     }
 
     #[test]
     fn the_guest_tells_the_end_in_a_line_of_its_own_or_behind_one() {
         let output = |line: &str| Some(Event::Output(line.to_owned()));
-        let split = |line: &str| split_at_end(line.to_owned());
+        let split = |line: &str| split_at_end(line.to_owned(), "mark-");
         assert_eq!(split("a line"), (output("a line"), None));
         assert_eq!(split(""), (output(""), None));
-        assert_eq!(split("\u{1e}\u{1f}7"), (None, Some(Event::Exited(7))));
-        let behind = split("no newline\u{1e}\u{1f}0");
+        assert_eq!(split("mark-7"), (None, Some(Event::Exited(7))));
+        let behind = split("no newlinemark-0");
         assert_eq!(behind, (output("no newline"), Some(Event::Exited(0))));
-        let other = "\u{1e}\u{1f}not a number";
+        let other = "mark-not a number";
         assert_eq!(split(other), (output(other), None));
+    }
+
+    /// What is told of these, and how it was known to have ended.
+    fn reported(outputs: Vec<Output>) -> (Vec<Event>, Ending) {
+        let (sender, receiver) = mpsc::channel();
+        for output in outputs {
+            sender.send(output).unwrap();
+        }
+        drop(sender);
+        let mut told = Vec::new();
+        let later = Instant::now() + Duration::from_secs(3600);
+        let ending = report(&receiver, "mark-", later, Vec::new, |event| {
+            told.push(event.clone());
+            Ok(())
+        });
+        (told, ending.unwrap())
+    }
+
+    #[test]
+    fn the_end_is_told_once_and_after_the_console() {
+        let console = |line: &str| Output::Boot(line.to_owned());
+        let last = || console(&format!("[ 9.9] {LAST_LINE}"));
+        let output = |line: &str| Output::Command(line.to_owned());
+        let warning = || console("[ 9.8] WARNING: late");
+        let expected = [
+            Event::Console("[ 9.8] WARNING: late".to_owned()),
+            Event::Console(format!("[ 9.9] {LAST_LINE}")),
+            Event::Exited(7),
+        ];
+        // The console is late, and vmtest finds the end itself.
+        let ended = Output::CommandEnd(Ok(7));
+        let told = reported(vec![output("mark-7"), warning(), ended, last()]);
+        assert_eq!(told, (expected.to_vec(), Ending::Told));
+        // The console comes first.
+        let told = reported(vec![warning(), last(), output("mark-7")]);
+        assert_eq!(told, (expected.to_vec(), Ending::Told));
+        // A child of the command's still prints.
+        let (told, _) = reported(vec![output("mark-7"), output("late"), last()]);
+        assert_eq!(told[0], Event::Output("late".to_owned()));
+    }
+
+    #[test]
+    fn an_end_that_only_vmtest_finds_is_one() {
+        let told = reported(vec![Output::CommandEnd(Ok(3))]);
+        assert_eq!(told, (vec![Event::Exited(3)], Ending::OfVmtest));
     }
 
     #[test]

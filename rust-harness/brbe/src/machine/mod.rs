@@ -4,6 +4,7 @@ pub mod child;
 pub mod console;
 pub mod fvp;
 mod heterogeneous;
+mod mark;
 mod processors;
 mod program;
 mod qemu;

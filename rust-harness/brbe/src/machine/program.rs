@@ -114,33 +114,36 @@ impl Backend for Program {
     }
 
     fn run(&self, boot: &Boot, progress: &mut dyn FnMut(&str)) -> Result<Run> {
-        run(self.path.clone().into(), &["run".into()], boot, progress)
+        let program = self.path.clone().into();
+        run(program, &["run".into()], image::PATH, boot, progress)
     }
 }
 
-/// Runs a part of this very program, which has a hidden subcommand for it.
+/// Runs a part of this very program, which has a hidden subcommand for it, with this PATH.
 ///
 /// # Errors
 ///
 /// As [`Backend::run`].
 pub(super) fn run_self(
     arguments: &[OsString],
+    path: &str,
     boot: &Boot,
     progress: &mut dyn FnMut(&str),
 ) -> Result<Run> {
     // By this name it is there even when another build has replaced the file.
-    run("/proc/self/exe".into(), arguments, boot, progress)
+    run("/proc/self/exe".into(), arguments, path, boot, progress)
 }
 
 fn run(
     program: OsString,
     arguments: &[OsString],
+    path: &str,
     boot: &Boot,
     progress: &mut dyn FnMut(&str),
 ) -> Result<Run> {
     let mut console = File::create(&boot.console)
         .with_context(|| format!("creating {}", boot.console.display()))?;
-    let mut machine = spawn(program, arguments, boot)?;
+    let mut machine = spawn(program, arguments, path, boot)?;
     let stdout = machine.child().stdout.take();
     let stdout = stdout.context("the machine has no output")?;
     let stderr = machine.child().stderr.take();
@@ -176,12 +179,12 @@ fn run(
 }
 
 /// Starts the machine's process. The environment would be the guest's, so it
-/// gets none of ours.
-fn spawn(program: OsString, arguments: &[OsString], boot: &Boot) -> Result<Group> {
+/// gets none of ours; `path` is its PATH.
+fn spawn(program: OsString, arguments: &[OsString], path: &str, boot: &Boot) -> Result<Group> {
     let mut command = Command::new(program);
     command.args(arguments).env_clear();
     command
-        .env("PATH", image::INIT_PATH)
+        .env("PATH", path)
         .env("HOME", "/root")
         .env("TMPDIR", "/tmp");
     command.env("LANG", "C.UTF-8");

@@ -3,6 +3,7 @@
 use anyhow::Result;
 
 use super::{Backend, Boot, Capabilities, Run, program};
+use crate::image;
 use crate::toolchain;
 
 /// An unmodified QEMU, whose processors have what the plugin gives them.
@@ -34,6 +35,7 @@ impl Backend for Qemu {
     }
 
     fn run(&self, boot: &Boot, progress: &mut dyn FnMut(&str)) -> Result<Run> {
-        program::run_self(&["__vm".into()], boot, progress)
+        // vmtest's init has the PATH of its process.
+        program::run_self(&["__vm".into()], image::INIT_PATH, boot, progress)
     }
 }

@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
+use super::mark::mark;
 use super::{End, Run};
 use crate::exec::{self, Group, Interrupted};
 
@@ -218,15 +219,6 @@ impl Ssh {
     }
 }
 
-/// What tells the end of the output from the output: nobody else knows it.
-fn mark() -> Result<String> {
-    let mut random = [0; 16];
-    File::open("/dev/urandom")
-        .and_then(|mut file| file.read_exact(&mut random))
-        .context("reading /dev/urandom")?;
-    Ok(format!("brbe-{:032x}", u128::from_ne_bytes(random)))
-}
-
 /// What comes from the other side.
 enum Heard {
     /// A line that the command printed.
@@ -322,11 +314,5 @@ mod tests {
         assert!(has("BatchMode=yes") && has("StrictHostKeyChecking=yes") && has("2222"));
         assert_eq!(arguments[2], "ProxyJump=gate");
         assert_eq!(arguments.last().unwrap(), "board");
-    }
-
-    #[test]
-    fn marks_differ() {
-        let (one, other) = (mark().unwrap(), mark().unwrap());
-        assert!(one != other && one.len() > 20, "{one} {other}");
     }
 }

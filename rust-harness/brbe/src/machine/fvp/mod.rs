@@ -18,6 +18,7 @@ use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
 
 use super::{Backend, Boot, Capabilities, Run, program};
+use crate::image;
 
 /// What the user's file says of the model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -150,7 +151,8 @@ impl Backend for Fvp {
 
     fn run(&self, boot: &Boot, progress: &mut dyn FnMut(&str)) -> Result<Run> {
         let settings = serde_json::to_string(&self.0).context("describing the model")?;
-        program::run_self(&["__fvp".into(), settings.into()], boot, progress)
+        let arguments = ["__fvp".into(), settings.into()];
+        program::run_self(&arguments, image::PATH, boot, progress)
     }
 }
 

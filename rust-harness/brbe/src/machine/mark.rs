@@ -1,0 +1,30 @@
+//! What tells the end of a command's output from the output.
+
+use std::fs::File;
+use std::io::Read as _;
+
+use anyhow::{Context as _, Result};
+
+/// A mark that nobody else knows, and no program prints by chance.
+///
+/// # Errors
+///
+/// When there is no `/dev/urandom`.
+pub(super) fn mark() -> Result<String> {
+    let mut random = [0; 16];
+    File::open("/dev/urandom")
+        .and_then(|mut file| file.read_exact(&mut random))
+        .context("reading /dev/urandom")?;
+    Ok(format!("brbe-{:032x}", u128::from_ne_bytes(random)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn marks_differ() {
+        let (one, other) = (mark().unwrap(), mark().unwrap());
+        assert!(one != other && one.len() > 20, "{one} {other}");
+    }
+}
