@@ -229,14 +229,15 @@ impl GuestTest {
     }
 
     /// A line of shell that runs it and tells how it ended. On a kernel that checks
-    /// itself all tasks are told, on the console, if it takes suspiciously long.
+    /// itself all tasks are told, on the console, if it takes suspiciously long; and what
+    /// is freed after the test is awaited, which the kernel checks, too.
     fn line(&self) -> String {
         let Self { command, .. } = self;
         let line = format!("./branch-guest {command}; echo {ENDED}$?");
         match self.debug {
             true => format!(
                 "(sleep {SUSPICIOUS}; echo t > /proc/sysrq-trigger) & watch=$!; {line}; \
-                 kill $watch\n"
+                 kill $watch; sleep {SETTLED}\n"
             ),
             false => line + "\n",
         }
@@ -286,6 +287,9 @@ impl GuestTest {
 
 /// Seconds that no test takes.
 const SUSPICIOUS: u32 = 90;
+
+/// Seconds in which a kernel has freed what a test has closed.
+const SETTLED: u32 = 2;
 
 /// Begins the line that tells a test's exit status.
 const ENDED: &str = "branch-guest ended with ";

@@ -54,7 +54,7 @@ pub(crate) fn run(step: u64) -> Result<Verdict> {
         perf::set_period(&all, period)?;
         perf::refresh(&all, 1)?;
         overflow::approach();
-        let first = program.take()?;
+        let taken = program.take()?;
         let has_ended = !ring.take_samples()?.is_empty();
         // Whatever that one was, this one is of what came after it.
         let records = program.take()?;
@@ -64,7 +64,7 @@ pub(crate) fn run(step: u64) -> Result<Verdict> {
             continue;
         }
         ended += 1;
-        ended_before += u32::from(first.iter().all(is_conditional));
+        ended_before += u32::from(!taken.is_empty() && taken.iter().all(is_conditional));
         let other = records.iter().find(|record| !is_conditional(record));
         check!(
             other.is_none(),
@@ -74,7 +74,7 @@ pub(crate) fn run(step: u64) -> Result<Verdict> {
     }
     let ended_later = ended - ended_before;
     check!(
-        ended_before.min(ended_later) >= ended / LEAST_SHARE && ended > 0,
+        ended_before.min(ended_later) * LEAST_SHARE >= ended && ended > 0,
         "the event for all branches ended {ended_before} times before the first of two snapshots \
          and {ended_later} times before the second: that was not when the first had just begun, \
          as measured at cycle {}",

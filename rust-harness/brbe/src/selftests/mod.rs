@@ -28,7 +28,7 @@ const HELPER: &str = "get_branch_snapshot";
 /// It takes one snapshot. A timer interrupt before it, and its branches have taken the
 /// place of those that are looked for: what is wrong for another reason stays wrong.
 const RETRIED: &str = "for attempt in 1 2 3; do \
-    echo attempt $attempt; ./test_progs -v -t get_branch_snapshot; status=$?; \
+    echo helper, attempt $attempt; ./test_progs -v -t get_branch_snapshot; status=$?; \
     [ $status = 0 ] && break; done";
 
 /// Runs the tests of perf events with BPF programs. One of them may skip itself: where no
@@ -43,7 +43,7 @@ const RETRIED: &str = "for attempt in 1 2 3; do \
 /// for, unless it is told not to look.
 const PERF_EVENTS: &str = "echo 0 > /proc/sys/kernel/perf_cpu_time_max_percent; \
      for attempt in $(seq 20); do \
-     ./test_progs -t perf_branches,perf_buffer,perf_event_stackmap,perf_link,perf_skip && break; \
+     echo perf events, attempt $attempt; ./test_progs -t perf_branches,perf_buffer,perf_event_stackmap,perf_link,perf_skip && break; \
      done";
 
 /// The tests that decide [`DECIDED`] on a subject's patched kernel and such a machine.

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 use std::num::NonZeroU32;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context, Result, ensure};
 use minijinja::{Environment, ErrorKind, UndefinedBehavior, context};
@@ -28,6 +29,14 @@ pub struct Letter {
     pub body: String,
 }
 
+/// A letter cannot be written yet.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{test:?} is not recorded of these patches: ./brbe test {arguments}--prove")]
+pub struct Unseen {
+    test: String,
+    arguments: String,
+}
+
 /// What only who sends the series can know.
 #[derive(Clone, Copy, Debug)]
 pub struct Facts<'a> {
@@ -51,17 +60,17 @@ impl Letter {
         let file = format!("{}.txt", subject.variant.argument());
         let title = subject.title(true);
         let tested = Tested::load(places, subject)?;
-        let tests = tested.told(&title).with_context(|| {
-            format!(
-                "no test of these patches is recorded: ./brbe test {}--prove",
-                arguments(subject)
-            )
-        })?;
+        let unseen = |test: &str| Unseen {
+            test: test.to_owned(),
+            arguments: arguments(subject),
+        };
+        let tests = tested.told(&title).ok_or_else(|| unseen("any test"))?;
         let mut letters = Environment::new();
         letters.set_undefined_behavior(UndefinedBehavior::Strict);
         letters.set_trim_blocks(true);
         letters.set_lstrip_blocks(true);
         letters.set_loader(minijinja::path_loader(places.repo(LETTERS)));
+        let missing = Arc::new(Mutex::new(None));
         // A letter that does not tell it does not need it to be known.
         for (name, table, test) in [
             ("waste", waste_of(places, subject), waste::TEST),
@@ -69,11 +78,15 @@ impl Letter {
         ] {
             // The table is of a kernel of this name: the test, of these patches.
             let is_of_these = tested.has_passed(test);
-            let unseen = || format!("{test:?} is not recorded of these patches");
-            let table = is_of_these.then_some(table).with_context(unseen).flatten();
+            let (test, missing) = (unseen(test), Arc::clone(&missing));
             let table = table.map_err(|error| format!("{error:#}"));
             letters.add_function(name, move || {
                 let unknown = |why| minijinja::Error::new(ErrorKind::InvalidOperation, why);
+                if !is_of_these {
+                    let why = test.to_string();
+                    *missing.lock().unwrap_or_else(PoisonError::into_inner) = Some(test.clone());
+                    return Err(unknown(why));
+                }
                 table.clone().map_err(unknown)
             });
         }
@@ -90,6 +103,13 @@ impl Letter {
                 compiler => compiler.lines().next(),
             })
         });
+        if let Some(unseen) = missing
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take()
+        {
+            return Err(unseen.into());
+        }
         let text = text.with_context(|| format!("{LETTERS}/{file}"))?;
         let mut letter = Self::parse(&text).with_context(|| format!("{LETTERS}/{file}"))?;
         if subject.tree.upstream()?.is_none() {

@@ -82,7 +82,7 @@ impl Sending<'_> {
                 };
             }
         }
-        send_email(places, &posting.from(), &mails)?;
+        send_email(&posting.from(), &mails)?;
         replace(dir, scratch.path())?;
         let names = mails.iter().filter_map(|mail| mail.file_name());
         let names = names.map(OsStr::to_owned).collect();
@@ -282,10 +282,16 @@ const END_OF_MESSAGE: &str = "\n---\n";
 /// What is between the message of a patch and the list of its files.
 fn changes(patch: &str) -> Option<&str> {
     let (_, rest) = patch.split_once(END_OF_MESSAGE)?;
-    let (rest, _) = rest.split_once("\ndiff --git ")?;
-    // The list is a paragraph, the last one.
-    let (changes, _) = rest.trim_end().rsplit_once("\n\n")?;
-    Some(changes)
+    let mut end = 0;
+    for line in rest.split_inclusive('\n') {
+        // ` file | 2 +-`
+        if line.starts_with(' ') && line.contains(" | ") || line.starts_with("diff --git ") {
+            break;
+        }
+        end += line.len();
+    }
+    let changes = rest[..end].trim_end();
+    (!changes.is_empty()).then_some(changes)
 }
 
 /// That the mails, applied again, give what was tested, with the messages up to `tip`.
@@ -315,8 +321,10 @@ fn check(subject: &Subject, mails: &[PathBuf], tip: &str) -> Result<()> {
 }
 
 /// Has `git send-email` read the mails, and send none.
-fn send_email(places: &Places, from: &str, mails: &[PathBuf]) -> Result<()> {
-    let log = exec::fresh(places.log("send-email"))?;
+fn send_email(from: &str, mails: &[PathBuf]) -> Result<()> {
+    // Another run has other mails, and no log may have both.
+    let scratch = tempfile::tempdir().context("creating a directory for a log")?;
+    let log = scratch.path().join("send-email.log");
     let mut send = Command::new("git");
     send.args(["send-email", "--dry-run", "--confirm=never", "--quiet"]);
     send.args(["--smtp-server=/bin/false", "--from", from])
@@ -344,7 +352,6 @@ mod tests {
     #[test]
     fn git_send_email_has_to_take_each_mail() {
         let dir = tempfile::tempdir().unwrap();
-        let places = Places::at(dir.path(), dir.path());
         let mail = |to: &str| {
             let path = dir.path().join("mail.patch");
             let from = "From: A <a@example.org>\nDate: Fri, 20 Nov 2026 00:00:00 +0000\n";
@@ -352,7 +359,7 @@ mod tests {
             fs::write(&path, text).unwrap();
             [path]
         };
-        let send = |to| send_email(&places, "A <a@example.org>", &mail(to));
+        let send = |to| send_email("A <a@example.org>", &mail(to));
         send("B <b@example.org>").unwrap();
         let refused = send("B <b@localhost>").unwrap_err().to_string();
         assert!(refused.contains("would send 0 of 1 mails"), "{refused}");
@@ -366,6 +373,8 @@ mod tests {
         assert_eq!(changes(patch), None);
         let told = &format!("why\n---\nv2:\n- this (Mark)\n\n - that\n\n{end}");
         assert_eq!(changes(told), Some("v2:\n- this (Mark)\n\n - that"));
+        let close = format!("why\n---\nv2: this\n\nv3: that\n{end}");
+        assert_eq!(changes(&close), Some("v2: this\n\nv3: that"));
         let dir = tempfile::tempdir().unwrap();
         let [mail, file] = ["mail", "file"].map(|name| dir.path().join(name));
         fs::write(&mail, patch).unwrap();

@@ -33,8 +33,10 @@ impl Recipients {
         tree.at(places, commit, |_| {
             // One by one: of many the script names each person once, in the first role that
             // it comes to, and a maintainer of one is a reviewer of another.
-            for (number, patch) in patches.iter().enumerate() {
-                let log = exec::fresh(places.log(&format!("get-maintainer-{}", number + 1)))?;
+            for patch in patches {
+                // Another run has other patches, and no log may have both.
+                let scratch = tempfile::tempdir().context("creating a directory for a log")?;
+                let log = scratch.path().join("get-maintainer.log");
                 let mut script = Command::new("perl");
                 script.current_dir(&tree.path);
                 script.args(["scripts/get_maintainer.pl", "--no-git", "--no-git-fallback"]);
