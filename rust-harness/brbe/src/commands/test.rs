@@ -181,7 +181,9 @@ impl Test {
                     self.on_x86(places, &subject, report)?;
                 }
                 keep(places, "QEMU's x86-64 machine", &subject, report, before)?;
-                self.ready(places, guest, &subject, report)?;
+                // Of the other bases a patch is to a header that hundreds of files include,
+                // and the kernel for x86-64 is not there: `brbe submit` does all of it.
+                ready(places, guest, &subject, subject.is_default, report)?;
             }
             for variant in Variant::ON_TOP {
                 if self.kernel.series.is_none_or(|only| only == variant) {
@@ -243,34 +245,9 @@ impl Test {
         if let Some(limit) = limit {
             compared(places, guest, [plain, subject], limit, report)?;
         }
-        keep(places, &guest.machine(), subject, report, before)
-    }
-
-    /// What is asked of a series before it is sent, and of nothing else.
-    fn ready(
-        &self,
-        places: &Places,
-        guest: &Guest,
-        subject: &Subject,
-        report: &mut Report,
-    ) -> Result<()> {
-        // Of the other bases a patch is to a header that hundreds of files include, and the
-        // kernel for x86-64 is not there: `brbe submit` does all of it.
-        let builders = match subject.is_default {
-            true => submit::checks::builders(places, subject)?,
-            false => Vec::new(),
-        };
-        for builder in builders.iter().skip(1) {
-            checks::builds_by(subject, builder, report)?;
-        }
-        submit::checks::of_files(places, subject, &builders, report)?;
-        report.run(&subject.name(), submit::mailbox::TEST, || {
-            mails(places, subject)
-        })?;
-        if guest.capabilities().plugin {
-            submit::checks::bisecting(places, guest, subject, report)?;
-        }
-        Ok(())
+        keep(places, &guest.machine(), subject, report, before)?;
+        let compiles = subject.is_default && is_asked_for && variant.own_tree().is_none();
+        ready(places, guest, subject, compiles, report)
     }
 
     /// All tests of one base: first without the patches, then patch by patch,
@@ -301,6 +278,34 @@ impl Test {
         let guest = self.guest(places, Arch::X86_64, &(Arc::new(Qemu) as Arc<dyn Backend>))?;
         report.run_together(x86::jobs(places, &guest, &subject), || Ok(()))
     }
+}
+
+/// What is asked of a series before it is sent, and of nothing else; of what `compiles` in
+/// other configurations and with warnings only if that is wanted.
+fn ready(
+    places: &Places,
+    guest: &Guest,
+    subject: &Subject,
+    compiles: bool,
+    report: &mut Report,
+) -> Result<()> {
+    let builders = match compiles {
+        true => submit::checks::builders(places, subject)?,
+        false => Vec::new(),
+    };
+    // The kernel that runs has been built by now, and of a series in Rust one without it.
+    let built = 1 + usize::from(subject.variant == Variant::Rust);
+    for builder in builders.iter().skip(built) {
+        checks::builds_by(subject, builder, report)?;
+    }
+    submit::checks::of_files(places, subject, &builders, report)?;
+    report.run(&subject.name(), submit::mailbox::TEST, || {
+        mails(places, subject)
+    })?;
+    if guest.capabilities().plugin {
+        submit::checks::bisecting(places, guest, subject, report)?;
+    }
+    Ok(())
 }
 
 /// The mails of a series, which are thrown away.
