@@ -1,5 +1,7 @@
 //! `MRS`, `MSR`, `BRB` and `WFE`.
 
+use std::thread;
+
 use brbe_model::{Denied, ExceptionLevel, Instruction, Register};
 
 use super::Vcpu;
@@ -70,6 +72,8 @@ impl Vcpu {
         let next = self.address(site).wrapping_add(4);
         self.count_run(next);
         self.trail.restart(next);
+        // What it waits for is mostly done by another vCPU, which may have no CPU here.
+        thread::yield_now();
         Some(next)
     }
 
