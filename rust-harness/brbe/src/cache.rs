@@ -123,16 +123,18 @@ pub fn entry(
 ) -> Result<PathBuf> {
     let name = format!("{kind}-{}", key.name());
     let done = place(places, kind, key);
-    if !use_if_there(places, &name, &done)? {
-        // Removed by hand, it may be in use here and not there.
-        use_entry(&done, None);
-        let _lock = Lock::take(places, &name)?;
-        if !done.is_dir() {
-            eviction::make_room(places);
-            make(places, &name, &done, fill)?;
-        }
+    if use_if_there(places, &name, &done)? {
+        return Ok(done);
     }
-    // Of what is just made or used nothing is removed before it is in use.
+    // Removed by hand, it may be in use here and not there.
+    use_entry(&done, None);
+    let lock = Lock::take(places, &name)?;
+    if !done.is_dir() {
+        eviction::make_room(places);
+        make(places, &name, &done, fill)?;
+    }
+    drop(lock);
+    // Of what is just made nothing is removed before it is in use.
     ensure!(
         use_if_there(places, &name, &done)?,
         "{} was removed as soon as it was made",
