@@ -11,7 +11,7 @@ use super::{KernelArgs, Subject, Variant};
 use crate::git::Git;
 use crate::guest::Guest;
 use crate::places::Places;
-use crate::submit::checks;
+use crate::submit::checks::{self, Scope};
 use crate::submit::identity::Identity;
 use crate::submit::letter::Facts;
 use crate::submit::mailbox::{MAILBOX, Sending, TEST};
@@ -68,6 +68,11 @@ pub struct Submit {
     /// authors; with --kernel-src that tree is one
     #[arg(long, value_name = "DIR")]
     history: Option<PathBuf>,
+
+    /// Look for warnings in every object that depends on a file that a patch touches, not in
+    /// 128 of them: hours, where the file is a header of the whole kernel
+    #[arg(long, conflicts_with = "no_checks")]
+    every_object: bool,
 
     /// Where the mails go, a directory that is made anew
     #[arg(long, short, value_name = "DIR")]
@@ -173,9 +178,16 @@ impl Submit {
 
     fn check(&self, places: &Places, subject: &Subject, report: &mut Report) -> Result<()> {
         let history = self.history(subject)?;
-        checks::of_patches(places, subject, history.as_ref(), report)?;
+        checks::of_patches(places, subject, self.scope(), history.as_ref(), report)?;
         let guest = Guest::prepare(places)?.for_kernels_of(subject)?;
         checks::in_guest(places, &guest, subject, report)
+    }
+
+    fn scope(&self) -> Scope {
+        match self.every_object {
+            true => Scope::Every,
+            false => Scope::Sample,
+        }
     }
 
     /// Where commits are that the series mends.

@@ -33,6 +33,7 @@ use crate::selection::{Partition, Selection};
 use crate::selftests;
 use crate::source::Tree;
 use crate::submit;
+use crate::submit::checks::Scope;
 use crate::submit::letter::{Facts, Unseen};
 use crate::submit::mailbox::Sending;
 use crate::tested::Tested;
@@ -298,7 +299,7 @@ fn ready(
     for builder in builders.iter().skip(built) {
         checks::builds_by(subject, builder, report)?;
     }
-    submit::checks::of_files(places, subject, &builders, report)?;
+    submit::checks::of_files(places, subject, &builders, Scope::Sample, report)?;
     report.run(&subject.name(), submit::mailbox::TEST, || {
         mails(places, subject)
     })?;

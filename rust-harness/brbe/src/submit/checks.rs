@@ -2,6 +2,7 @@
 
 use anyhow::{Context, Result};
 
+pub use super::compile::Scope;
 use super::{bisect, compile, documents, fixes};
 use crate::arch::Arch;
 use crate::checks;
@@ -29,8 +30,8 @@ pub fn builders(places: &Places, subject: &Subject) -> Result<Vec<Builder>> {
     Ok(all)
 }
 
-/// Everything that is asked of the patches themselves. `history` has the commits that
-/// `Fixes:` tags name.
+/// Everything that is asked of the patches themselves: of `scope`, for warnings.
+/// `history` has the commits that `Fixes:` tags name.
 ///
 /// # Errors
 ///
@@ -38,6 +39,7 @@ pub fn builders(places: &Places, subject: &Subject) -> Result<Vec<Builder>> {
 pub fn of_patches(
     places: &Places,
     subject: &Subject,
+    scope: Scope,
     history: Option<&Git>,
     report: &mut Report,
 ) -> Result<()> {
@@ -46,7 +48,7 @@ pub fn of_patches(
     for builder in &builders {
         checks::builds_by(subject, builder, report)?;
     }
-    of_files(places, subject, &builders, report)?;
+    of_files(places, subject, &builders, scope, report)?;
     let git = subject.tree.git();
     for change in subject.changes() {
         if fixes::has_tags(&git, change.commit)? {
@@ -68,11 +70,14 @@ pub fn of_files(
     places: &Places,
     subject: &Subject,
     builders: &[Builder],
+    scope: Scope,
     report: &mut Report,
 ) -> Result<()> {
     // One after the other: they share a build directory.
     for builder in builders {
-        report.run_together(vec![compile::job(places, subject, builder)?], || Ok(()))?;
+        report.run_together(vec![compile::job(places, subject, builder, scope)?], || {
+            Ok(())
+        })?;
     }
     for change in subject.changes() {
         let name = format!("kernel-doc {}", change.patch.short());

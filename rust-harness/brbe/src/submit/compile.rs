@@ -1,17 +1,18 @@
 //! Whether a patch adds a warning: clang's with `W=1`, sparse's and kernel-doc's, of each
 //! object that it has compiled anew.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use super::objects::{self, Object};
-use super::warnings::Warnings;
+use super::warnings::{self, Warnings};
 use crate::cache::{self, Key};
-use crate::checks::{self, configuration};
+use crate::checks::configuration;
 use crate::commands::Subject;
 use crate::exec;
 use crate::jobs::Job;
@@ -21,13 +22,53 @@ use crate::progress::Step;
 use crate::series::Change;
 use crate::verdict::Verdict;
 
+/// How many objects are looked at of a patch that has more compiled anew: one to a header
+/// of the whole kernel has all.
+const MANY: usize = 128;
+
+/// Of which objects a patch is asked for warnings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// Of some, where there are many: of those of C files that the series touches, and of
+    /// others from all over the kernel. The same each time.
+    Sample,
+    /// Of each that depends on a file that it touches.
+    Every,
+}
+
+impl Scope {
+    fn limit(self) -> usize {
+        match self {
+            Self::Sample => MANY,
+            Self::Every => usize::MAX,
+        }
+    }
+}
+
 /// What one patch adds, in one configuration.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default)]
 struct Added {
-    objects: usize,
+    /// How many objects depend on what it touches.
+    depend: usize,
+    /// How many of them have been looked at.
+    seen: usize,
     /// `W=1`, which has kernel-doc look at C files, too.
-    compiler: Vec<String>,
-    sparse: Vec<String>,
+    compiler: BTreeSet<String>,
+    sparse: BTreeSet<String>,
+}
+
+impl Added {
+    fn verdict(&self, new: &BTreeSet<String>) -> Verdict {
+        if !new.is_empty() {
+            let new: Vec<_> = new.iter().map(String::as_str).collect();
+            return Verdict::Fail(new.join("\n"));
+        }
+        Verdict::Pass(match (self.depend, self.seen) {
+            (0, _) => "no C file that is compiled depends on it".to_owned(),
+            (depend, seen) if depend == seen => format!("objects: {depend}, nothing new"),
+            (depend, seen) => format!("objects: {seen} of {depend} that depend on it, nothing new"),
+        })
+    }
 }
 
 /// A verdict for each patch on a compiler's warnings, and on sparse's.
@@ -35,6 +76,7 @@ pub(super) fn job<'a>(
     places: &'a Places,
     subject: &'a Subject,
     builder: &'a Builder,
+    scope: Scope,
 ) -> Result<Job<'a>> {
     let configuration = configuration(builder);
     let changes = changes(subject)?;
@@ -44,19 +86,10 @@ pub(super) fn job<'a>(
     };
     let tests = [names("W=1"), names("sparse")].concat();
     Ok(Job::several(subject.name(), tests, move || {
-        let added = added(places, subject, builder, &configuration)?;
-        let verdict = |of: fn(&Added) -> &[String]| {
-            let verdict = move |added: &Added| match of(added) {
-                [] if added.objects == 0 => {
-                    Verdict::Pass("no C file that is compiled depends on it".to_owned())
-                }
-                [] => Verdict::Pass(format!("objects: {}, nothing new", added.objects)),
-                new => Verdict::Fail(new.join("\n")),
-            };
-            added.iter().map(verdict)
-        };
-        let compiler = verdict(|added| &added.compiler);
-        Ok(compiler.chain(verdict(|added| &added.sparse)).collect())
+        let added = added(places, subject, builder, scope)?;
+        let compiler = added.iter().map(|added| added.verdict(&added.compiler));
+        let sparse = added.iter().map(|added| added.verdict(&added.sparse));
+        Ok(compiler.chain(sparse).collect())
     }))
 }
 
@@ -76,103 +109,157 @@ fn changes(subject: &Subject) -> Result<Vec<Change<'_>>> {
     Ok(found)
 }
 
-/// What each patch adds. Looked at once.
+/// What each patch adds.
 fn added(
     places: &Places,
     subject: &Subject,
     builder: &Builder,
-    configuration: &str,
+    scope: Scope,
 ) -> Result<Vec<Added>> {
-    const FILE: &str = "added.json";
     let changes = changes(subject)?;
-    let mut key = Key::new("warnings 1").with(configuration);
-    for Change { parent, commit, .. } in &changes {
-        for commit in [parent, commit] {
-            key = key.with(builder.key("warnings 1", commit)?.name());
-        }
-    }
-    let entry = cache::entry(places, "warnings", &key, |into| {
-        let added = find(subject, builder, configuration, &changes)?;
-        let text = serde_json::to_vec(&added).context("writing JSON")?;
-        fs::write(into.join(FILE), text).context("writing what patches add")
-    })?;
-    let text = fs::read(entry.join(FILE)).context("reading what patches add")?;
-    serde_json::from_slice(&text).context("what patches add is no JSON")
-}
-
-fn find(
-    subject: &Subject,
-    builder: &Builder,
-    configuration: &str,
-    changes: &[Change<'_>],
-) -> Result<Vec<Added>> {
     let git = subject.tree.git();
     let touched: Vec<_> = changes
         .iter()
         .map(|change| change.files(&git))
         .collect::<Result<_>>()?;
     let all: BTreeSet<_> = touched.iter().flatten().cloned().collect();
-    // What depends on what is known when it has been built once.
-    let title = subject.title(true);
-    let objects = builder.at(subject.patched(), &title, |built| {
-        let linked = objects::linked(built.out)?;
-        objects::dependents(built.out, built.tree(), &linked, &all)
-    })?;
-    let apart = builder.apart("warnings");
-    let is_own = configuration == checks::configuration(&subject.builder);
-    let step = Step::start(format!("warnings of {}{configuration}", subject.name()));
-    let mut added = Vec::new();
-    for (change, files) in changes.iter().zip(touched) {
-        step.note(&change.patch.name);
-        let objects: Vec<_> = objects
-            .iter()
-            .filter(|object| object.depends_on(&files))
-            .collect();
+    let depend = depend(places, subject, builder, &all)?;
+    let is_own = configuration(builder) == configuration(&subject.builder);
+    let mut looks = Vec::new();
+    for (change, files) in changes.iter().zip(&touched) {
+        let of_it = depend.iter().filter(|object| object.depends_on(files));
+        let of_it: Vec<_> = of_it.collect();
         let has_c = files.iter().any(|file| file.ends_with(".c"));
         ensure!(
-            !objects.is_empty() || !has_c || !is_own,
+            !of_it.is_empty() || !has_c || !is_own,
             "nothing is compiled of what {} touches",
             change.patch.name
         );
-        if objects.is_empty() {
-            added.push(Added::default());
-            continue;
-        }
-        let before = said(&apart, change.parent, &objects)?;
-        let after = said(&apart, change.commit, &objects)?;
-        added.push(Added {
-            objects: objects.len(),
-            compiler: after[0].since(&before[0]),
-            sparse: after[1].since(&before[1]),
-        });
+        let seen = objects::spread(&of_it, &all, scope.limit());
+        looks.push((of_it.len(), seen));
+    }
+    let apart = builder.apart("warnings");
+    let step = Step::start(format!(
+        "warnings of {}{}",
+        subject.name(),
+        configuration(builder)
+    ));
+    let mut added = Vec::new();
+    let mut before: Option<Said> = None;
+    for (index, (change, (depend, seen))) in changes.iter().zip(&looks).enumerate() {
+        step.note(&change.patch.name);
+        let before_it = match before.take() {
+            // What is between the two is aside, see `changes`.
+            Some(said) => said,
+            None => said(places, &apart, change.parent, seen)?,
+        };
+        // What is new after a patch is there before the next one.
+        let next = looks.get(index + 1).map_or(&[][..], |(_, seen)| seen);
+        let both: BTreeSet<_> = seen.iter().chain(next).copied().collect();
+        let both: Vec<_> = both.into_iter().collect();
+        let after = said(places, &apart, change.commit, &both)?;
+        added.push(compare(*depend, seen, &before_it, &after));
+        before = Some(after);
     }
     step.done();
     Ok(added)
 }
 
-/// What the compiler and sparse say of these objects at a commit.
-fn said(builder: &Builder, commit: &str, objects: &[&Object]) -> Result<[Warnings; 2]> {
-    builder.configured(commit, |built| {
-        let is_there = |object: &&&Object| built.tree().join(&object.source).is_file();
-        let objects: Vec<_> = objects.iter().filter(is_there).collect();
-        let names: Vec<_> = objects.iter().map(|object| object.name.as_str()).collect();
-        // What is up to date is not compiled, and says nothing.
-        remove(built, &names)?;
-        if names.is_empty() {
-            return Ok(Default::default());
-        }
-        let compiler = warned(built, &[], &names, "  CC ")?;
-        Ok([compiler, warned(built, &SPARSE, &names, "  CHECK ")?])
+/// The objects that depend on `files`, known when the kernel has been built once.
+fn depend(
+    places: &Places,
+    subject: &Subject,
+    builder: &Builder,
+    files: &BTreeSet<String>,
+) -> Result<Vec<Object>> {
+    let commit = subject.patched();
+    let key = files
+        .iter()
+        .fold(builder.key("dependents 1", commit)?, Key::with);
+    let title = subject.title(true);
+    kept(places, "dependents", &key, || {
+        builder.at(commit, &title, |built| {
+            let linked = objects::linked(built.out)?;
+            objects::dependents(built.out, built.tree(), &linked, files)
+        })
     })
+}
+
+/// What the compiler says of each object, and what sparse does.
+type Said = BTreeMap<String, [Warnings; 2]>;
+
+fn compare(depend: usize, seen: &[&Object], before: &Said, after: &Said) -> Added {
+    let mut added = Added {
+        depend,
+        seen: seen.len(),
+        ..Added::default()
+    };
+    let nothing = <[Warnings; 2]>::default();
+    for object in seen {
+        let of = |said: &Said| said.get(&object.name).cloned();
+        let [compiler, sparse] = of(after).unwrap_or_default();
+        let before = before.get(&object.name).unwrap_or(&nothing);
+        added.compiler.extend(compiler.since(&before[0]));
+        added.sparse.extend(sparse.since(&before[1]));
+    }
+    added
+}
+
+/// What is said of these objects at a commit. Asked once.
+fn said(places: &Places, builder: &Builder, commit: &str, objects: &[&Object]) -> Result<Said> {
+    if objects.is_empty() {
+        return Ok(Said::default());
+    }
+    let key = builder.key("said 1", commit)?;
+    let key = objects
+        .iter()
+        .fold(key, |key, object| key.with(&object.name));
+    kept(places, "warnings", &key, || {
+        builder.configured(commit, |built| {
+            let is_there = |object: &&&Object| built.tree().join(&object.source).is_file();
+            let objects: Vec<_> = objects.iter().filter(is_there).copied().collect();
+            if objects.is_empty() {
+                return Ok(Said::default());
+            }
+            // What is up to date is not compiled, and says nothing.
+            remove(built, &objects)?;
+            let mut compiler = warned(built, &[], &objects, "CC")?;
+            let mut sparse = warned(built, &SPARSE, &objects, "CHECK")?;
+            let of = |object: &&Object| {
+                let take = |said: &mut BTreeMap<String, Warnings>| {
+                    said.remove(object.stem()).unwrap_or_default()
+                };
+                let both = [take(&mut compiler), take(&mut sparse)];
+                (object.name.clone(), both)
+            };
+            Ok(objects.iter().map(of).collect())
+        })
+    })
+}
+
+/// What `find` finds, kept as an entry of the cache.
+fn kept<T: Serialize + DeserializeOwned>(
+    places: &Places,
+    kind: &str,
+    key: &Key,
+    find: impl FnOnce() -> Result<T>,
+) -> Result<T> {
+    const FILE: &str = "found.json";
+    let entry = cache::entry(places, kind, key, |into| {
+        let text = serde_json::to_vec(&find()?).context("writing JSON")?;
+        fs::write(into.join(FILE), text).context("writing what was found")
+    })?;
+    let text = fs::read(entry.join(FILE)).context("reading what was found")?;
+    serde_json::from_slice(&text).context("what was found is no JSON")
 }
 
 /// sparse 0.6.4 does not know the operator, and the kernel then does without sparse. What
 /// is said only because a type keeps its qualifiers is said before the patch, too.
 const SPARSE: [&str; 2] = ["C=2", "CHECK=sparse -D__typeof_unqual__=__typeof__"];
 
-fn remove(built: &Built<'_>, objects: &[&str]) -> Result<()> {
+fn remove(built: &Built<'_>, objects: &[&Object]) -> Result<()> {
     for object in objects {
-        let path = built.out.join(object);
+        let path = built.out.join(&object.name);
         if path.exists() {
             fs::remove_file(&path).with_context(|| format!("removing {}", path.display()))?;
         }
@@ -180,49 +267,53 @@ fn remove(built: &Built<'_>, objects: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// What is said of objects; each of them has to be in a line that begins with `mark`.
-fn warned(built: &Built<'_>, more: &[&str], objects: &[&str], mark: &str) -> Result<Warnings> {
+/// What is said of each object, by its stem, while make does `what` with it.
+fn warned(
+    built: &Built<'_>,
+    more: &[&str],
+    objects: &[&Object],
+    what: &str,
+) -> Result<BTreeMap<String, Warnings>> {
     let log = exec::fresh(built.log.with_extension("warnings.log"))?;
-    make(built, &log, more, objects)?;
-    let left = left_out(&log, objects, mark)?;
+    let tree = format!("{}/", built.tree().display());
+    let said = |objects: &[&Object]| -> Result<_> {
+        make(built, &log, more, objects)?;
+        let text = fs::read(&log).with_context(|| format!("reading {}", log.display()))?;
+        Ok(warnings::of_each(
+            &String::from_utf8_lossy(&text),
+            &tree,
+            what,
+        ))
+    };
+    let mut found = said(objects)?;
+    let left = left_out(objects, &found);
     if !left.is_empty() {
         // sparse looks at what is up to date, but for what has a rule of its own: Rust's
         // helpers.
         remove(built, &left)?;
-        make(built, &log, more, &left)?;
+        found = said(&left)?;
     }
-    if let [object, ..] = left_out(&log, objects, mark)?[..] {
+    if let [object, ..] = left_out(objects, &found)[..] {
         bail!(
-            "{object} has not been looked at (\"{}\"): see {}",
-            mark.trim(),
+            "{} has not been looked at ({what}): see {}",
+            object.name,
             log.display()
         );
     }
-    Warnings::of_log(&log, &format!("{}/", built.tree().display()))
+    Ok(found)
 }
 
-fn make(built: &Built<'_>, log: &Path, more: &[&str], objects: &[&str]) -> Result<()> {
+fn make(built: &Built<'_>, log: &Path, more: &[&str], objects: &[&Object]) -> Result<()> {
     let mut make = built.make();
     // What jobs say beside each other is not to be mixed.
     make.args(["--output-sync=target", "W=1"])
         .args(more)
-        .args(objects);
+        .args(objects.iter().map(|object| &object.name));
     exec::logged("make W=1", log, &mut make)
 }
 
-/// Objects that no line of a log is about that begins with `mark`.
-fn left_out<'a>(log: &Path, objects: &[&'a str], mark: &str) -> Result<Vec<&'a str>> {
-    let text = fs::read(log).with_context(|| format!("reading {}", log.display()))?;
-    let text = String::from_utf8_lossy(&text);
-    let lines: Vec<_> = text.lines().filter(|line| line.starts_with(mark)).collect();
-    // The checker's lines name the source.
-    let is_there = |object: &str| {
-        let name = object.trim_end_matches('o');
-        lines.iter().any(|line| line.contains(name))
-    };
-    Ok(objects
-        .iter()
-        .copied()
-        .filter(|object| !is_there(object))
-        .collect())
+/// Objects of which nothing is known.
+fn left_out<'a>(objects: &[&'a Object], found: &BTreeMap<String, Warnings>) -> Vec<&'a Object> {
+    let is_left = |object: &&Object| !found.contains_key(object.stem());
+    objects.iter().copied().filter(is_left).collect()
 }

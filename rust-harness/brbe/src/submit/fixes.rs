@@ -152,5 +152,16 @@ mod tests {
         assert!(matches!(none, Verdict::Skip(_)));
         let nowhere = Git::new(&dir.path().join("nowhere"));
         assert!(check(&git, &right, Some(&nowhere)).is_err());
+        // Documentation/submitting.md has whoever has no clone fetch the commits alone.
+        git.run(&["config", "uploadpack.allowFilter", "true"])
+            .unwrap();
+        let url = format!("file://{}", dir.path().display());
+        let clone = ["clone", "--quiet", "--bare", "--filter=tree:0"];
+        git.run(&[&clone[..], &[&url, "commits.git"]].concat())
+            .unwrap();
+        let commits = Git::new(&dir.path().join("commits.git"));
+        let verdict = check(&git, &right, Some(&commits)).unwrap();
+        assert_eq!(verdict, Verdict::Pass("1 in the history".to_owned()));
+        assert!(check(&git, &gone_commit, Some(&commits)).is_err());
     }
 }

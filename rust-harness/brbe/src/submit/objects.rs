@@ -7,9 +7,12 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
+use serde::{Deserialize, Serialize};
+
+use crate::cache::Key;
 
 /// An object that a C file is compiled to.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(super) struct Object {
     /// As `make` is told to make it: `drivers/perf/arm_brbe.o`.
     pub(super) name: String,
@@ -24,6 +27,27 @@ impl Object {
     pub(super) fn depends_on(&self, files: &[String]) -> bool {
         files.iter().any(|file| self.on.contains(file))
     }
+
+    /// Its name without the ending: `drivers/perf/arm_brbe`.
+    pub(super) fn stem(&self) -> &str {
+        self.name.trim_end_matches(".o")
+    }
+}
+
+/// At most `limit` of these: first those of sources that are among `first`, then others in
+/// the order of a hash of their names, which has nothing to do with where they are.
+pub(super) fn spread<'a>(
+    objects: &[&'a Object],
+    first: &BTreeSet<String>,
+    limit: usize,
+) -> Vec<&'a Object> {
+    let mut objects = objects.to_vec();
+    objects.sort_by_cached_key(|object| {
+        let place = Key::new("spread").with(&object.name).name();
+        (!first.contains(&object.source), place)
+    });
+    objects.truncate(limit);
+    objects
 }
 
 /// The objects that a built kernel and its modules are linked from. A build directory may
@@ -123,6 +147,25 @@ mod tests {
         assert!(object.depends_on(&["drivers/perf/arm_brbe.c".to_owned()]));
         assert!(!object.depends_on(&["drivers/perf/arm_brbe.h".to_owned()]));
         assert_eq!(of(&["kernel/fork.c"]), None);
+    }
+
+    #[test]
+    fn of_many_some_are_taken_and_always_the_same() {
+        let object = |number: usize| Object {
+            name: format!("kernel/x{number}.o"),
+            source: format!("kernel/x{number}.c"),
+            on: BTreeSet::new(),
+        };
+        let all: Vec<_> = (0..100).map(object).collect();
+        let all: Vec<_> = all.iter().collect();
+        let first = BTreeSet::from(["kernel/x50.c".to_owned()]);
+        let some = spread(&all, &first, 10);
+        assert_eq!(some.len(), 10);
+        assert_eq!(some[0].stem(), "kernel/x50");
+        assert_eq!(spread(&all, &first, 10), some);
+        // Of fewer those are taken that are there, wherever they are.
+        assert_eq!(spread(&some, &first, usize::MAX), some);
+        assert_ne!(some[1..], all[..9]);
     }
 
     #[test]

@@ -5,21 +5,29 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
 
 /// Warnings and errors, by what they say: not by their lines, which each patch moves.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Warnings(BTreeMap<String, usize>);
 
 impl Warnings {
     /// Those in the output of make, clang, sparse, kernel-doc or Sphinx. `tree` is what
     /// begins the path of a source file.
     pub(super) fn of(output: &str, tree: &str) -> Self {
-        let mut found = BTreeMap::new();
-        for line in output.lines().filter(|line| is_warning(line)) {
-            let line = without_lines(&line.replace(tree, ""));
-            *found.entry(line).or_default() += 1;
+        let mut found = Self::default();
+        for line in output.lines() {
+            found.read(line, tree);
         }
-        Self(found)
+        found
+    }
+
+    /// Adds what a line says, if it says anything.
+    fn read(&mut self, line: &str, tree: &str) {
+        if is_warning(line) {
+            let line = without_lines(&line.replace(tree, ""));
+            *self.0.entry(line).or_default() += 1;
+        }
     }
 
     /// Those in a log.
@@ -47,6 +55,33 @@ impl Warnings {
             .retain(|line, _| files.iter().any(|file| line.contains(file.as_str())));
         self
     }
+}
+
+/// Those of each file that make says it does `what` with (`CC`, `CHECK`), by its path from
+/// the tree's root without the ending, whether there are any or not. The output has to be
+/// one target's after the other's.
+pub(super) fn of_each(output: &str, tree: &str, what: &str) -> BTreeMap<String, Warnings> {
+    let mut found: BTreeMap<String, Warnings> = BTreeMap::new();
+    let mut of = None;
+    for line in output.lines() {
+        if let Some((does, file)) = does(line) {
+            let path = file.strip_prefix(tree).unwrap_or(file);
+            let stem = path.rsplit_once('.').map_or(path, |(stem, _)| stem);
+            of = (does == what).then(|| stem.to_owned());
+        }
+        if let Some(stem) = &of {
+            found.entry(stem.clone()).or_default().read(line, tree);
+        }
+    }
+    found
+}
+
+/// What a line of make's says that it does, and with which file: `  CC [M]  fs/x.o`.
+fn does(line: &str) -> Option<(&str, &str)> {
+    let (what, rest) = line.strip_prefix("  ")?.split_once(' ')?;
+    let is_word = !what.is_empty() && what.bytes().all(|byte| byte.is_ascii_uppercase());
+    let file = rest.split_ascii_whitespace().next_back()?;
+    is_word.then_some((what, file))
 }
 
 fn is_warning(line: &str) -> bool {
@@ -91,6 +126,28 @@ mod tests {
             twice.since(&before),
             ["a.c: warning: unused variable 'x' [-W]"]
         );
+    }
+
+    #[test]
+    fn what_is_said_is_of_the_file_above() {
+        let output = "  CALL    scripts/checksyscalls.sh\n\
+                      x.c:1:1: warning: of another\n  \
+                      CC      kernel/fork.o\n  \
+                      CC [M]  arch/arm64/kernel/fork.o\n\
+                      /tree/a.h:1:2: warning: unused\n   \
+                      12 | int a;\n\
+                      /tree/a.h:1:2: note: of the same\n\
+                      /tree/a.h:3:2: warning: unused\n  \
+                      AR      kernel/built-in.a\n\
+                      y.c:1:1: error: of another\n";
+        let found = of_each(output, "/tree/", "CC");
+        let counts: Vec<_> = found
+            .iter()
+            .map(|(stem, Warnings(lines))| (stem.as_str(), lines.values().sum::<usize>()))
+            .collect();
+        assert_eq!(counts, [("arch/arm64/kernel/fork", 2), ("kernel/fork", 0)]);
+        let checked = of_each("  CHECK   /tree/kernel/fork.c\n", "/tree/", "CHECK");
+        assert!(checked.contains_key("kernel/fork"));
     }
 
     #[test]
