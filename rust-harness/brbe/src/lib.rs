@@ -1,20 +1,16 @@
 //! The command behind `./brbe`: from a clean checkout to a verdict.
 //!
-//! Each step is one module. [`source`] fetches a kernel, [`series`] turns the
-//! patches into commits on top of it,
-//! [`mutants`] knows those that take something away again, [`kernel`] and [`selftests`] build a
-//! commit, [`cargo`] builds the plugin and the guest's programs, [`image`] makes
-//! the guest's root, [`machine`] boots a kernel with it and [`guest`] runs a test
-//! there, [`guest_tests`]
-//! those that `branch-guest` decides, [`perf`] those that perf is part of,
-//! [`overflow`] those in which a counter overflows at a chosen instruction, and
-//! [`kunit`] those that the kernel decides, which [`ktap`] reads.
-//! [`x86`] runs what x86-64 shares, for an [`arch`] of its own, made by the same
-//! [`toolchain`].
-//! [`pause`] reads the code of a kernel, and [`cost`] counts what a snapshot executes.
-//! [`commands`] puts them together, [`selection`] says which of them are wanted;
-//! [`cache`] keeps what they make, [`progress`] and [`verdict`] say what became
-//! of it.
+//! Each step is one module. [`source`] fetches a kernel, [`series`] turns the patches into
+//! commits on top of it, [`mutants`] knows those that take something away again, [`kernel`]
+//! and [`selftests`] build a commit, [`cargo`] builds the plugin and the guest's programs,
+//! [`image`] makes the guest's root, [`machine`] boots a kernel with it and [`guest`] runs a
+//! test there: [`guest_tests`] those that `branch-guest` decides, [`perf`] those that perf is
+//! part of, [`overflow`] those in which a counter overflows at a chosen instruction, [`kunit`]
+//! those that the kernel decides, which [`ktap`] reads, and [`machine_tests`] those of the
+//! harness itself. [`x86`] runs what x86-64 shares, for an [`arch`] of its own, made by the
+//! same [`toolchain`]. [`pause`] reads the code of a kernel, and [`cost`] counts what a
+//! snapshot executes. [`commands`] puts them together, [`selection`] says which of them are
+//! wanted; [`cache`] keeps what they make, [`progress`] and [`verdict`] say what became of it.
 
 pub mod any_test;
 pub mod arch;
@@ -41,6 +37,7 @@ pub mod kunit;
 pub mod lane;
 pub mod lane_tests;
 pub mod machine;
+pub mod machine_tests;
 pub mod matrix;
 pub mod mirror;
 pub mod mutants;

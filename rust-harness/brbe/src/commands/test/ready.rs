@@ -1,0 +1,68 @@
+//! That a series could be sent.
+
+use std::num::NonZeroU32;
+
+use anyhow::{Context as _, Result};
+
+use crate::checks;
+use crate::commands::{Subject, Variant};
+use crate::guest::Guest;
+use crate::places::Places;
+use crate::submit;
+use crate::submit::checks::Scope;
+use crate::submit::letter::{Facts, Unseen};
+use crate::submit::mailbox::Sending;
+use crate::verdict::{Report, Verdict};
+
+/// What is asked of a series before it is sent, and of nothing else; of what `compiles` in
+/// other configurations and with warnings only if that is wanted.
+pub(super) fn check(
+    places: &Places,
+    guest: &Guest,
+    subject: &Subject,
+    compiles: bool,
+    report: &mut Report,
+) -> Result<()> {
+    let builders = match compiles {
+        true => submit::checks::builders(places, subject)?,
+        false => Vec::new(),
+    };
+    // The kernel that runs has been built by now, and of a series in Rust one without it.
+    let built = 1 + usize::from(subject.variant == Variant::Rust);
+    for builder in builders.iter().skip(built) {
+        checks::builds_by(subject, builder, report)?;
+    }
+    submit::checks::of_files(places, subject, &builders, Scope::Sample, report)?;
+    report.run(&subject.name(), submit::mailbox::TEST, || {
+        mails(places, subject)
+    })?;
+    if guest.capabilities().plugin {
+        submit::checks::bisecting(places, guest, subject, report)?;
+    }
+    Ok(())
+}
+
+/// The mails of a series, which are thrown away.
+fn mails(places: &Places, subject: &Subject) -> Result<Verdict> {
+    let scratch = tempfile::tempdir().context("creating a directory for mails")?;
+    let sending = Sending {
+        signoff: None,
+        in_reply_to: None,
+        facts: Facts {
+            version: NonZeroU32::MIN,
+            on_top_of: None,
+            tests_at: None,
+        },
+        cc: &[],
+        history: None,
+    };
+    let (mails, recipients) = match sending.write(places, subject, &scratch.path().join("mails")) {
+        Err(error) if error.is::<Unseen>() => return Ok(Verdict::Skip(error.to_string())),
+        written => written?,
+    };
+    let people = recipients.to.len() + recipients.cc.len();
+    Ok(Verdict::Pass(format!(
+        "{} to {people} addresses",
+        mails.len()
+    )))
+}

@@ -1,0 +1,58 @@
+//! What a base is without the patches.
+
+use anyhow::Result;
+
+use crate::commands::Subject;
+use crate::guest::{Guest, Share};
+use crate::machine::End;
+use crate::places::Places;
+use crate::selftests;
+use crate::verdict::{Report, Verdict};
+
+/// What 7.0 does with a CPU-wide branch stack event until patch 1 mends it.
+const OOPS: &str = "armv8pmu_sched_task";
+
+/// Without the patches the helper has nothing to give, and on 7.0 the event
+/// that it needs brings the kernel down.
+pub(super) fn check(
+    places: &Places,
+    guest: &Guest,
+    subject: &Subject,
+    report: &mut Report,
+) -> Result<()> {
+    let title = subject.title(false);
+    let kernel = || subject.builder.kernel(subject.unpatched(), &title);
+    let has_oops = subject.base.name == "7.0";
+
+    report.run(
+        &title,
+        "get_branch_snapshot selftest: must not pass",
+        || {
+            let died = |message: &[String]| died_in(message, has_oops);
+            selftests::on_unpatched(places, guest, subject, &kernel()?, died)
+        },
+    )?;
+    if has_oops {
+        report.run(&title, "cpu-wide-event: must oops", || {
+            let share = Share::new(places)?;
+            let name = format!("cpu-wide-event on {title}");
+            let run = guest.run(&kernel()?, &name, "./branch-guest cpu-wide-event", &share)?;
+            Ok(match &run.end {
+                End::Panicked(message) => died_in(message, true),
+                _ => Verdict::Fail(format!("no oops: {:?}\n{}", run.end, run.output)),
+            })
+        })?;
+    }
+    Ok(())
+}
+
+fn died_in(message: &[String], expected: bool) -> Verdict {
+    let text = message.join("\n");
+    if expected && text.contains(OOPS) {
+        Verdict::Pass(format!("the kernel oopses in {OOPS}"))
+    } else {
+        Verdict::Fail(format!(
+            "the guest's kernel died of something else:\n{text}"
+        ))
+    }
+}

@@ -1,0 +1,63 @@
+//! The harness itself: a guest that fails, dies or hangs is told as what it is, in bounded
+//! time.
+
+use std::time::Duration;
+
+use anyhow::Result;
+
+use crate::guest::{Guest, Setup, Share};
+use crate::jobs::Job;
+use crate::kernel::Kernel;
+use crate::machine::End;
+use crate::places::Places;
+use crate::verdict::Verdict;
+
+/// A job for each way in which a guest can end.
+pub fn jobs<'a>(places: &'a Places, guest: &'a Guest, kernel: &'a Kernel) -> Vec<Job<'a>> {
+    let run = move |name: &str, command: &str, seconds: u64| {
+        let setup = Setup {
+            timeout: Duration::from_secs(seconds),
+            ..Setup::default()
+        };
+        guest.run_as(&setup, kernel, name, command, &Share::new(places)?)
+    };
+    let job = |test: &str, body: Box<dyn FnOnce() -> Result<Verdict> + Send + 'a>| {
+        Job::new("machine", test, body)
+    };
+    vec![
+        job(
+            "a command's exit status comes back",
+            Box::new(move || {
+                Ok(match run("exit status", "exit 7", 60)?.end {
+                    End::Exited(7) => Verdict::pass(),
+                    end => Verdict::Fail(format!("{end:?} instead of 7")),
+                })
+            }),
+        ),
+        job(
+            "a panic is told in the kernel's words",
+            Box::new(move || {
+                let command = "echo c > /proc/sysrq-trigger; sleep 100";
+                Ok(match run("panic", command, 60)?.end {
+                    End::Panicked(said) if said.join("\n").contains("sysrq triggered crash") => {
+                        Verdict::pass()
+                    }
+                    end => Verdict::Fail(format!("{end:?} instead of a panic")),
+                })
+            }),
+        ),
+        job(
+            "a guest that hangs is ended, and tells where its CPUs are",
+            Box::new(move || {
+                let end = run("hang", "echo here > /dev/kmsg; sleep 1000", 45)?.end;
+                let told = |last: &[String], what| last.iter().any(|line| line.contains(what));
+                Ok(match &end {
+                    End::TimedOut(last) if told(last, "here") && told(last, "CPU#0 PC=") => {
+                        Verdict::pass()
+                    }
+                    end => Verdict::Fail(format!("{end:?} instead of a time-out")),
+                })
+            }),
+        ),
+    ]
+}
