@@ -5,14 +5,18 @@ mod eviction;
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, TryLockError};
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
+use branch_records::show;
 use sha2::{Digest, Sha256};
 
+use crate::exec;
 use crate::places::Places;
+use crate::progress::Step;
 
 /// The end of the name of what is not complete.
 const PARTIAL: &str = ".partial";
@@ -55,7 +59,7 @@ pub fn hex(bytes: &[u8]) -> String {
 
 /// A lock that other runs of this program respect; released when dropped.
 #[derive(Debug)]
-pub struct Lock(#[expect(dead_code, reason = "held for its lock")] File);
+pub struct Lock(File);
 
 /// The locks of the entries that this process has used, by their paths: while it runs
 /// nobody removes one.
@@ -72,30 +76,43 @@ fn use_entry(entry: &Path, lock: Option<Lock>) {
 
 impl Lock {
     /// Waits for the lock of this name.
+    ///
+    /// # Errors
+    ///
+    /// When the lock cannot be had, or the run is interrupted.
     pub fn take(places: &Places, name: &str) -> Result<Self> {
-        let file = Self::open(places, name)?;
-        file.lock().with_context(|| format!("locking {name}"))?;
-        Ok(Self(file))
+        wait_for(name, || Self::try_take(places, name))
     }
 
     /// Waits for the lock of this name, which others may have beside this.
-    fn share(places: &Places, name: &str) -> Result<Self> {
+    ///
+    /// # Errors
+    ///
+    /// As [`Lock::take`].
+    pub fn share(places: &Places, name: &str) -> Result<Self> {
         let file = Self::open(places, name)?;
-        file.lock_shared()
-            .with_context(|| format!("locking {name}"))?;
+        wait_for(name, || {
+            Ok(is_had(name, file.try_lock_shared())?.then_some(()))
+        })?;
         Ok(Self(file))
     }
 
     /// The lock of this name, unless another run has it.
+    ///
+    /// # Errors
+    ///
+    /// When the system has no locks to give.
     pub fn try_take(places: &Places, name: &str) -> Result<Option<Self>> {
         let file = Self::open(places, name)?;
-        match file.try_lock() {
-            Ok(()) => Ok(Some(Self(file))),
-            Err(TryLockError::WouldBlock) => Ok(None),
-            Err(TryLockError::Error(error)) => {
-                Err(error).with_context(|| format!("locking {name}"))
-            }
-        }
+        Ok(is_had(name, file.try_lock())?.then_some(Self(file)))
+    }
+
+    /// Lets others have the lock beside this.
+    fn into_shared(self, name: &str) -> Result<Self> {
+        let Self(file) = self;
+        file.lock_shared()
+            .with_context(|| format!("sharing the lock of {name}"))?;
+        Ok(Self(file))
     }
 
     fn open(places: &Places, name: &str) -> Result<File> {
@@ -103,6 +120,44 @@ impl Lock {
         fs::create_dir_all(&dir).with_context(|| format!("creating {}", dir.display()))?;
         let path = dir.join(name);
         File::create(&path).with_context(|| format!("creating {}", path.display()))
+    }
+}
+
+/// The lock that each run has a share in: who has it alone may clear the caches.
+pub const RUNS: &str = "runs";
+
+/// How often somebody looks who waits for a lock. A call that waits by itself goes on when
+/// the run is interrupted, and says nothing.
+const POLL: Duration = Duration::from_millis(50);
+/// Who waits for longer than this says for what.
+const SILENT: Duration = Duration::from_secs(1);
+
+/// What `get` gives, as soon as it gives anything.
+fn wait_for<T>(name: &str, mut get: impl FnMut() -> Result<Option<T>>) -> Result<T> {
+    let start = Instant::now();
+    let mut step: Option<Step> = None;
+    loop {
+        if let Some(got) = get()? {
+            if let Some(step) = step {
+                step.done();
+            }
+            return Ok(got);
+        }
+        if exec::interrupted() {
+            return Err(exec::Interrupted.into());
+        }
+        if step.is_none() && start.elapsed() > SILENT {
+            step = Some(Step::start(format!("wait for {name}, which is in use")));
+        }
+        thread::sleep(POLL);
+    }
+}
+
+fn is_had(name: &str, tried: Result<(), TryLockError>) -> Result<bool> {
+    match tried {
+        Ok(()) => Ok(true),
+        Err(TryLockError::WouldBlock) => Ok(false),
+        Err(TryLockError::Error(error)) => Err(error).with_context(|| format!("locking {name}")),
     }
 }
 
@@ -123,29 +178,33 @@ pub fn entry(
 ) -> Result<PathBuf> {
     let name = format!("{kind}-{}", key.name());
     let done = place(places, kind, key);
-    if use_if_there(places, &name, &done)? {
-        return Ok(done);
+    // Who finds it missing may find it made a moment later, by another thread of this process
+    // too, which keeps the lock from then on.
+    let lock = wait_for(&name, || {
+        if use_if_there(places, &name, &done)? {
+            return Ok(Some(None));
+        }
+        // Removed by hand, it may be in use here and not there.
+        use_entry(&done, None);
+        Ok(Lock::try_take(places, &name)?.map(Some))
+    })?;
+    if let Some(lock) = lock {
+        if !done.is_dir() {
+            eviction::make_room(places);
+            make(places, &name, &done, fill)?;
+        }
+        use_entry(&done, Some(lock.into_shared(&name)?));
     }
-    // Removed by hand, it may be in use here and not there.
-    use_entry(&done, None);
-    let lock = Lock::take(places, &name)?;
-    if !done.is_dir() {
-        eviction::make_room(places);
-        make(places, &name, &done, fill)?;
-    }
-    drop(lock);
-    // Of what is just made nothing is removed before it is in use.
-    ensure!(
-        use_if_there(places, &name, &done)?,
-        "{} was removed as soon as it was made",
-        done.display()
-    );
     Ok(done)
 }
 
 /// Has nobody remove an entry, if it is there.
 fn use_if_there(places: &Places, name: &str, entry: &Path) -> Result<bool> {
-    // Another run may be making it, or removing it.
+    // What is there may be removed before the lock is had, and what is being made is not
+    // waited for here.
+    if !entry.is_dir() {
+        return Ok(false);
+    }
     let lock = Lock::share(places, name)?;
     let is_there = entry.is_dir();
     if is_there {
@@ -173,6 +232,20 @@ fn make(
     }
 }
 
+/// Removes a directory if it is there; under its name it is there as a whole or not at all.
+///
+/// # Errors
+///
+/// Those of the file system.
+pub fn discard(dir: &Path) -> Result<()> {
+    let partial = dir.with_extension(&PARTIAL[1..]);
+    if partial != dir && dir.exists() {
+        remove(&partial)?;
+        fs::rename(dir, &partial).with_context(|| format!("renaming {}", dir.display()))?;
+    }
+    remove(&partial)
+}
+
 /// Removes a directory if it is there.
 pub fn remove(dir: &Path) -> Result<()> {
     match fs::remove_dir_all(dir) {
@@ -185,21 +258,16 @@ pub fn remove(dir: &Path) -> Result<()> {
 
 /// Writes a file so that it is either there as a whole or not at all.
 pub fn write_atomically(path: &Path, contents: &[u8]) -> Result<()> {
-    let dir = path.parent().context("a file has a directory")?;
-    let mut file = tempfile::NamedTempFile::new_in(dir)
-        .with_context(|| format!("creating a file in {}", dir.display()))?;
-    file.write_all(contents)
-        .with_context(|| format!("writing {}", path.display()))?;
-    file.persist(path)
-        .with_context(|| format!("naming {}", path.display()))?;
-    Ok(())
+    show::whole(path, |out| out.write_all(contents))
+        .with_context(|| format!("writing {}", path.display()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use anyhow::bail;
-    use std::time::{Duration, SystemTime};
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::SystemTime;
 
     fn places(dir: &tempfile::TempDir) -> Places {
         Places::at(dir.path(), dir.path())
@@ -229,6 +297,30 @@ mod tests {
         let again = entry(&places(&dir), "test", &key, |_| bail!("filled twice")).unwrap();
         assert_eq!(made, again);
         assert_eq!(fs::read_to_string(again.join("x")).unwrap(), "1");
+    }
+
+    #[test]
+    fn those_who_want_it_at_once_all_get_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let key = Key::new("test");
+        let filled = AtomicUsize::new(0);
+        let want = || {
+            entry(&places(&dir), "test", &key, |_| {
+                filled.fetch_add(1, Ordering::SeqCst);
+                // The others find it missing meanwhile.
+                thread::sleep(2 * POLL);
+                Ok(())
+            })
+        };
+        thread::scope(|scope| {
+            let all = [(); 4].map(|()| scope.spawn(want));
+            for one in all {
+                one.join().unwrap().unwrap();
+            }
+        });
+        assert_eq!(filled.into_inner(), 1);
+        let locked = Lock::try_take(&places(&dir), &format!("test-{}", key.name()));
+        assert!(locked.unwrap().is_none(), "it is in use");
     }
 
     #[test]

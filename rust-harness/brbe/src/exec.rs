@@ -65,11 +65,17 @@ pub fn step(name: &str, log: &Path, command: &mut Command) -> Result<()> {
 
 /// Runs a program, its output at the end of `log`.
 pub fn logged(name: &str, log: &Path, command: &mut Command) -> Result<()> {
+    // What others have said in the same log is not this one's.
+    let before = fs::metadata(log).map_or(0, |log| log.len());
     let status = status(log, command)?;
     if status.success() {
         return Ok(());
     }
-    let text = String::from_utf8_lossy(&fs::read(log).unwrap_or_default()).into_owned();
+    let text = fs::read(log).unwrap_or_default();
+    let said = usize::try_from(before)
+        .ok()
+        .and_then(|from| text.get(from..));
+    let text = String::from_utf8_lossy(said.unwrap_or_default());
     Err(Failed {
         name: name.to_owned(),
         status,
@@ -206,7 +212,16 @@ mod tests {
         let log = fresh(dir.path().join("x.log")).unwrap();
         logged("a", &log, Command::new("echo").arg("one")).unwrap();
         logged("b", &log, Command::new("echo").arg("two")).unwrap();
-        assert_eq!(fs::read_to_string(log).unwrap(), "one\ntwo\n");
+        assert_eq!(fs::read_to_string(&log).unwrap(), "one\ntwo\n");
+        let error = "echo error: of another";
+        logged("c", &log, Command::new("sh").args(["-c", error])).unwrap();
+        let failed = logged(
+            "d",
+            &log,
+            Command::new("sh").args(["-c", "echo mine; false"]),
+        );
+        let failed = failed.unwrap_err().to_string();
+        assert!(!failed.contains("another"), "{failed}");
     }
 
     #[test]

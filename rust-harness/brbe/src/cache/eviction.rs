@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, Result};
 
-use super::{Lock, PARTIAL, remove};
+use super::{Lock, PARTIAL, discard};
 use crate::places::Places;
 
 /// Unused for this long, an entry goes.
@@ -76,16 +76,6 @@ fn evict(places: &Places, now: SystemTime, space: impl Fn() -> Result<u64>) -> R
         }
     }
     Ok(())
-}
-
-/// Removes an entry; under its name it is there as a whole or not at all.
-fn discard(entry: &Path) -> Result<()> {
-    let partial = entry.with_extension(&PARTIAL[1..]);
-    if partial != entry {
-        remove(&partial)?;
-        fs::rename(entry, &partial).with_context(|| format!("renaming {}", entry.display()))?;
-    }
-    remove(&partial)
 }
 
 fn entries(cache: &Path) -> Result<Vec<PathBuf>> {

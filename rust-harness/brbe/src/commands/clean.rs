@@ -4,16 +4,16 @@ use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use clap::Args;
 
-use crate::cache;
+use crate::cache::{self, Lock, RUNS};
 use crate::places::Places;
 
 /// Say what the caches hold; remove it with --yes
 ///
-/// The toolchain root that this command runs in stays; the next one removes it
-/// if nothing uses it any more.
+/// The toolchain root that this command runs in stays. With --yes no other run may be under
+/// way.
 #[derive(Args, Debug)]
 pub struct Clean {
     /// Remove it
@@ -36,9 +36,20 @@ const PARTS: [(&str, &str); 8] = [
 impl Clean {
     /// Runs the command.
     pub fn run(&self, places: &Places) -> Result<()> {
+        let alone = match self.yes {
+            true => Lock::try_take(places, RUNS)?,
+            false => None,
+        };
+        ensure!(
+            alone.is_some() || !self.yes,
+            "another ./brbe is at work, in the caches or with what they hold: wait for its end"
+        );
         let mut total = 0;
         for (part, what) in PARTS {
             let dir = places.home(part);
+            // What an earlier one has not come to remove.
+            let partial = places.home(format!("{part}.partial"));
+            let dir = if dir.exists() { dir } else { partial };
             if !dir.exists() {
                 continue;
             }
@@ -46,7 +57,7 @@ impl Clean {
             total += bytes;
             println!("{:>9}  {}  ({what})", human(bytes), dir.display());
             if self.yes {
-                cache::remove(&dir)?;
+                cache::discard(&dir)?;
             }
         }
         for root in old_roots(places)? {
@@ -58,7 +69,7 @@ impl Clean {
                 root.display()
             );
             if self.yes {
-                cache::remove(&root)?;
+                cache::discard(&root)?;
             }
         }
         let verb = if self.yes {
@@ -130,6 +141,31 @@ mod tests {
         assert!(one >= 100_000);
         fs::hard_link(dir.path().join("a"), dir.path().join("b")).unwrap();
         assert_eq!(size(dir.path()).unwrap(), one);
+    }
+
+    #[test]
+    fn nothing_is_removed_while_another_run_may_need_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let places = Places::at(dir.path(), dir.path());
+        for made in ["cache/kernel-a", "build.partial/half", "mine"] {
+            fs::create_dir_all(dir.path().join(made)).unwrap();
+        }
+        let clean = Clean { yes: true };
+        let run = Lock::share(&places, RUNS).unwrap();
+        let refused = clean.run(&places).unwrap_err().to_string();
+        assert!(
+            refused.starts_with("another ./brbe is at work"),
+            "{refused}"
+        );
+        Clean { yes: false }.run(&places).unwrap();
+        assert!(dir.path().join("cache/kernel-a").is_dir());
+        drop(run);
+        clean.run(&places).unwrap();
+        let left = |name: &str| dir.path().join(name).exists();
+        assert_eq!(
+            ["cache", "cache.partial", "build.partial", "mine"].map(left),
+            [false, false, false, true]
+        );
     }
 
     #[test]

@@ -7,6 +7,7 @@ use super::{
     bench::Bench, ci_jobs::CiJobs, clean::Clean, prove::Prove, rebase::Rebase, report::Report,
     snapshot::Snapshot, submit::Submit, test::Test, trace::Trace,
 };
+use crate::cache::{Lock, RUNS};
 use crate::exec;
 use crate::machine;
 use crate::places::Places;
@@ -63,20 +64,27 @@ impl Cli {
     /// When something else went wrong.
     pub fn run(self) -> Result<bool> {
         match self.command {
-            Command::Snapshot(snapshot) => snapshot.run(&prepare()?).map(|()| true),
-            Command::Trace(trace) => trace.run(&prepare()?),
-            Command::Test(test) => test.run(&prepare()?),
-            Command::Prove(prove) => prove.run(&prepare()?),
+            Command::Snapshot(snapshot) => with(|places| snapshot.run(places).map(|()| true)),
+            Command::Trace(trace) => with(|places| trace.run(places)),
+            Command::Test(test) => with(|places| test.run(places)),
+            Command::Prove(prove) => with(|places| prove.run(places)),
             Command::Report(report) => report.run(),
-            Command::CiJobs(jobs) => jobs.run(&prepare()?).map(|()| true),
-            Command::Submit(submit) => submit.run(&prepare()?),
-            Command::Rebase(rebase) => rebase.run(&prepare()?),
-            Command::Bench(bench) => bench.run(&prepare()?).map(|()| true),
+            Command::CiJobs(jobs) => with(|places| jobs.run(places).map(|()| true)),
+            Command::Submit(submit) => with(|places| submit.run(places)),
+            Command::Rebase(rebase) => with(|places| rebase.run(places)),
+            Command::Bench(bench) => with(|places| bench.run(places).map(|()| true)),
             Command::Clean(clean) => clean.run(&prepare()?).map(|()| true),
             Command::Vm => machine::child::main().map(|()| true),
             Command::Fvp { settings } => machine::fvp::child::main(&settings).map(|()| true),
         }
     }
+}
+
+/// Runs what uses the caches: while it does, nobody clears them.
+fn with(run: impl FnOnce(&Places) -> Result<bool>) -> Result<bool> {
+    let places = prepare()?;
+    let _lock = Lock::share(&places, RUNS)?;
+    run(&places)
 }
 
 /// From here on, Ctrl-C ends what was started first.
