@@ -304,7 +304,11 @@ impl Builder {
         let config = self.out.join(".config");
         let wanted = self.configuration(commit)?;
         let mark = self.out.join("configured");
-        if fs::read_to_string(&mark).is_ok_and(|is| is == wanted.name()) {
+        // One that had to do without something does not do where nothing may be left out.
+        let whole = wanted.name();
+        let in_part = format!("{whole} in part");
+        let is = fs::read_to_string(&mark).unwrap_or_default();
+        if is == whole || is == in_part && unknown == Unknown::LeftOut {
             return Ok(());
         }
         let step = Step::start(format!(
@@ -334,6 +338,7 @@ impl Builder {
         )?;
         let finished = fs::read_to_string(&config).context("reading .config")?;
         let mut dropped = self.config.dropped(&finished);
+        let mark_as = if dropped.is_empty() { whole } else { in_part };
         if unknown == Unknown::LeftOut {
             dropped.retain(|line| self.has_option(commit, line));
         }
@@ -344,15 +349,14 @@ impl Builder {
                 dropped.join(" ")
             );
         }
-        fs::write(mark, wanted.name()).context("marking the configuration")?;
+        fs::write(mark, mark_as).context("marking the configuration")?;
         step.done();
         Ok(())
     }
 
     /// Whether the commit has the option of a line such as `CONFIG_A=y`.
     fn has_option(&self, commit: &str, line: &str) -> bool {
-        let name = line.split('=').next().unwrap_or_default();
-        let name = name.trim_start_matches("CONFIG_");
+        let name = option(line).unwrap_or(line).trim_start_matches("CONFIG_");
         let definition = format!("^(menu)?config {name}$");
         let search = ["grep", "-qE", &definition, commit, "--", "*Kconfig*"];
         self.tree.git().read(&search).is_ok()

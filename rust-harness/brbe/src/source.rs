@@ -1,6 +1,7 @@
 //! Kernel sources: fetched, verified, unpacked, and in a git of our own.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -49,9 +50,22 @@ impl Tree {
     ) -> Result<T> {
         let _lock = Lock::take(places, &format!("tree-{}", self.id))?;
         let log = exec::fresh(places.log(&format!("kernel-{}", self.id)))?;
+        self.forget_index_lock()?;
         let checkout = ["checkout", "--quiet", "--force", "--detach", commit];
         self.git().log(&log, &checkout)?;
         then(&log)
+    }
+
+    /// Removes git's lock of the index, which a checkout that was killed leaves. Whoever
+    /// checks out here has the tree's lock.
+    fn forget_index_lock(&self) -> Result<()> {
+        let lock = self.path.join(".git/index.lock");
+        match fs::remove_file(&lock) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                Err(error).with_context(|| format!("removing {}", lock.display()))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// The commit that the source is, for others who have its history: none of a tree that
@@ -203,7 +217,17 @@ fn from_git(places: &Places, dir: &Path) -> Result<Tree> {
         path: clone(places, dir, &key, &id)?,
         id,
     };
-    tree.git().run(&["tag", "--force", BASE, &head])?;
+    let git = tree.git();
+    // Of a shallow clone git does not share the objects.
+    if git
+        .read(&["cat-file", "-e", &format!("{head}^{{commit}}")])
+        .is_err()
+    {
+        let theirs = dir.to_string_lossy();
+        let fetch = ["fetch", "--quiet", "--no-tags", "--update-shallow"];
+        git.run(&[&fetch[..], &[&theirs, &head]].concat())?;
+    }
+    git.run(&["tag", "--force", BASE, &head])?;
     Ok(tree)
 }
 
@@ -290,6 +314,40 @@ mod tests {
             .unwrap_err()
             .to_string();
         assert!(error.contains("no such directory"), "{error}");
+    }
+
+    #[test]
+    fn a_shallow_clone_is_followed_and_a_killed_checkout_forgotten() {
+        let dir = tempfile::tempdir().unwrap();
+        let places = Places::at(dir.path(), &dir.path().join("home"));
+        let theirs = dir.path().join("theirs");
+        let commit = |at: &Path, text: &str| {
+            let git = Git::new(at);
+            fs::create_dir_all(at.join("arch/arm64")).unwrap();
+            fs::write(at.join("arch/arm64/Kbuild"), "").unwrap();
+            fs::write(at.join("Kbuild"), text).unwrap();
+            git.run(&["add", "--all"]).unwrap();
+            git.run(&["commit", "--quiet", "--message", text]).unwrap();
+            git.read(&["rev-parse", "HEAD"]).unwrap()
+        };
+        fs::create_dir_all(&theirs).unwrap();
+        Git::new(&theirs).run(&["init", "--quiet"]).unwrap();
+        commit(&theirs, "one");
+        commit(&theirs, "two");
+        let url = format!("file://{}", theirs.display());
+        let clone = ["clone", "--quiet", "--depth=1", &url, "shallow"];
+        Git::new(dir.path()).run(&clone).unwrap();
+        let shallow = dir.path().join("shallow");
+        from_dir(&places, &shallow).unwrap();
+        let next = commit(&shallow, "three");
+        let tree = from_dir(&places, &shallow).unwrap();
+        assert_eq!(tree.git().read(&["rev-parse", BASE]).unwrap(), next);
+        fs::write(tree.path.join(".git/index.lock"), "").unwrap();
+        tree.at(&places, &next, |_| Ok(())).unwrap();
+        assert_eq!(
+            fs::read_to_string(tree.path.join("Kbuild")).unwrap(),
+            "three"
+        );
     }
 
     #[test]
