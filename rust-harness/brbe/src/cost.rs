@@ -198,9 +198,13 @@ fn differs(known: &Costs, measured: &Costs) -> Option<String> {
     ];
     parts.into_iter().find_map(|(part, known, measured)| {
         // Half as many are not seen in each run.
-        let (known, measured) = (known?.total, measured?.total);
-        let is_near = known.abs_diff(measured) as f64 <= known as f64 * SLACK;
-        (!is_near).then(|| format!("{part}: {measured} instructions, not {known}"))
+        let (known, measured) = (known?, measured?);
+        let far = |what, known: u64, measured: u64| {
+            let is_near = known.abs_diff(measured) as f64 <= known as f64 * SLACK;
+            (!is_near).then(|| format!("{part}: {measured} instructions{what}, not {known}"))
+        };
+        far("", known.total, measured.total)
+            .or_else(|| far(" with exceptions masked", known.masked, measured.masked))
     })
 }
 

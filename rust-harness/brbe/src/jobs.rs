@@ -128,6 +128,14 @@ impl<'a> Job<'a> {
         let verdicts = match (self.body)() {
             Err(error) if error.is::<Interrupted>() => return Err(error),
             Err(error) => vec![Verdict::Fail(format!("{error:#}")); self.tests.len()],
+            Ok(verdicts) if verdicts.len() != self.tests.len() => {
+                let reason = format!(
+                    "{} verdicts for {} tests: a mistake of the harness",
+                    verdicts.len(),
+                    self.tests.len()
+                );
+                vec![Verdict::Fail(reason); self.tests.len()]
+            }
             Ok(verdicts) => verdicts,
         };
         Ok((verdicts, start.elapsed()))
@@ -203,6 +211,16 @@ mod tests {
         };
         let jobs = (0..at_once.min(MOST)).map(|_| Job::new("x", "y", wait));
         run_all(jobs.collect(), |_, _| {}).unwrap();
+    }
+
+    #[test]
+    fn a_test_without_a_verdict_has_failed() {
+        let names = vec!["a".to_owned(), "b".to_owned()];
+        let job = Job::several("x", names, || Ok(vec![Verdict::pass()]));
+        let (verdicts, _) = job.run().unwrap();
+        assert_eq!(verdicts.len(), 2);
+        let reason = verdicts[0].reason();
+        assert!(reason.starts_with("1 verdicts for 2 tests"), "{reason}");
     }
 
     #[test]

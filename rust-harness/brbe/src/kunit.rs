@@ -24,6 +24,8 @@ pub struct Kind {
     records: u8,
     /// Tests that are there for certain contain each of these.
     tests: &'static [&'static str],
+    /// How many tests say how much they have compared.
+    compares: usize,
 }
 
 /// All of them.
@@ -34,6 +36,7 @@ pub static KINDS: [Kind; 3] = [
         vhe: false,
         records: 64,
         tests: &["injected_records_as_in_c", "live_records_as_in_c"],
+        compares: 2,
     },
     Kind {
         name: "KUnit: the same at EL2 (VHE), 8 records",
@@ -41,6 +44,7 @@ pub static KINDS: [Kind; 3] = [
         vhe: true,
         records: 8,
         tests: &["injected_records_as_in_c", "live_records_as_in_c"],
+        compares: 2,
     },
     Kind {
         name: "KUnit: examples in the documentation",
@@ -52,6 +56,7 @@ pub static KINDS: [Kind; 3] = [
             "_arch_arm64_daif_rs_",
             "_arch_arm64_sysreg_rs_",
         ],
+        compares: 0,
     },
 ];
 
@@ -120,10 +125,30 @@ impl Kind {
         if !suite.failed.is_empty() {
             return Ok(Verdict::Fail(suite.to_string()));
         }
-        let compared = run.output.lines().filter_map(compared);
-        let said: Vec<_> = [suite.to_string()].into_iter().chain(compared).collect();
-        Ok(Verdict::Pass(said.join("; ")))
+        let compared: Vec<_> = run.output.lines().filter_map(compared).collect();
+        if let Some(missed) = missed(&compared, self.compares) {
+            return Ok(Verdict::Fail(missed));
+        }
+        let said = [suite.to_string()].into_iter().chain(compared);
+        Ok(Verdict::Pass(said.collect::<Vec<_>>().join("; ")))
     }
+}
+
+/// What is wrong if not so many tests say that they have compared buffers, and with records
+/// in them: the kernel's test passes where there is nothing to compare.
+fn missed(compared: &[String], tests: usize) -> Option<String> {
+    let entries = |said: &String| {
+        let count = said.strip_suffix(" entries")?.rsplit(' ').next()?;
+        count.parse::<u64>().ok()
+    };
+    let is_real = |said: &&String| entries(said).is_some_and(|entries| entries > 0);
+    let real = compared.iter().filter(is_real).count();
+    (real != tests).then(|| {
+        format!(
+            "{real} of {tests} tests have compared records: {}",
+            compared.join("; ")
+        )
+    })
 }
 
 /// What the kernel's log says of buffers that were compared, without the time.
@@ -145,5 +170,19 @@ mod tests {
             Some("10000 buffers compared, 320000 entries")
         );
         assert_eq!(compared("    ok 1 types"), None);
+    }
+
+    #[test]
+    fn what_compares_nothing_is_missed() {
+        let both = |second: &str| {
+            let first = "10000 buffers compared, 320000 entries";
+            missed(&[first.to_owned(), second.to_owned()], 2)
+        };
+        assert_eq!(both("10000 buffers compared, 7 entries"), None);
+        for nothing in ["10000 buffers compared, 0 entries", "buffers compared"] {
+            let said = both(nothing).unwrap();
+            assert!(said.starts_with("1 of 2 tests"), "{said}");
+        }
+        assert!(missed(&[], 2).is_some());
     }
 }

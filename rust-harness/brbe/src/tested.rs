@@ -100,7 +100,8 @@ impl Tested {
             })
         });
         for new in rows {
-            let known = kept.iter().position(|kept| kept.row.is_of(&new.row));
+            let is_same = |kept: &Kept| kept.row.is_of(&new.row) && kept.machine == new.machine;
+            let known = kept.iter().position(is_same);
             match known {
                 Some(_) if matches!(new.row.verdict(), Verdict::Skip(_)) => {}
                 Some(place) => kept[place] = new,
@@ -117,8 +118,8 @@ impl Tested {
     }
 
     /// Whether it is all that can be known, and good, for sending: each test of a whole run,
-    /// and proofs.
-    pub fn judge(&self, title: &str) -> Verdict {
+    /// and each of the proofs of these titles.
+    pub fn judge(&self, title: &str, proofs: &BTreeSet<String>) -> Verdict {
         let failed = |kept: &&Kept| matches!(kept.row.verdict(), Verdict::Fail(_));
         let failed: Vec<_> = self.0.iter().filter(failed).collect();
         if let Some(one) = failed.first() {
@@ -134,9 +135,15 @@ impl Tested {
             let Row { subject, test, .. } = &one.row;
             return Verdict::Skip(format!("skipped: {subject}: {test}"));
         }
-        match self.0.iter().filter(|kept| kept.is_proof).count() {
-            0 => Verdict::Skip("no run with --prove is recorded".to_owned()),
-            proofs => Verdict::Pass(format!("{} rows, {proofs} proofs", self.0.len())),
+        let is_there = |title: &str| self.0.iter().any(|kept| kept.row.subject == title);
+        let left: Vec<_> = proofs.iter().filter(|title| !is_there(title)).collect();
+        match &left[..] {
+            [] => Verdict::Pass(format!("{} rows, {} mutants", self.0.len(), proofs.len())),
+            [first, ..] => Verdict::Skip(format!(
+                "no run with --prove is recorded of {} of {} mutants: {first}",
+                left.len(),
+                proofs.len()
+            )),
         }
     }
 
@@ -319,6 +326,21 @@ mod tests {
     }
 
     #[test]
+    fn what_one_machine_has_seen_another_does_not_undo() {
+        let mut tested = Tested::default();
+        let on = |machine: &str, kept: Kept| {
+            let machine = machine.to_owned();
+            vec![Kept { machine, ..kept }]
+        };
+        tested.add(on("FVP", fail(TITLE, "twice")));
+        tested.add(on("QEMU 11.1", pass(TITLE, "twice")));
+        let verdict = tested.judge(TITLE, &BTreeSet::new());
+        assert!(matches!(verdict, Verdict::Fail(_)), "{verdict:?}");
+        tested.add(on("FVP", pass(TITLE, "twice")));
+        assert_eq!(tested.0.len(), 2);
+    }
+
+    #[test]
     fn a_whole_run_forgets_what_it_does_not_have() {
         let whole = |kept: Kept| Kept {
             is_whole: true,
@@ -342,7 +364,8 @@ mod tests {
     #[test]
     fn only_a_whole_run_that_is_good_and_proves_is_for_sending() {
         let mut tested = Tested::default();
-        let judge = |tested: &Tested| tested.judge(TITLE);
+        let proofs = ["7.3.4 not-masked", "7.3.4 not-paused"].map(str::to_owned);
+        let judge = |tested: &Tested| tested.judge(TITLE, &BTreeSet::from(proofs.clone()));
         tested.add(vec![pass(TITLE, "twice")]);
         assert!(judge(&tested).reason().contains("no whole run"));
         let whole = Kept {
@@ -350,9 +373,13 @@ mod tests {
             ..pass(TITLE, "nested")
         };
         tested.add(vec![whole]);
-        assert!(judge(&tested).reason().contains("--prove"));
+        assert!(judge(&tested).reason().contains("of 2 of 2 mutants"));
         tested.add(vec![pass("7.3.4 not-masked", "DAIF")]);
-        assert!(matches!(judge(&tested), Verdict::Pass(_)));
+        let reason = judge(&tested).reason().to_owned();
+        assert!(
+            reason.ends_with("of 1 of 2 mutants: 7.3.4 not-paused"),
+            "{reason}"
+        );
         tested.add(vec![skip("7.3.4 not-paused", "the pause")]);
         assert!(
             judge(&tested)

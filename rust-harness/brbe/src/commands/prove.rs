@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use clap::Args;
 
 use super::{KernelArgs, Subject, Variant};
@@ -64,10 +64,13 @@ impl Prove {
             ),
             false => (Report::default(), Guest::prepare(places)?),
         };
-        for base in bases::load(places)? {
-            if self.base.as_ref().is_some_and(|name| *name != base.name) {
-                continue;
-            }
+        let bases = bases::load(places)?;
+        let bases = match self.base.as_deref() {
+            Some(name) => vec![bases::choose(&bases, Some(name))?],
+            None => bases,
+        };
+        let mut found = false;
+        for base in bases {
             let both = [Variant::Plain, Variant::Rust];
             let variants = self.series.as_ref().map_or(&both[..], std::slice::from_ref);
             let mut wanted = Vec::new();
@@ -81,6 +84,7 @@ impl Prove {
                     wanted.push((*variant, mutants));
                 }
             }
+            found |= !wanted.is_empty();
             for (variant, mutants) in wanted {
                 let args = KernelArgs {
                     base: Some(base.name.clone()),
@@ -96,6 +100,11 @@ impl Prove {
                 report.run_together(jobs, || Ok(()))?;
             }
         }
+        ensure!(
+            found,
+            "no mutant has {:?} in its name: --list in its place prints the names",
+            self.only.as_deref().unwrap_or_default()
+        );
         super::print_outcome(self.json, &report)
     }
 }

@@ -7,7 +7,7 @@ use anyhow::{Result, ensure};
 use clap::Args;
 use serde::Serialize;
 
-use super::{KernelArgs, Subject, Variant};
+use super::{KernelArgs, Subject, Variant, prove};
 use crate::git::Git;
 use crate::guest::Guest;
 use crate::places::Places;
@@ -150,7 +150,8 @@ impl Submit {
             if !self.no_checks {
                 self.check(places, subject, &mut report)?;
                 report.run(&name, "the tests, as they are recorded", || {
-                    Ok(Tested::load(places, subject)?.judge(&subject.title(true)))
+                    let proofs = prove::titles(places, subject)?;
+                    Ok(Tested::load(places, subject)?.judge(&subject.title(true), &proofs))
                 })?;
             }
             report.run(&name, TEST, || {

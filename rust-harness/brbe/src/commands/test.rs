@@ -7,7 +7,7 @@ mod unpatched;
 
 use std::sync::Arc;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use clap::Args;
 
 use super::{APPLIES, KernelArgs, Subject, Variant};
@@ -101,6 +101,13 @@ impl Test {
                 let guest = self.guest(places, Arch::Arm64, &backend)?;
                 self.all(places, &guest, &mut report)?;
             }
+        }
+        let (_, failed, _) = report.counts();
+        if let (Some(text), None, 0) = (&self.only, &self.partition, failed) {
+            ensure!(
+                report.has(text),
+                "no test has {text:?} in its line: --list in its place prints the lines"
+            );
         }
         super::print_outcome(self.json, &report)
     }

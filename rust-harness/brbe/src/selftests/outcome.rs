@@ -97,7 +97,7 @@ pub(super) fn of_helper(output: &str) -> Verdict {
     match tests.iter().rfind(|(name, _)| *name == HELPER) {
         Some((_, Outcome::Pass)) => Verdict::Pass(match attempts(output, "helper, attempt ") {
             0 | 1 => String::new(),
-            count => format!("{LATER}{count}: an interrupt took the records before"),
+            count => format!("{LATER}{count}: it failed before, as it does after an interrupt"),
         }),
         Some((_, Outcome::Skip)) => Verdict::Fail(format!("the test skips itself:\n{output}")),
         _ => Verdict::Fail(output.to_owned()),

@@ -20,6 +20,7 @@ use crate::kernel::{Builder, Built};
 use crate::places::Places;
 use crate::progress::Step;
 use crate::series::Change;
+use crate::toolchain;
 use crate::verdict::Verdict;
 
 /// How many objects are looked at of a patch that has more compiled anew: one to a header
@@ -211,6 +212,7 @@ fn said(places: &Places, builder: &Builder, commit: &str, objects: &[&Object]) -
         return Ok(Said::default());
     }
     let key = builder.key("said 1", commit)?;
+    let key = key.with(toolchain::version("sparse")?);
     let key = objects
         .iter()
         .fold(key, |key, object| key.with(&object.name));

@@ -271,6 +271,14 @@ impl Report {
         outcome
     }
 
+    /// Whether a line, `subject: test`, contains this, of tests that have run or are listed.
+    pub fn has(&self, text: &str) -> bool {
+        let mut rows = self.rows.iter();
+        let mut listed = self.listed.iter().flatten();
+        rows.any(|row| format!("{}: {}", row.subject, row.test).contains(text))
+            || listed.any(|line| line.contains(text))
+    }
+
     /// What became of a test, the first of that name.
     pub fn verdict(&self, test: &str) -> Option<&Verdict> {
         let row = self.rows.iter().find(|row| row.test == test)?;
