@@ -7,6 +7,7 @@ use super::{bisect, compile, documents, fixes};
 use crate::arch::Arch;
 use crate::checks;
 use crate::commands::{Subject, Variant};
+use crate::exec::Interrupted;
 use crate::git::Git;
 use crate::guest::{Guest, Setup};
 use crate::jobs::Job;
@@ -47,6 +48,12 @@ pub fn of_patches(
     let builders = builders(places, subject)?;
     for builder in &builders {
         checks::builds_by(subject, builder, report)?;
+        // A kernel that did not build is told of by its row.
+        if let Err(error) = compile::look_at_dependents(places, subject, builder)
+            && error.is::<Interrupted>()
+        {
+            return Err(error);
+        }
     }
     of_files(places, subject, &builders, scope, report)?;
     let git = subject.tree.git();

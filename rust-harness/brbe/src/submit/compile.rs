@@ -110,6 +110,29 @@ fn changes(subject: &Subject) -> Result<Vec<Change<'_>>> {
     Ok(found)
 }
 
+/// Has it known which objects depend on what the series touches, while the kernel with all
+/// of it has just been built: to build it again when the tree has been elsewhere takes as
+/// long as the first time.
+///
+/// # Errors
+///
+/// When that kernel does not build.
+pub(super) fn look_at_dependents(
+    places: &Places,
+    subject: &Subject,
+    builder: &Builder,
+) -> Result<()> {
+    let changes = changes(subject)?;
+    let all = touched(subject, &changes)?.into_iter().flatten().collect();
+    depend(places, subject, builder, &all).map(|_| ())
+}
+
+/// The files that each patch touches.
+fn touched(subject: &Subject, changes: &[Change<'_>]) -> Result<Vec<Vec<String>>> {
+    let git = subject.tree.git();
+    changes.iter().map(|change| change.files(&git)).collect()
+}
+
 /// What each patch adds.
 fn added(
     places: &Places,
@@ -118,11 +141,7 @@ fn added(
     scope: Scope,
 ) -> Result<Vec<Added>> {
     let changes = changes(subject)?;
-    let git = subject.tree.git();
-    let touched: Vec<_> = changes
-        .iter()
-        .map(|change| change.files(&git))
-        .collect::<Result<_>>()?;
+    let touched = touched(subject, &changes)?;
     let all: BTreeSet<_> = touched.iter().flatten().cloned().collect();
     let depend = depend(places, subject, builder, &all)?;
     let is_own = configuration(builder) == configuration(&subject.builder);
