@@ -1,12 +1,15 @@
 //! Programs run in the guest, on one kernel.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::{self, Read as _, Take};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
+use nix::fcntl::OFlag;
 
 use crate::arch::Arch;
 use crate::cache::{self, Key};
@@ -21,6 +24,10 @@ use crate::progress::Step;
 /// From power-on to power-off. A boot takes 10 to 20 s here; a machine with
 /// less to offer gets its share.
 const TIMEOUT: Duration = Duration::from_secs(180);
+
+/// An empty file in a shared directory: whoever runs there is to come to an end, and to
+/// tell what there is until then.
+pub const STOP: &str = ".brbe-stop";
 
 /// Has Linux take the PMU's interrupts as pseudo-NMIs.
 pub const PSEUDO_NMI: &str = "irqchip.gicv3_pseudo_nmi=1";
@@ -99,6 +106,56 @@ impl Share {
             .with_context(|| format!("copying {}", file.display()))?;
         Ok(())
     }
+
+    /// Opens what a guest has left there, by its name: see [`left`].
+    ///
+    /// # Errors
+    ///
+    /// As [`left`].
+    pub fn open(&self, name: &str, most: u64) -> Result<Take<File>> {
+        left(&self.path().join(name), most)
+    }
+
+    /// Asks what runs there to stop, as Ctrl-C would: see [`STOP`].
+    ///
+    /// # Errors
+    ///
+    /// When the directory cannot be written to.
+    pub fn stop(&self) -> Result<()> {
+        // Nothing that a guest has put there is written to.
+        match File::create_new(self.path().join(STOP)) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                Err(error).with_context(|| format!("creating {STOP}"))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Opens a file that a guest has left in a [`Share`]. The guest is not trusted: a link could
+/// lead anywhere, a FIFO or a device never end, and a file fill the memory.
+///
+/// # Errors
+///
+/// When there is none, or it is no file of at most so many bytes.
+pub fn left(path: &Path, most: u64) -> Result<Take<File>> {
+    let name = path.file_name().unwrap_or_default().display();
+    let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
+    let file = File::options()
+        .read(true)
+        .custom_flags(flags.bits())
+        .open(path)
+        .with_context(|| format!("the guest left no file {name}"))?;
+    let data = file
+        .metadata()
+        .with_context(|| format!("looking at the guest's {name}"))?;
+    ensure!(data.is_file(), "the guest's {name} is no regular file");
+    ensure!(
+        data.len() <= most,
+        "the guest's {name} has {} bytes, and {most} are read",
+        data.len()
+    );
+    Ok(file.take(most))
 }
 
 impl Guest {
@@ -308,4 +365,58 @@ fn root(places: &Places, arch: Arch) -> Result<PathBuf> {
         step.done();
         Ok(())
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nix::sys::stat::Mode;
+
+    fn share() -> (tempfile::TempDir, Share) {
+        let home = tempfile::tempdir().unwrap();
+        let share = Share::new(&Places::at(home.path(), home.path())).unwrap();
+        (home, share)
+    }
+
+    #[test]
+    fn only_a_file_that_is_not_too_large_is_read() {
+        let (_home, share) = share();
+        let at = |name: &str| share.path().join(name);
+        fs::write(at("file"), "four").unwrap();
+        std::os::unix::fs::symlink("file", at("link")).unwrap();
+        std::os::unix::fs::symlink("/dev/zero", at("device")).unwrap();
+        nix::unistd::mkfifo(&at("fifo"), Mode::S_IRWXU).unwrap();
+        fs::create_dir(at("directory")).unwrap();
+        let read = |name: &str, most| io::read_to_string(share.open(name, most).unwrap());
+        let said = |name: &str, most| {
+            let opened = share.open(name, most);
+            format!("{:#}", opened.unwrap_err())
+        };
+        assert_eq!(read("file", 4).unwrap(), "four");
+        assert!(said("file", 3).contains("has 4 bytes, and 3 are read"));
+        for name in ["link", "device", "nothing"] {
+            let said = said(name, 4);
+            assert!(said.contains(&format!("no file {name}: ")), "{said}");
+        }
+        for name in ["fifo", "directory"] {
+            let said = said(name, 4);
+            assert!(
+                said.contains(&format!("{name} is no regular file")),
+                "{said}"
+            );
+        }
+    }
+
+    #[test]
+    fn to_stop_is_asked_for_once_and_writes_to_nothing() {
+        let (home, share) = share();
+        share.stop().unwrap();
+        share.stop().unwrap();
+        assert!(share.path().join(STOP).is_file());
+        fs::remove_file(share.path().join(STOP)).unwrap();
+        let other = home.path().join("other");
+        std::os::unix::fs::symlink(&other, share.path().join(STOP)).unwrap();
+        share.stop().unwrap();
+        assert!(!other.exists());
+    }
 }

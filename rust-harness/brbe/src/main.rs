@@ -1,10 +1,13 @@
 //! `brbe`: see the library for how it works, `brbe --help` for what it does.
 
+use std::io::stdout;
+use std::os::fd::AsRawFd;
 use std::process::ExitCode;
 
 use brbe::commands::cli::Cli;
 use brbe::exec::{self, Interrupted};
 use clap::Parser as _;
+use nix::libc;
 
 fn main() -> ExitCode {
     match Cli::parse().run() {
@@ -14,8 +17,10 @@ fn main() -> ExitCode {
             eprintln!("brbe: interrupted");
             ExitCode::from(130)
         }
-        // Whoever read our output has had enough of it.
-        Err(error) if error.chain().any(is_broken_pipe) => ExitCode::SUCCESS,
+        // Whoever read our output has had enough of it. Others' pipes break for a reason.
+        Err(error) if error.chain().any(is_broken_pipe) && nobody_reads(&stdout()) => {
+            ExitCode::SUCCESS
+        }
         Err(error) => {
             eprintln!("brbe: {error:#}");
             ExitCode::from(3)
@@ -29,4 +34,30 @@ fn is_broken_pipe(cause: &(dyn std::error::Error + 'static)) -> bool {
         None => cause.downcast_ref().map(std::io::Error::kind),
     };
     kind == Some(std::io::ErrorKind::BrokenPipe)
+}
+
+/// Whether this is a pipe that nobody reads from any more.
+fn nobody_reads(output: &impl AsRawFd) -> bool {
+    let mut output = libc::pollfd {
+        fd: output.as_raw_fd(),
+        events: 0,
+        revents: 0,
+    };
+    // SAFETY: it is one `pollfd`, which outlives the call.
+    let found = unsafe { libc::poll(&raw mut output, 1, 0) };
+    found == 1 && output.revents & (libc::POLLERR | libc::POLLHUP) != 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pipe_is_broken_when_its_reader_has_gone() {
+        let (reader, writer) = std::io::pipe().unwrap();
+        assert!(!nobody_reads(&writer));
+        drop(reader);
+        assert!(nobody_reads(&writer));
+        assert!(!nobody_reads(&std::fs::File::open("/dev/null").unwrap()));
+    }
 }

@@ -3,8 +3,9 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
+use std::fmt;
+use std::io::BufReader;
 use std::time::Duration;
-use std::{fmt, fs};
 
 use anyhow::{Context, Result, bail, ensure};
 use serde::{Deserialize, Serialize};
@@ -118,6 +119,8 @@ impl Record {
 /// When the machine fails, or what it saw is not one path.
 pub fn measure(places: &Places, guest: &Guest, kernel: &Kernel, title: &str) -> Result<Vec<Way>> {
     const FILE: &str = "waste.json";
+    /// Bytes of it that are read.
+    const MOST: u64 = 64 << 20;
     let share = Share::new(places)?;
     let setup = Setup {
         cpus: 1,
@@ -132,8 +135,8 @@ pub fn measure(places: &Places, guest: &Guest, kernel: &Kernel, title: &str) -> 
     let run = guest.run_as(&setup, kernel, &name, &command, &share)?;
     let status = guest::status(&run)?;
     ensure!(status == 0, "no snapshots on {title}:\n{}", run.output);
-    let text = fs::read(share.path().join(FILE)).context("reading what the guest saw")?;
-    let seen: Vec<Seen> = serde_json::from_slice(&text).context("reading what the guest saw")?;
+    let file = BufReader::new(share.open(FILE, MOST)?);
+    let seen: Vec<Seen> = serde_json::from_reader(file).context("reading what the guest saw")?;
     seen.chunks(FILTERS.len())
         .map(|seen| way(seen).with_context(|| format!("{title}: {}", seen[0].way)))
         .collect()

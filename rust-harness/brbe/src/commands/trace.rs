@@ -1,5 +1,8 @@
 //! `brbe trace`: branch-trace on a patched kernel, in a virtual machine.
 
+mod stop;
+
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,15 +14,16 @@ use branch_records::show::Show;
 use branch_records::vmlinux::{KernelSymbols, Vmlinux};
 use clap::Args;
 
+use self::stop::{GRACE, stoppable};
 use super::{KernelArgs, Subject};
 use crate::arch::Arch;
 use crate::cache;
 use crate::captures;
-use crate::guest::{self, Guest, Share};
+use crate::guest::{self, Guest, Setup, Share};
 use crate::kernel::Kernel;
 use crate::lane::{Lane, LaneArgs};
 use crate::machine::ssh::Ssh;
-use crate::machine::{Backend, Run};
+use crate::machine::{Backend, End, Run};
 use crate::places::Places;
 use crate::remote;
 
@@ -28,7 +32,8 @@ use crate::remote;
 /// Boots the kernel and runs branch-trace in it, with the arguments that follow this
 /// command's own; a command behind `--` is run meanwhile, in the guest. The names and
 /// lines are found here, in the kernel's debug information. With --on ssh://USER@HOST
-/// nothing is booted: branch-trace runs on that machine.
+/// nothing is booted: branch-trace runs on that machine. Ctrl-C is for branch-trace, and
+/// what it has recorded until then is shown; a second one ends everything.
 ///
 /// `./brbe trace --errors array_map_alloc_check -- ./branch-guest provoke refused-map`
 /// shows why a map is refused.
@@ -93,11 +98,20 @@ impl Trace {
         let guest = Guest::on(places, Arch::Arm64, backend)?.for_kernels_of(&subject)?;
         let share = Share::new(places)?;
         let name = format!("trace on {title}");
-        let (said, capture) = take(&guest, &kernel, &name, self.words(), &share)?;
-        eprint!("{said}");
-        let Some(capture) = capture else {
-            return Ok(false);
+        let limit = limit(self.words(), LONGEST_IN_MACHINES);
+        let setup = Setup {
+            timeout: limit + GRACE,
+            ..Setup::default()
         };
+        let command = captures::until_stopped(self.words());
+        let run = stoppable(&share, limit, || {
+            guest.run_as(&setup, &kernel, &name, &command, &share)
+        })?;
+        eprint!("{}", run.output);
+        if !told(&run, limit)? {
+            return Ok(false);
+        }
+        let capture = captures::read(&share)?;
         self.keep(&capture)?;
         let files = |path: &str| guest.file(&share, path);
         let source = |file: &str| subject.source(file);
@@ -108,21 +122,30 @@ impl Trace {
     /// On a machine that is there already.
     fn there(&self, places: &Places, ssh: &Ssh) -> Result<bool> {
         let share = Share::new(places)?;
-        let run = |command: &str| remote::run(places, ssh, &share, "trace", command, LONGEST);
+        let limit = limit(self.words(), LONGEST);
+        let timeout = limit + GRACE;
+        let run = |command: &str| {
+            stoppable(&share, limit, || {
+                remote::run(places, ssh, &share, "trace", command, timeout)
+            })
+        };
         let Some(vmlinux) = &self.vmlinux else {
             ensure!(
                 self.capture.is_none() && self.show.html.is_none(),
                 "--capture and --html need --vmlinux with --on ssh://…"
             );
             let run = run(&captures::shown(self.words()))?;
-            print!("{}", run.output);
-            return Ok(taken(&run, "")?.is_some());
+            let mut out = io::stdout().lock();
+            out.write_all(run.output.as_bytes())
+                .and_then(|()| out.flush())
+                .context("writing what was recorded")?;
+            return told(&run, limit);
         };
         let run = run(&captures::command(self.words()))?;
         eprint!("{}", run.output);
-        let Some(()) = taken(&run, &run.output)? else {
+        if !told(&run, limit)? {
             return Ok(false);
-        };
+        }
         let capture = captures::read(&share)?;
         self.keep(&capture)?;
         // Its files are not here, nor is the tree that its kernel was built from.
@@ -142,9 +165,38 @@ impl Trace {
     }
 }
 
-/// How long a trace on a machine that is there already may take: as long as somebody
-/// wants. It ends with this program.
+/// How long a trace may take on a machine that is there already, where nothing else is
+/// asked for: as long as somebody wants. It ends with this program.
 const LONGEST: Duration = Duration::from_secs(7 * 24 * 3600);
+/// The same in a machine of its own, from power-on: if it hangs, that is told some time.
+const LONGEST_IN_MACHINES: Duration = Duration::from_secs(3600);
+/// What there is to do before `--duration` begins and after it is over: the boot, or the
+/// programs' way there, and attaching them; on a slow machine beside a compiler.
+const BESIDES: Duration = Duration::from_secs(600);
+/// The longest that branch-trace takes for `--duration`.
+const MOST_SECONDS: u64 = 86_400;
+
+/// How long a trace may take, by the `--duration` among branch-trace's words; `longest`
+/// without it.
+fn limit<'a>(words: impl IntoIterator<Item = &'a str>, longest: Duration) -> Duration {
+    asked(words).map_or(longest, |asked| asked + BESIDES)
+}
+
+fn asked<'a>(words: impl IntoIterator<Item = &'a str>) -> Option<Duration> {
+    // What follows is the command's.
+    let mut words = words.into_iter().take_while(|word| *word != "--");
+    let given = words.find_map(|word| {
+        let given = word.strip_prefix("--duration")?;
+        (given.is_empty() || given.starts_with('=')).then_some(given)
+    })?;
+    let seconds = match given.strip_prefix('=') {
+        Some(seconds) => seconds,
+        None => words.next()?,
+    };
+    let seconds = seconds.parse().ok()?;
+    // branch-trace refuses all else itself.
+    (seconds <= MOST_SECONDS).then(|| Duration::from_secs(seconds))
+}
 
 /// Shows a capture of the kernel that `vmlinux` has the debug information of. `files`
 /// knows those of the guest, `source` the text of the kernel's.
@@ -178,20 +230,81 @@ pub fn take<'a>(
 ) -> Result<(String, Option<Capture>)> {
     let run = guest.run(kernel, name, &captures::command(words), share)?;
     let capture = match taken(&run, &run.output)? {
-        Some(()) => Some(captures::read(share)?),
-        None => None,
+        true => Some(captures::read(share)?),
+        false => None,
     };
     Ok((run.output, capture))
 }
 
 /// Whether branch-trace has recorded anything. `said` is told if it could not try.
-fn taken(run: &Run, said: &str) -> Result<Option<()>> {
+fn taken(run: &Run, said: &str) -> Result<bool> {
     match guest::status(run)? {
-        0 => Ok(Some(())),
-        1 => Ok(None),
+        0 => Ok(true),
+        1 => Ok(false),
         status => bail!(
             "nothing could be traced (exit status {status}):\n{}",
             said.trim()
         ),
+    }
+}
+
+/// The same of a run that had this limit, and whose output has been shown.
+fn told(run: &Run, limit: Duration) -> Result<bool> {
+    let taken = taken(run, "branch-trace says why, above");
+    match run.end {
+        End::TimedOut(_) => taken.with_context(|| {
+            format!(
+                "branch-trace was to stop after {}, and has told nothing; --duration SECONDS says \
+                 when it is to",
+                humantime::format_duration(limit)
+            )
+        }),
+        _ => taken,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_trace_may_take_as_long_as_its_words_say() {
+        let limit = |words: &[&str]| limit(words.iter().copied(), LONGEST);
+        let of = |seconds| Duration::from_secs(seconds) + BESIDES;
+        assert_eq!(limit(&["--duration", "300", "vfs_read"]), of(300));
+        assert_eq!(
+            limit(&["vfs_read", "-n", "3", "--duration=86400"]),
+            of(86_400)
+        );
+        for words in [
+            &["-n", "3", "vfs_read"][..],
+            &["--filter", "duration > 10ms", "vfs_*"],
+            &["vfs_read", "--", "x", "--duration", "3"],
+            &["vfs_read", "--duration"],
+            &["vfs_read", "--duration", "--", "3"],
+            &["vfs_read", "--duration", "3m"],
+            &["vfs_read", "--duration=86401"],
+            &["vfs_read", "--duration", "18446744073709551615"],
+        ] {
+            assert_eq!(limit(words), LONGEST, "{words:?}");
+        }
+    }
+
+    #[test]
+    fn a_trace_that_does_not_end_says_what_to_do() {
+        let run = |end| Run {
+            end,
+            output: String::new(),
+            console: "/console".into(),
+        };
+        let late = run(End::TimedOut(vec!["[ 9.9] hung".to_owned()]));
+        let said = format!("{:#}", told(&late, Duration::from_secs(3600)).unwrap_err());
+        for words in ["after 1h", "--duration SECONDS", "[ 9.9] hung", "/console"] {
+            assert!(said.contains(words), "{said}");
+        }
+        assert!(told(&run(End::Exited(0)), LONGEST).unwrap());
+        assert!(!told(&run(End::Exited(1)), LONGEST).unwrap());
+        let refused = told(&run(End::Exited(2)), LONGEST).unwrap_err();
+        assert!(refused.to_string().contains("exit status 2"), "{refused}");
     }
 }

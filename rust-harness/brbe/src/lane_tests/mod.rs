@@ -7,9 +7,14 @@ mod ssh;
 
 use std::fs::File;
 use std::io::Read as _;
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::thread;
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 use crate::commands::Subject;
 use crate::exec::{self, Group};
@@ -75,23 +80,73 @@ impl Ran {
     }
 }
 
+/// How often it is looked whether it is time for Ctrl-C.
+const TURN: Duration = Duration::from_millis(100);
+
 /// Runs this program with other arguments. `log` is what its own log is called.
 fn brbe(places: &Places, log: &str, arguments: &[&str]) -> Result<Ran> {
+    let program = start(places, log, arguments)?;
+    program.finish()
+}
+
+/// The same, and has it get Ctrl-C once it is time.
+fn brbe_until(
+    places: &Places,
+    log: &str,
+    arguments: &[&str],
+    is_time: impl Fn() -> bool,
+) -> Result<Ran> {
+    let mut program = start(places, log, arguments)?;
+    while !is_time() && !program.has_ended()? {
+        thread::sleep(TURN);
+    }
+    program.interrupt()?;
+    program.finish()
+}
+
+/// This program, run as a user runs it.
+struct Running {
+    group: Group,
+    log: PathBuf,
+}
+
+fn start(places: &Places, log: &str, arguments: &[&str]) -> Result<Running> {
     let log = exec::fresh(places.log(log))?;
     let stderr = File::create(&log).with_context(|| format!("creating {}", log.display()))?;
     let mut command = Command::new("/proc/self/exe");
     command.args(arguments).stdin(Stdio::null());
     command.stdout(Stdio::piped()).stderr(stderr);
-    let mut program = Group::spawn(&mut command)?;
-    let mut stdout = String::new();
-    let mut pipe = program.child().stdout.take().context("it has no output")?;
-    pipe.read_to_string(&mut stdout)
-        .context("reading its output")?;
-    let status = program.wait()?.code();
-    let said = std::fs::read_to_string(&log).unwrap_or_default();
-    Ok(Ran {
-        status,
-        stdout,
-        stderr: format!("{}:\n{said}", log.display()),
-    })
+    let group = Group::spawn(&mut command)?;
+    Ok(Running { group, log })
+}
+
+impl Running {
+    fn has_ended(&mut self) -> Result<bool> {
+        let status = self.group.child().try_wait().context("looking at it")?;
+        Ok(status.is_some())
+    }
+
+    /// As a terminal's Ctrl-C.
+    fn interrupt(&mut self) -> Result<()> {
+        if self.has_ended()? {
+            return Ok(());
+        }
+        let id = Pid::from_raw(self.group.child().id().cast_signed());
+        kill(id, Signal::SIGINT).context("sending it SIGINT")
+    }
+
+    fn finish(mut self) -> Result<Ran> {
+        let mut stdout = String::new();
+        let pipe = self.group.child().stdout.take();
+        let mut pipe = pipe.context("it has no output")?;
+        pipe.read_to_string(&mut stdout)
+            .context("reading its output")?;
+        let status = self.group.wait()?.code();
+        let said = std::fs::read_to_string(&self.log).unwrap_or_default();
+        Ok(Ran {
+            status,
+            stdout,
+            stderr: format!("{}:\n{said}", self.log.display()),
+        })
+    }
 }

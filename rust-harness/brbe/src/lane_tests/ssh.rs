@@ -13,12 +13,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::brbe;
+use super::{brbe, brbe_until};
 use crate::exec;
 use crate::guest::{self, Guest, Setup, Share};
 use crate::kernel::Kernel;
-use crate::machine::End;
 use crate::machine::ssh::Ssh;
+use crate::machine::{End, SHARE};
 use crate::places::Places;
 use crate::verdict::Verdict;
 
@@ -30,6 +30,10 @@ const BOOT: Duration = Duration::from_secs(120);
 const BETWEEN: Duration = Duration::from_secs(1);
 /// One command over ssh.
 const COMMAND: Duration = Duration::from_secs(60);
+/// From the start of a trace to the command that it traces.
+const TRACED: Duration = Duration::from_secs(120);
+/// Bytes of sshd's log that are read.
+const LOG: u64 = 1 << 20;
 
 /// What the guest does: an sshd for each connection, until it is told to end.
 const GUEST: &str = r#"
@@ -44,13 +48,18 @@ is_connected() {
 touch ready
 until [ -e /run/done ]; do
     until is_connected; do sleep 0.1; done
-    /usr/sbin/sshd -i -f $PWD/sshd_config -E $PWD/sshd.log <>"$port" >&0
+    /usr/sbin/sshd -i -f $PWD/sshd_config -E $PWD/sshd.log \
+        $(cat /run/sshd_options 2>/dev/null) <>"$port" >&0
     # What the next one says is not for this connection.
     while is_connected; do sleep 0.1; done
 done
 ls -d /tmp/brbe.* 2>/dev/null
 exit 0
 "#;
+
+/// From the next connection on there is nothing but busybox: as on small boards.
+const BUSYBOX_ALONE: &str = "mkdir /run/busybox && busybox --install -s /run/busybox && \
+                             echo -o SetEnv=PATH=/run/busybox >/run/sshd_options";
 
 const SSHD: &str = "\
 HostKey /run/host_key
@@ -189,7 +198,9 @@ impl Machine {
     }
 
     fn log(&self) -> String {
-        fs::read_to_string(self.share.path().join("sshd.log")).unwrap_or_default()
+        let log = self.share.open("sshd.log", LOG);
+        log.and_then(|log| Ok(io::read_to_string(log)?))
+            .unwrap_or_default()
     }
 
     fn destination(&self) -> String {
@@ -253,6 +264,11 @@ impl Machine {
             );
         }
 
+        self.stop_a_trace(
+            places,
+            &[&["trace"], &reach[..], &["--vmlinux", &vmlinux]].concat(),
+        )?;
+
         // A machine that is not the one that is known is not talked to.
         let other = self.share.path().join("other_hosts");
         fs::write(&other, "").context("writing other known hosts")?;
@@ -280,9 +296,40 @@ impl Machine {
             (End::Exited(_), output) if output.trim() == "1\n0" => {}
             end => bail!("left behind: {end:?}"),
         }
+        match self.run(places, &ssh, BUSYBOX_ALONE, COMMAND)? {
+            (End::Exited(0), _) => {}
+            end => bail!("there is no busybox: {end:?}"),
+        }
+        let alone = "echo $PATH; echo two >there; exit 7";
+        match self.run(places, &ssh, alone, COMMAND)? {
+            (End::Exited(7), output) if output.trim() == "/run/busybox" => {}
+            end => bail!("with busybox alone: {end:?}"),
+        }
         Ok(format!(
-            "{passed} guest tests passed, {skipped} skipped; trace; nothing left there"
+            "{passed} guest tests passed, {skipped} skipped; trace, and stopped; busybox; \
+             nothing left there"
         ))
+    }
+
+    /// What is recorded until Ctrl-C is shown.
+    fn stop_a_trace(&self, places: &Places, trace: &[&str]) -> Result<()> {
+        const MARK: &str = "traced";
+        let command = format!("touch {SHARE}/{MARK}; exec sleep 1234");
+        let words = ["tracepoint:sched:sched_process_exec", "--"];
+        let arguments = [trace, &words, &["sh", "-c", &command]].concat();
+        let mark = self.share.path().join(MARK);
+        let deadline = Instant::now() + TRACED;
+        let trace = brbe_until(places, "lane-ssh-stopped", &arguments, || {
+            mark.exists() || Instant::now() > deadline
+        })?;
+        ensure!(
+            trace.status == Some(0) && trace.stdout.contains("sched_process_exec"),
+            "stopped, with status {:?}: {}\n{}",
+            trace.status,
+            trace.stdout,
+            trace.stderr
+        );
+        Ok(())
     }
 
     fn run(
@@ -296,7 +343,7 @@ impl Machine {
         let log = places.log("lane-ssh");
         let run = ssh.run(share.path(), command, timeout, &log, &mut |_| {})?;
         if command.contains(">there") {
-            let there = fs::read_to_string(share.path().join("there"));
+            let there = io::read_to_string(share.open("there", 100)?);
             ensure!(
                 there.is_ok_and(|text| text == "two\n"),
                 "the file did not come back"

@@ -8,10 +8,11 @@
 use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, ErrorKind, Read, Write as _};
 use std::path::{Path, PathBuf};
-use std::process::{ChildStderr, ChildStdout, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -28,6 +29,11 @@ const LAST_WORDS: Duration = Duration::from_secs(2);
 const TAIL: usize = 20;
 /// Bytes of an event that are read: the guest is not trusted to end its lines.
 const LINE: u64 = 1 << 24;
+/// Bytes that are read of all that a machine says, the console and the command together:
+/// nor is it trusted to come to an end. No run of this repository's tests says a MiB.
+pub(super) const MOST: u64 = 64 << 20;
+/// Bytes that are kept of what a program says on its standard error, the last ones.
+const REASON: usize = 1 << 14;
 /// How long a program may take to say what it can do.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -148,7 +154,7 @@ fn run(
     let stdout = stdout.context("the machine has no output")?;
     let stderr = machine.child().stderr.take();
     let stderr = stderr.context("the machine has no error output")?;
-    let events = events(stdout, stderr);
+    let events = events(stdout, Reason::of(stderr), MOST);
     let mut watch = Watch::new(boot.timeout);
     let end = loop {
         let event = match events.recv_timeout(watch.left()) {
@@ -181,6 +187,7 @@ fn run(
 /// Starts the machine's process. The environment would be the guest's, so it
 /// gets none of ours; `path` is its PATH.
 fn spawn(program: OsString, arguments: &[OsString], path: &str, boot: &Boot) -> Result<Group> {
+    let told = serde_json::to_vec(boot).context("describing what to boot")?;
     let mut command = Command::new(program);
     command.args(arguments).env_clear();
     command
@@ -195,15 +202,18 @@ fn spawn(program: OsString, arguments: &[OsString], path: &str, boot: &Boot) -> 
     let mut machine = Group::spawn(&mut command)?;
     let stdin = machine.child().stdin.take();
     let mut stdin = stdin.context("the machine has no input")?;
-    serde_json::to_writer(&mut stdin, boot).context("telling the machine what to boot")?;
+    // A program may talk before it has heard all of it, or end without: then it has said
+    // why, and that it did not listen is no news.
+    thread::spawn(move || stdin.write_all(&told));
     Ok(machine)
 }
 
-/// The events of a machine, from a thread that ends with it.
-fn events(stdout: ChildStdout, mut stderr: ChildStderr) -> Receiver<Event> {
+/// The events of a machine that says no more than `most` bytes, from a thread that ends
+/// with it.
+fn events(stdout: impl Read + Send + 'static, reason: Reason, most: u64) -> Receiver<Event> {
     let (sender, receiver) = mpsc::channel();
     thread::spawn(move || {
-        let mut reader = BufReader::new(stdout);
+        let mut reader = BufReader::new(stdout).take(most);
         let mut line = Vec::new();
         while let Ok(1..) = reader.by_ref().take(LINE).read_until(b'\n', &mut line) {
             let event = serde_json::from_slice(&line)
@@ -213,13 +223,65 @@ fn events(stdout: ChildStdout, mut stderr: ChildStderr) -> Receiver<Event> {
             }
             line.clear();
         }
-        let mut said = String::new();
-        if stderr.read_to_string(&mut said).is_ok() && !said.trim().is_empty() {
+        let failed = match reader.limit() {
+            0 => Some(too_much(most)),
+            _ => reason.told(),
+        };
+        if let Some(why) = failed {
             // Nobody may be listening any more.
-            let _ = sender.send(Event::Failed(said.trim().to_owned()));
+            let _ = sender.send(Event::Failed(why));
         }
     });
     receiver
+}
+
+/// Why a machine was ended that said more than `most` bytes, and what to do.
+pub(super) fn too_much(most: u64) -> String {
+    format!(
+        "it printed more than {} MiB and was stopped: have the command print less, or into a file",
+        most >> 20
+    )
+}
+
+/// What a program says on its standard error, of which the end is kept. It is read as it
+/// comes: whoever writes into a pipe that nobody reads stands still once it is full.
+struct Reason {
+    kept: Arc<Mutex<VecDeque<u8>>>,
+    ended: Receiver<()>,
+}
+
+impl Reason {
+    fn of(mut stderr: impl Read + Send + 'static) -> Self {
+        let kept = Arc::new(Mutex::new(VecDeque::new()));
+        let keep = Arc::clone(&kept);
+        let (end, ended) = mpsc::channel();
+        thread::spawn(move || {
+            let mut part = [0; 4096];
+            loop {
+                let count = match stderr.read(&mut part) {
+                    Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                    Ok(0) | Err(_) => break,
+                    Ok(count) => count,
+                };
+                let mut kept = keep.lock().unwrap_or_else(PoisonError::into_inner);
+                kept.extend(part.iter().take(count));
+                let more = kept.len().saturating_sub(REASON);
+                kept.drain(..more);
+            }
+            drop(end);
+        });
+        Self { kept, ended }
+    }
+
+    /// What was said last, if anything. The program has closed its standard output and is
+    /// about to end, but something that it started may have its standard error for good.
+    fn told(self) -> Option<String> {
+        let _ = self.ended.recv_timeout(LAST_WORDS);
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let said = String::from_utf8_lossy(kept.make_contiguous());
+        let said = said.trim();
+        (!said.is_empty()).then(|| said.to_owned())
+    }
 }
 
 /// What has been seen of a run, and when it has to end.
@@ -322,5 +384,72 @@ mod tests {
         };
         assert_eq!(last.len(), TAIL);
         assert_eq!(last[TAIL - 1], "line 99");
+    }
+
+    /// How a run ends of a program that is these lines of shell. What it is to boot has
+    /// more bytes than a pipe takes.
+    fn ended(lines: &str) -> End {
+        let dir = tempfile::tempdir().unwrap();
+        let boot = Boot {
+            arch: crate::arch::Arch::Arm64,
+            kernel: PathBuf::new(),
+            device_tree: None,
+            root: PathBuf::new(),
+            cpus: 1,
+            memory_mib: 1,
+            kernel_args: Vec::new(),
+            virtualization: false,
+            brbe_cpus: None,
+            plugin: None,
+            qemu_args: Vec::new(),
+            share: PathBuf::new(),
+            command: "x".repeat(1 << 20),
+            timeout: Duration::from_secs(60),
+            console: dir.path().join("console"),
+        };
+        let arguments = ["-c", lines].map(OsString::from);
+        let run = run("sh".into(), &arguments, image::PATH, &boot, &mut |_| {});
+        run.unwrap().end
+    }
+
+    #[test]
+    fn what_to_boot_is_heard_to_its_end() {
+        let end = ended("[ $(wc -c) -gt 1000000 ] && echo '{\"Exited\":7}'");
+        assert_eq!(end, End::Exited(7));
+    }
+
+    #[test]
+    fn a_program_that_does_not_listen_says_why_itself() {
+        let end = ended("echo no licence >&2; exit 1");
+        assert_eq!(end, End::Failed("no licence".to_owned()));
+        let end = ended("exit 1");
+        assert_eq!(end, End::Failed("it ended without saying why".to_owned()));
+    }
+
+    #[test]
+    fn much_on_standard_error_holds_nobody_up() {
+        let much = "head -c 1000000 /dev/zero | tr '\\0' x >&2";
+        let end = ended(&format!("{much}; echo '{{\"Exited\":7}}'"));
+        assert_eq!(end, End::Exited(7));
+        let End::Failed(why) = ended(&format!("{much}; echo; echo no licence >&2")) else {
+            panic!("it said no end");
+        };
+        assert!(why.ends_with("no licence") && why.len() <= REASON, "{why}");
+    }
+
+    #[test]
+    fn a_child_that_stays_does_not_keep_the_reason_back() {
+        let end = ended("sleep 1000 >/dev/null & echo no licence >&2; exit 1");
+        assert_eq!(end, End::Failed("no licence".to_owned()));
+    }
+
+    #[test]
+    fn a_machine_that_never_ends_talking_is_ended() {
+        let line = std::io::repeat(b'x');
+        let told = events(line, Reason::of(std::io::empty()), 2 << 20);
+        let Some(Event::Failed(why)) = told.iter().last() else {
+            panic!("it went on");
+        };
+        assert!(why.contains("printed more than 2 MiB"), "{why}");
     }
 }

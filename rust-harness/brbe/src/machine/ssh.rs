@@ -10,9 +10,9 @@ mod results;
 use std::ffi::OsString;
 use std::fmt;
 use std::fs::File;
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, Read, Write as _};
 use std::path::Path;
-use std::process::{ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{ChildStdin, Command, Stdio};
 use std::str::FromStr;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
@@ -21,12 +21,15 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 
 use super::mark::mark;
+use super::program::{MOST, too_much};
 use super::{End, Run};
 use crate::exec::{self, Group, Interrupted};
+use crate::guest::STOP;
 
 /// What the other side does, in any POSIX shell: takes programs from standard input, runs
 /// the command among them, returns what was printed, a line with the mark and the exit
-/// status, and an archive of the files that are new.
+/// status, and an archive of the files that are new. Each line that comes after the
+/// programs is a Ctrl-C for the command.
 ///
 /// It holds no single quote, and is given in a pair of them.
 const SCRIPT: &str = include_str!("ssh/there.sh");
@@ -37,6 +40,8 @@ const COMMAND: &str = ".brbe-command";
 const TAIL: usize = 20;
 /// Bytes of a line that are read.
 const LINE: u64 = 1 << 20;
+/// How often a command is told to stop that somebody wants to: it may not have listened yet.
+const TURN: Duration = Duration::from_secs(1);
 
 /// Who is to be reached where: `ssh://user@host:port`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -106,7 +111,8 @@ pub struct Ssh {
 
 impl Ssh {
     /// Copies what is in `share` there, runs `command` with it, and brings back what is
-    /// new. The connection's own words go to `log`.
+    /// new. The connection's own words go to `log`. Once there is a [`STOP`] in `share`, the
+    /// command gets what Ctrl-C would send it.
     ///
     /// # Errors
     ///
@@ -133,12 +139,20 @@ impl Ssh {
             .stdout
             .take()
             .context("ssh has no output")?;
-        let heard = hear(stdout, mark, share);
-        let _held = send(stdin, programs);
+        let heard = hear(stdout, mark, share, MOST);
+        let stop = send(stdin, programs);
         let mut output = String::new();
+        let mut turn = Instant::now();
         let end = loop {
-            let left = deadline.saturating_duration_since(Instant::now());
-            match heard.recv_timeout(left) {
+            let now = Instant::now();
+            if now >= turn {
+                turn = now + TURN;
+                if share.join(STOP).exists() {
+                    // The other side may have ended a moment ago.
+                    let _ = stop.send(());
+                }
+            }
+            match heard.recv_timeout(turn.min(deadline).saturating_duration_since(now)) {
                 Ok(Heard::Line(line)) => {
                     progress(&line);
                     output += &line;
@@ -148,6 +162,8 @@ impl Ssh {
                 Ok(Heard::Ended(Err(error))) => {
                     break End::Failed(format!("what came back is not as it should be: {error:#}"));
                 }
+                Ok(Heard::TooMuch) => break End::Failed(too_much(MOST)),
+                Err(RecvTimeoutError::Timeout) if Instant::now() < deadline => {}
                 Err(RecvTimeoutError::Timeout) => {
                     let lines: Vec<_> = output.lines().map(str::to_owned).collect();
                     break End::TimedOut(lines[lines.len().saturating_sub(TAIL)..].to_vec());
@@ -223,18 +239,27 @@ impl Ssh {
 enum Heard {
     /// A line that the command printed.
     Line(String),
+    /// More lines than anybody wants. The last.
+    TooMuch,
     /// Its exit status, after what it wrote has come back. The last.
     Ended(Result<i32>),
 }
 
-/// Listens, in a thread that ends with the connection.
-fn hear(stdout: ChildStdout, mark: String, share: &Path) -> Receiver<Heard> {
+/// Listens to `most` bytes, and to what comes back, in a thread that ends with the
+/// connection.
+fn hear(
+    stdout: impl Read + Send + 'static,
+    mark: String,
+    share: &Path,
+    most: u64,
+) -> Receiver<Heard> {
     let (sender, heard) = mpsc::channel();
     let share = share.to_owned();
     thread::spawn(move || {
         let mut reader = BufReader::new(stdout);
-        let mut line = Vec::new();
+        let (mut line, mut said) = (Vec::new(), 0);
         while let Ok(1..) = reader.by_ref().take(LINE).read_until(b'\n', &mut line) {
+            said += line.len() as u64;
             let text = String::from_utf8_lossy(&line);
             let text = text.trim_end();
             let status = text
@@ -245,9 +270,10 @@ fn hear(stdout: ChildStdout, mark: String, share: &Path) -> Receiver<Heard> {
                 Some(Ok(status)) => {
                     Heard::Ended(results::unpack(&mut reader, &share).map(|()| status))
                 }
+                _ if said > most => Heard::TooMuch,
                 _ => Heard::Line(text.to_owned()),
             };
-            let is_last = matches!(heard, Heard::Ended(_));
+            let is_last = !matches!(heard, Heard::Line(_));
             if sender.send(heard).is_err() || is_last {
                 return;
             }
@@ -257,17 +283,19 @@ fn hear(stdout: ChildStdout, mark: String, share: &Path) -> Receiver<Heard> {
     heard
 }
 
-/// Sends, in a thread of its own: the other side may talk before it has heard all. The
-/// connection's input stays open until the receiver of this is dropped: its end is what
-/// tells the other side to stop.
+/// Sends, in a thread of its own: the other side may talk before it has heard all. What is
+/// sent to this is a Ctrl-C for the command. The connection's input stays open until this
+/// is dropped: its end has the other side kill what is left.
 fn send(mut stdin: ChildStdin, programs: Vec<u8>) -> mpsc::Sender<()> {
-    let (held, dropped) = mpsc::channel::<()>();
+    let (stop, stopped) = mpsc::channel::<()>();
     thread::spawn(move || {
         // The other side says itself what is wrong, if it has gone.
         let _ = stdin.write_all(&programs).and_then(|()| stdin.flush());
-        let _ = dropped.recv();
+        while stopped.recv().is_ok() {
+            let _ = stdin.write_all(b"stop\n").and_then(|()| stdin.flush());
+        }
     });
-    held
+    stop
 }
 
 #[cfg(test)]
@@ -301,6 +329,88 @@ mod tests {
     #[test]
     fn the_script_can_be_quoted() {
         assert!(!SCRIPT.contains('\''));
+    }
+
+    /// What came of a command that a shell ran by the script: its status, what it
+    /// printed, and the files that came back.
+    fn there(shell: &str, command: &str, is_to_stop: bool) -> (i32, String, Vec<String>) {
+        let [from, to, tmp] = [(); 3].map(|()| tempfile::tempdir().unwrap());
+        for name in ["changed", "kept"] {
+            std::fs::write(from.path().join(name), "from here").unwrap();
+        }
+        let programs = results::pack(from.path(), COMMAND, command).unwrap();
+        let mut child = Command::new(shell)
+            .args(["-c", SCRIPT, "brbe"])
+            .args([&programs.len().to_string(), "mark"])
+            .env("TMPDIR", tmp.path())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let stdout = child.stdout.take().unwrap();
+        let heard = hear(stdout, "mark".to_owned(), to.path(), MOST);
+        let stop = send(child.stdin.take().unwrap(), programs);
+        let mut output = String::new();
+        let status = loop {
+            match heard.recv_timeout(Duration::from_millis(100)) {
+                Ok(Heard::Line(line)) => output += &line,
+                Ok(Heard::Ended(status)) => break status.unwrap(),
+                Err(RecvTimeoutError::Timeout) if is_to_stop => stop.send(()).unwrap(),
+                Err(RecvTimeoutError::Timeout) => {}
+                _ => panic!("{shell} said no end, but {output:?}"),
+            }
+        };
+        child.wait().unwrap();
+        assert_eq!(std::fs::read_dir(tmp.path()).unwrap().count(), 0);
+        let files = std::fs::read_dir(to.path()).unwrap();
+        let names = files.map(|file| file.unwrap().file_name().into_string().unwrap());
+        let mut names: Vec<_> = names.collect();
+        names.sort();
+        (status, output, names)
+    }
+
+    /// Those of them that there are here. The test of this lane has busybox's, too.
+    fn shells() -> impl Iterator<Item = &'static str> {
+        let is_there = |shell: &&str| Command::new(shell).args(["-c", ":"]).status().is_ok();
+        ["sh", "dash", "bash"].into_iter().filter(is_there)
+    }
+
+    #[test]
+    fn what_is_new_comes_back_however_short_the_command_was() {
+        let command = "echo one; echo two >new; echo two >changed; exit 7";
+        for shell in shells() {
+            let (status, output, files) = there(shell, command, false);
+            assert_eq!((status, output.as_str()), (7, "one"), "{shell}");
+            assert_eq!(files, ["changed", "new"], "{shell}");
+        }
+    }
+
+    #[test]
+    fn the_clock_of_the_other_side_may_be_wrong() {
+        let command = "echo >new; touch -d @5 new";
+        for shell in shells() {
+            assert_eq!(there(shell, command, false).2, ["new"], "{shell}");
+        }
+    }
+
+    #[test]
+    fn a_line_is_ctrl_c_for_the_command() {
+        // As branch-trace: it listens to what the shell has it ignore.
+        let listens = "perl -e '$SIG{INT} = sub { print STDERR \"stopped\"; exit 3 }; sleep 1000'";
+        for shell in shells() {
+            let (status, output, _) = there(shell, &format!("{listens}; exit $?"), true);
+            assert_eq!((status, output.as_str()), (3, "stopped"), "{shell}");
+        }
+    }
+
+    #[test]
+    fn a_command_that_never_ends_talking_is_ended() {
+        let share = tempfile::tempdir().unwrap();
+        let hear = |text: &'static [u8]| hear(text, "mark".to_owned(), share.path(), 4);
+        let last = |text| hear(text).iter().last().unwrap();
+        assert!(matches!(last(b"1\n2\n3\n"), Heard::TooMuch));
+        assert!(matches!(last(b"1\n2\nmark 0\n"), Heard::Ended(_)));
+        assert!(matches!(last(b"1\n2\n"), Heard::Line(_)));
     }
 
     #[test]

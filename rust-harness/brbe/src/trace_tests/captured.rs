@@ -128,7 +128,7 @@ const CASES: [Case; 10] = [
             "-c",
             "true",
         ],
-        check: |seen| returns_from("malloc", &seen.report),
+        check: |seen| returns_from("malloc", &seen.report.snapshots),
     },
     Case {
         by: "",
@@ -138,7 +138,7 @@ const CASES: [Case; 10] = [
     Case {
         by: "",
         words: &["rt:sys_exit", "--lbr", "any_ret,cond", "--", "true"],
-        check: |seen| has_returns_and_conditions(&seen.report),
+        check: |seen| has_returns_and_conditions(&seen.report.snapshots),
     },
 ];
 
@@ -188,11 +188,12 @@ fn problem(
     let files = Files::new(&capture.processes, &find);
     let symbols =
         KernelSymbols::new(vmlinux, capture, files).context("putting names to the addresses")?;
-    Ok((case.check)(&Seen {
+    let seen = Seen {
         report: Report::new(capture, &symbols),
         symbols: &symbols,
         source,
-    }))
+    };
+    Ok(without_records(&seen.report.snapshots).or_else(|| (case.check)(&seen)))
 }
 
 /// The first snapshot that shows how its function came to its end.
@@ -313,15 +314,16 @@ fn ends_in_main(report: &Report) -> Option<String> {
 }
 
 /// All are of this function when it returned, and of user space alone.
-fn returns_from(function: &str, report: &Report) -> Option<String> {
-    let is_it = |snapshot: &SnapshotReport| {
+fn returns_from(function: &str, snapshots: &[SnapshotReport]) -> Option<String> {
+    let is_it = |snapshot: &&SnapshotReport| {
         let mut ends = snapshot.records.iter().map(|branch| branch.from.address);
         snapshot.function == function
             && snapshot.moment == Moment::Return
             && snapshot.returned.is_some()
+            && !snapshot.records.is_empty()
             && ends.all(|end| end.is_none_or(|address| !is_kernel(address)))
     };
-    let other = report.snapshots.iter().find(|snapshot| !is_it(snapshot));
+    let other = snapshots.iter().find(|snapshot| !is_it(snapshot));
     other.map(|other| {
         format!(
             "{} at {:?}, {:?}",
@@ -339,18 +341,99 @@ fn is_a_tracepoint(report: &Report) -> Option<String> {
     other.map(|snapshot| format!("{} at {:?}", snapshot.function, snapshot.moment))
 }
 
-fn has_returns_and_conditions(report: &Report) -> Option<String> {
-    let branches = report
-        .snapshots
+/// These are there, and nothing else but the exception's return that user space is left by.
+fn has_returns_and_conditions(snapshots: &[SnapshotReport]) -> Option<String> {
+    let branches = snapshots.iter().flat_map(|snapshot| &snapshot.records);
+    let kinds: Vec<_> = branches.map(|branch| branch.kind).collect();
+    let asked = [BranchType::Return, BranchType::Conditional];
+    if let Some(missing) = asked.iter().find(|kind| !kinds.contains(kind)) {
+        return Some(format!("no branch of type {}", missing.name()));
+    }
+    let is_expected =
+        |kind: &BranchType| asked.contains(kind) || *kind == BranchType::ExceptionReturn;
+    let other = kinds.iter().find(|kind| !is_expected(kind));
+    other.map(|kind| format!("a branch of type {}", kind.name()))
+}
+
+/// Snapshots in which there is nothing to look at: a check of all branches would pass.
+fn without_records(snapshots: &[SnapshotReport]) -> Option<String> {
+    let is_any = snapshots
         .iter()
-        .flat_map(|snapshot| &snapshot.records);
-    let expected = [
-        BranchType::Return,
-        BranchType::Conditional,
-        BranchType::ExceptionReturn,
-    ];
-    let mut others = branches.filter(|branch| !expected.contains(&branch.kind));
-    others
-        .next()
-        .map(|branch| format!("a branch of type {}", branch.kind.name()))
+        .any(|snapshot| !snapshot.records.is_empty());
+    let errors: BTreeSet<_> = snapshots.iter().filter_map(|s| s.errno).collect();
+    let count = snapshots.len();
+    (!is_any).then(|| format!("none of {count} snapshots has records, by errors {errors:?}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use branch_records::capture::Returned;
+    use branch_records::record::{Cycles, Privilege, Speculation};
+    use branch_records::report::Branch;
+
+    /// A snapshot when malloc() returned, of branches of these types.
+    fn snapshot(kinds: &[BranchType]) -> SnapshotReport {
+        let end = || End {
+            address: Some(0x1000),
+            symbol: None,
+        };
+        let branch = |kind: &BranchType| Branch {
+            number: 0,
+            machinery: false,
+            from: end(),
+            to: end(),
+            kind: *kind,
+            mispredicted: None,
+            cycles: Cycles::Unknown,
+            privilege: Privilege::User,
+            speculation: Speculation::NotAvailable,
+        };
+        SnapshotReport {
+            function: "malloc".to_owned(),
+            moment: Moment::Return,
+            returned: Some(Returned::Signed(0)),
+            cpu: 0,
+            pid: 1,
+            tid: 1,
+            comm: "bash".to_owned(),
+            time: 1,
+            duration: None,
+            asked: 64,
+            errno: kinds.is_empty().then_some(2),
+            last_jump: None,
+            machinery: 0,
+            path: None,
+            records: kinds.iter().map(branch).collect(),
+        }
+    }
+
+    #[test]
+    fn snapshots_without_records_are_none() {
+        use BranchType::{Call, Conditional, ExceptionReturn, Return};
+        let empty = || snapshot(&[]);
+        assert!(without_records(&[]).is_some());
+        let said = without_records(&[empty(), empty()]).unwrap();
+        assert!(said.contains("none of 2") && said.contains("{2}"), "{said}");
+        assert_eq!(without_records(&[empty(), snapshot(&[Call])]), None);
+
+        assert_eq!(returns_from("malloc", &[snapshot(&[Return])]), None);
+        assert!(returns_from("malloc", &[snapshot(&[Return]), empty()]).is_some());
+        assert!(returns_from("free", &[snapshot(&[Return])]).is_some());
+
+        let both = [
+            snapshot(&[Return, ExceptionReturn]),
+            snapshot(&[Conditional]),
+        ];
+        assert_eq!(has_returns_and_conditions(&both), None);
+        for (wrong, said) in [
+            (&[][..], "no branch of type RET"),
+            (&[Return], "no branch of type COND"),
+            (&[Conditional, ExceptionReturn], "no branch of type RET"),
+            (&[Return, Conditional, Call], "a branch of type CALL"),
+        ] {
+            let found = has_returns_and_conditions(&[snapshot(wrong), empty()]);
+            assert_eq!(found.as_deref(), Some(said));
+        }
+    }
 }

@@ -16,6 +16,7 @@ mod addr2line;
 mod captured;
 mod local;
 mod many;
+mod stopped;
 
 /// Some thirty runs of the program in one boot: 90 s beside another guest, 450 s on a
 /// slow machine beside a compiler.
@@ -33,6 +34,7 @@ pub fn jobs<'a>(
         "branch-trace, targets and filters",
         "branch-trace, on the machine itself",
         "branch-trace, 1,000 snapshots",
+        "branch-trace, stopped",
     ];
     let name = format!("branch-trace on {title}");
     let none = format!("branch-trace without BRBE on {title}");
@@ -55,12 +57,17 @@ fn in_one_boot(
 ) -> Result<Vec<Verdict>> {
     let share = Share::new(places)?;
     share.put(&kernel.vmlinux)?;
-    let script = [many::script(), captured::script(), local::script()].concat();
+    let script = [
+        many::script(),
+        captured::script(),
+        stopped::script(),
+        local::script(),
+    ];
     let setup = Setup {
         timeout: TIMEOUT,
         ..Setup::default()
     };
-    let run = guest.run_as(&setup, kernel, name, &script, &share)?;
+    let run = guest.run_as(&setup, kernel, name, &script.concat(), &share)?;
     guest::status(&run)?;
     let vmlinux = Vmlinux::open(&kernel.vmlinux).context("the kernel's debug information")?;
     let source = |file: &str| subject.source(file);
@@ -68,6 +75,7 @@ fn in_one_boot(
         captured::verdict(guest, &share, &vmlinux, &source, &run.output)?,
         local::verdict(&share, &run.output)?,
         many::verdict(&share, &kernel.vmlinux)?,
+        stopped::verdict(&share, &run.output)?,
     ])
 }
 

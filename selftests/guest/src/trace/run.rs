@@ -12,6 +12,7 @@ use branch_records::capture::MAX_SNAPSHOTS;
 use guest::kallsyms::{Kallsyms, NO_SNAPSHOTS};
 use guest::perf::{CannotRecord, Recording};
 use guest::{cpus, perf};
+use libbpf_rs::ErrorKind;
 
 use crate::arguments::Arguments;
 use crate::attach::{Attached, Common};
@@ -157,8 +158,11 @@ impl Session<'_> {
             .duration
             .map(|seconds| Instant::now() + Duration::from_secs(seconds));
         loop {
-            ring.poll(TURN)
-                .context("cannot read from the BPF programs")?;
+            match ring.poll(TURN) {
+                // By Ctrl-C, after which there is still something to be told.
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                polled => polled.context("cannot read from the BPF programs")?,
+            }
             if self.stream.is_ready() {
                 let batch = recorder.borrow_mut().take()?;
                 self.show(batch)?;

@@ -8,8 +8,12 @@ use anyhow::{Context, Result, bail, ensure};
 
 /// Bytes that may come back.
 const MOST: u64 = 1 << 30;
+/// The date of all that goes there, 2006-07-24, which the crate `tar` gives to files. What
+/// has another one there is new, and comes back.
+const DATE: u64 = 1_153_704_088;
 
-/// An archive of the files in `share`, and of one more, `name`, that holds `text`.
+/// An archive of the files in `share`, and of one more, `name`, that holds `text`. All
+/// have the same date.
 pub(super) fn pack(share: &Path, name: &str, text: &str) -> Result<Vec<u8>> {
     let mut archive = tar::Builder::new(Vec::new());
     archive.mode(tar::HeaderMode::Deterministic);
@@ -26,6 +30,7 @@ pub(super) fn pack(share: &Path, name: &str, text: &str) -> Result<Vec<u8>> {
     let mut header = tar::Header::new_gnu();
     header.set_size(text.len() as u64);
     header.set_mode(0o600);
+    header.set_mtime(DATE);
     archive
         .append_data(&mut header, name, text.as_bytes())
         .context("packing the command")?;
@@ -72,6 +77,20 @@ mod tests {
         unpack(&packed[..], to.path()).unwrap();
         let read = |name: &str| fs::read_to_string(to.path().join(name)).unwrap();
         assert_eq!((read("a"), read("b")), ("one".to_owned(), "two".to_owned()));
+    }
+
+    #[test]
+    fn all_that_goes_there_has_one_date() {
+        let from = tempfile::tempdir().unwrap();
+        fs::write(from.path().join("a"), "one").unwrap();
+        let packed = pack(from.path(), "b", "two").unwrap();
+        let mut archive = tar::Archive::new(&packed[..]);
+        let entries = archive.entries().unwrap();
+        let dates: Vec<_> = entries
+            .map(|entry| entry.unwrap().header().mtime())
+            .collect();
+        let dates: Vec<_> = dates.into_iter().map(Result::unwrap).collect();
+        assert_eq!(dates, [DATE; 2]);
     }
 
     fn archive(name: &str, kind: tar::EntryType) -> Vec<u8> {

@@ -12,19 +12,21 @@ trap clean EXIT
 trap "exit 129" HUP INT TERM PIPE
 cd "$dir" && head -c "$1" | tar -xf - || exit 1
 
-# When the connection ends, so does its input.
 exec 3<&0
-(while read -r line; do :; done; kill -s TERM $$) <&3 >/dev/null 2>&1 &
-watch=$!
-
-touch .brbe-started
 setsid sh .brbe-command </dev/null 2>&1 3<&- &
 command=$!
+# Each line is a Ctrl-C for the command. When the connection ends, so does its input.
+(while read -r line; do kill -s INT -- "-$command"; done; kill -s TERM $$) <&3 >/dev/null 2>&1 &
+watch=$!
 wait "$command"
 status=$?
 printf "\n%s %s\n" "$2" "$status"
+# All that was unpacked has one date of long ago, and .brbe-command too: what has another
+# is new, however short the command was and whatever the clock says. busybox compares
+# whole seconds.
 set --
 for file in *; do
-	[ ! -f "$file" ] || [ ! "$file" -nt .brbe-started ] || set -- "$@" "$file"
+	[ -f "$file" ] || continue
+	[ ! "$file" -nt .brbe-command ] && [ ! "$file" -ot .brbe-command ] || set -- "$@" "$file"
 done
 [ $# = 0 ] || tar -cf - -- "$@"
