@@ -1,6 +1,5 @@
 //! What a snapshot costs: instructions, as the plugin counts them.
 
-use std::fs::File;
 use std::io::BufReader;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -68,6 +67,8 @@ pub const KNOWN: &str = "Documentation/cost.json";
 /// The test of what is kept.
 pub const TEST: &str = "instructions of a snapshot, as in Documentation/cost.json";
 
+/// Bytes of the plugin's log that are read.
+const LOG: u64 = 4 << 30;
 /// By what share of what is kept the cost of a snapshot may differ: how long a cycle count
 /// is differs from run to run, and what takes longer takes some more to decode.
 const SLACK: f64 = 0.01;
@@ -113,7 +114,7 @@ pub fn measure(
     let line = run.output.lines().find(|line| line.starts_with('['));
     let line = line.context("the guest does not tell what its snapshots had")?;
     let counts: Vec<usize> = serde_json::from_str(line).context("reading the guest's counts")?;
-    let log = File::open(&log).context("opening the plugin's log")?;
+    let log = guest::left(&log, LOG).context("opening the plugin's log")?;
     let windows = windows(BufReader::new(log), &functions)?;
     ensure!(
         windows.len() == counts.len(),

@@ -197,14 +197,18 @@ impl Monitor {
     }
 }
 
+/// Bytes of a log that are read.
+const MOST: u64 = 16 << 30;
+
 fn compare_logs(files: &Files, start: u64, end: u64) -> Result<Comparison> {
-    let log = File::open(&files.qemu_log).context("opening QEMU's log")?;
+    let log = guest::left(&files.qemu_log, MOST).context("opening QEMU's log")?;
     let mut reader = Reader::new(BufReader::with_capacity(1 << 20, log));
     let (mut follower, mut events) = (Follower::default(), Vec::new());
     while let Some(entry) = reader.next_entry().context("reading QEMU's log")? {
         follower.take(entry, |event| events.push(event));
     }
-    let mut log = File::open(&files.plugin_log).context("opening the plugin's log")?;
+    let log = guest::left(&files.plugin_log, MOST).context("opening the plugin's log")?;
+    let mut log = log.into_inner();
     log.seek(SeekFrom::Start(start)).context("seeking")?;
     let mut text = String::new();
     log.take(end.saturating_sub(start))

@@ -9,8 +9,8 @@ pub mod functions;
 pub mod judge;
 pub mod window;
 
-use std::fs::{self, File};
-use std::io::BufReader;
+use std::fs::File;
+use std::io::{self, BufReader};
 use std::path::Path;
 use std::time::Duration;
 
@@ -161,19 +161,21 @@ fn sweep_once(
             let kept = places
                 .log(&name.replace([' ', ','], "-"))
                 .with_extension(ending);
-            fs::copy(file, &kept).with_context(|| format!("keeping {}", kept.display()))?;
+            let copy = |mut from| io::copy(&mut from, &mut File::create(&kept)?);
+            copy(guest::left(file, MOST)?)
+                .with_context(|| format!("keeping {}", kept.display()))?;
             progress::say(&format!("    {} keeps what was seen", kept.display()));
         }
     }
     findings.map(Ok)
 }
 
+/// Bytes that are read of what the guest and the plugin saw: 0.2 GB are usual.
+const MOST: u64 = 4 << 30;
+
 /// What the guest and the plugin saw.
 fn read(saw: &Path, log: &Path, functions: &Functions) -> Result<Findings> {
-    let open = |path: &Path| {
-        let file = File::open(path).with_context(|| format!("opening {}", path.display()))?;
-        anyhow::Ok(BufReader::new(file))
-    };
+    let open = |path: &Path| guest::left(path, MOST).map(BufReader::new);
     let sweep = Sweep::from_reader(open(saw)?).context("what the guest saw")?;
     let (mut possible, mut undecided) = (0, 0);
     let impossible = |records: &[RawRecord]| {

@@ -5,13 +5,14 @@
 //! outside the root is.
 
 use std::collections::HashMap;
-use std::fs::File;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use branch_records::path::Code;
 use object::{Object as _, ObjectSegment as _};
+
+use crate::guest;
 
 /// The largest file of code that is read: bash has 1 MiB, perf 10.
 const MAX_FILE: u64 = 64 << 20;
@@ -134,16 +135,9 @@ fn segments(path: &Path) -> Result<Vec<Segment>> {
 
 fn read(path: &Path) -> Result<Vec<u8>> {
     let cannot = || format!("reading {}", path.display());
-    let file = File::open(path).with_context(cannot)?;
+    let mut file = guest::left(path, MAX_FILE).with_context(cannot)?;
     let mut bytes = Vec::new();
-    file.take(MAX_FILE + 1)
-        .read_to_end(&mut bytes)
-        .with_context(cannot)?;
-    ensure!(
-        bytes.len() as u64 <= MAX_FILE,
-        "{} is longer than {MAX_FILE} bytes",
-        path.display()
-    );
+    file.read_to_end(&mut bytes).with_context(cannot)?;
     Ok(bytes)
 }
 

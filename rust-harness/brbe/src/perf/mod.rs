@@ -7,7 +7,7 @@ pub mod rules;
 pub mod script;
 pub mod suite;
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::BufReader;
 use std::path::Path;
 use std::time::Duration;
@@ -57,6 +57,9 @@ pub fn recordings<'a>(
     })
 }
 
+/// Bytes that are read of what perf printed of a recording.
+const MOST: u64 = 1 << 30;
+
 /// Makes all recordings. What the guest said may explain one that is not there.
 fn record(places: &Places, guest: &Guest, kernel: &Kernel, name: &str) -> Result<(Share, String)> {
     let share = Share::new(places)?;
@@ -90,7 +93,8 @@ impl Group {
 
 impl Recording {
     fn seen(&self, dir: &Path, root: &Path) -> Result<Seen> {
-        let file = File::open(dir.join(self.file())).context("perf left no file")?;
+        let file = dir.join(self.file());
+        let file = guest::left(&file, MOST)?;
         let script = script::read(BufReader::new(file)).context("not what perf prints")?;
         let kcore = dir.join(self.kcore());
         let code = Recorded::open(&kcore, root, &dir.join(VDSO), script.maps)?;
@@ -147,7 +151,7 @@ mod tests {
     fn a_recording_that_is_missing_broken_or_empty_fails() {
         let why = verdict(None);
         assert!(
-            why.starts_with("-b: perf left no file: No such file"),
+            why.starts_with("-b: the guest left no file brstack-b: No such file"),
             "{why}"
         );
         assert!(

@@ -1,8 +1,8 @@
 //! What the guest finds: its root, the shared directory in it, and an init that runs the
 //! command.
 
-use std::fs::{self, File};
-use std::io::Read as _;
+use std::fs;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -10,6 +10,7 @@ use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 
 use super::command::TAG;
+use crate::guest::left;
 use crate::machine::{Boot, SHARE};
 
 /// Where the shared directory is in the root, at first: an empty directory of it. Nothing
@@ -90,16 +91,16 @@ impl Root {
     /// What the command printed.
     pub(super) fn output(&self) -> String {
         let mut output = Vec::new();
-        if let Ok(file) = File::open(self.share.join(OUTPUT)) {
+        if let Ok(file) = left(&self.share.join(OUTPUT), u64::MAX) {
             // What can be read of it is better than nothing.
-            let _ = file.take(MOST).read_to_end(&mut output);
+            let _ = file.into_inner().take(MOST).read_to_end(&mut output);
         }
         String::from_utf8_lossy(&output).into_owned()
     }
 
     /// How the command ended, if it did.
     pub(super) fn status(&self) -> Option<i64> {
-        let text = fs::read_to_string(self.share.join(STATUS)).ok()?;
+        let text = io::read_to_string(left(&self.share.join(STATUS), 100).ok()?).ok()?;
         text.trim().parse().ok()
     }
 }
