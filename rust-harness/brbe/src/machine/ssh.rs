@@ -300,6 +300,8 @@ fn send(mut stdin: ChildStdin, programs: Vec<u8>) -> mpsc::Sender<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::process::Child;
+
     use super::*;
 
     #[test]
@@ -331,6 +333,17 @@ mod tests {
         assert!(!SCRIPT.contains('\''));
     }
 
+    /// The script, run by a shell, that unpacks within `tmp`.
+    fn spawn(shell: &str, bytes: usize, tmp: &Path) -> Child {
+        Command::new(shell)
+            .args(["-c", SCRIPT, "brbe", &bytes.to_string(), "mark"])
+            .env("TMPDIR", tmp)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap()
+    }
+
     /// What came of a command that a shell ran by the script: its status, what it
     /// printed, and the files that came back.
     fn there(shell: &str, command: &str, is_to_stop: bool) -> (i32, String, Vec<String>) {
@@ -339,14 +352,7 @@ mod tests {
             std::fs::write(from.path().join(name), "from here").unwrap();
         }
         let programs = results::pack(from.path(), COMMAND, command).unwrap();
-        let mut child = Command::new(shell)
-            .args(["-c", SCRIPT, "brbe"])
-            .args([&programs.len().to_string(), "mark"])
-            .env("TMPDIR", tmp.path())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let mut child = spawn(shell, programs.len(), tmp.path());
         let stdout = child.stdout.take().unwrap();
         let heard = hear(stdout, "mark".to_owned(), to.path(), MOST);
         let stop = send(child.stdin.take().unwrap(), programs);
@@ -390,6 +396,27 @@ mod tests {
         let command = "echo >new; touch -d @5 new";
         for shell in shells() {
             assert_eq!(there(shell, command, false).2, ["new"], "{shell}");
+        }
+    }
+
+    /// By trying: there are microseconds in which a signal could keep a shell from it.
+    #[test]
+    fn nothing_is_left_whenever_the_connection_ends() {
+        let [from, tmp] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+        let programs = results::pack(from.path(), COMMAND, "echo two >new; exit 7").unwrap();
+        for shell in shells() {
+            for step in 0..200 {
+                let mut child = spawn(shell, programs.len(), tmp.path());
+                let mut stdin = child.stdin.take().unwrap();
+                stdin.write_all(&programs).unwrap();
+                let mut lines = BufReader::new(child.stdout.take().unwrap()).split(b'\n');
+                lines.find(|line| line.as_ref().unwrap().starts_with(b"mark"));
+                thread::sleep(step * Duration::from_micros(20));
+                drop((stdin, lines));
+                child.wait().unwrap();
+                let left = std::fs::read_dir(tmp.path()).unwrap().count();
+                assert_eq!(left, 0, "{shell}, {step}");
+            }
         }
     }
 

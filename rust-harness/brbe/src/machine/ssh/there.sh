@@ -9,7 +9,8 @@ clean() {
 	cd / && rm -rf -- "$dir"
 } 2>/dev/null
 trap clean EXIT
-trap "exit 129" HUP INT TERM PIPE
+# Not by the trap above: what interrupts a shell where that begins keeps it from running it.
+trap "clean; exit 129" HUP INT TERM PIPE
 cd "$dir" && head -c "$1" | tar -xf - || exit 1
 
 exec 3<&0
