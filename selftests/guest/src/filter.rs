@@ -13,7 +13,7 @@ use anyhow::Result;
 use branch_records::record::{BranchType, RawRecord};
 
 use crate::kallsyms::Kallsyms;
-use crate::overflow::{self, Program};
+use crate::overflow::{self, Program, Taken};
 use crate::ring::Ring;
 use crate::verdict::{self, Verdict, check};
 use crate::{cpus, perf};
@@ -41,7 +41,7 @@ pub(crate) fn run(step: u64) -> Result<Verdict> {
         Err(error) => return verdict::cannot_record(error),
     };
     let mut object = MaybeUninit::uninit();
-    let mut program = Program::load(&mut object, &all)?;
+    let mut program = Program::load(&mut object, &all, Taken::Plainly)?;
     let mut ring = Ring::map(&all)?;
     let measured = program.measure(&all)?;
     check!(

@@ -39,6 +39,8 @@ use std::time::Duration;
 use clap::{Parser, Subcommand};
 use guest::{cpus, kallsyms, kcore, perf};
 
+use overflow::Taken;
+
 /// Tests branch snapshots on the kernel that runs here.
 ///
 /// Exit status: 0 passed, 1 failed, 2 could not be tried (usage, permission, a
@@ -84,9 +86,9 @@ enum Test {
         /// Cycles that an instruction takes: periods are multiples of it
         #[arg(long, value_name = "CYCLES", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=64))]
         step: u64,
-        /// Take the snapshots with interrupts disabled
-        #[arg(long)]
-        interrupts_off: bool,
+        /// How the snapshots are taken
+        #[arg(long, value_enum, default_value = "plainly")]
+        taken: Taken,
         /// Where to write what was seen, as JSON
         #[arg(long, value_name = "FILE")]
         output: PathBuf,
@@ -196,9 +198,9 @@ fn main() -> ExitCode {
         Test::Loops { record } => loops::run(record),
         Test::Overflow {
             step,
-            interrupts_off,
+            taken,
             output,
-        } => overflow::run(step, interrupts_off, &output),
+        } => overflow::run(step, taken, &output),
         Test::Filter { step } => filter::run(step),
         Test::Closing { step } => closing::run(step),
         Test::Traced => traced::run(),

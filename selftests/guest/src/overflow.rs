@@ -17,6 +17,7 @@ use std::path::Path;
 use anyhow::{Context as _, Result, ensure};
 use branch_records::record::RawRecord;
 use branch_records::sweep::{MAX_SAMPLES, Round, Sample, Sweep};
+use clap::ValueEnum;
 use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
 use libbpf_rs::{MapCore as _, MapFlags, OpenObject, ProgramInput, ProgramMut};
 use rustix::io::Errno;
@@ -24,6 +25,7 @@ use rustix::time::{ClockId, Timespec, clock_gettime};
 
 use crate::kallsyms::Kallsyms;
 use crate::kcore::Kcore;
+use crate::paused::{self, attach_paused};
 use crate::ring::Ring;
 use crate::skeleton::overflow::{OverflowSkel, OverflowSkelBuilder};
 use crate::verdict::{self, Verdict, check};
@@ -49,10 +51,25 @@ const ATTEMPTS: u32 = 4;
 /// The one CPU that all of it is on.
 const CPU: u32 = 0;
 
+/// How a snapshot is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Taken {
+    /// By a program that does nothing else
+    Plainly,
+    /// With interrupts disabled
+    InterruptsOff,
+    /// By a program of a trampoline that pauses BRBE first: with the series low-waste
+    PausedAhead,
+}
+
 /// Sweeps, and writes what was seen.
-pub(crate) fn run(step: u64, interrupts_off: bool, output: &Path) -> Result<Verdict> {
-    if !Kallsyms::read()?.has_snapshot_function() {
+pub(crate) fn run(step: u64, taken: Taken, output: &Path) -> Result<Verdict> {
+    let symbols = Kallsyms::read()?;
+    if !symbols.has_snapshot_function() {
         return Ok(verdict::unsupported());
+    }
+    if taken == Taken::PausedAhead && !symbols.has(paused::PAUSES) {
+        return Ok(paused::unsupported());
     }
     cpus::pin_to(CPU)?;
     unlimited_sampling()?;
@@ -61,7 +78,7 @@ pub(crate) fn run(step: u64, interrupts_off: bool, output: &Path) -> Result<Verd
         Err(error) => return verdict::cannot_record(error),
     };
     let mut object = MaybeUninit::uninit();
-    let mut program = Program::load(&mut object, &event)?;
+    let mut program = Program::load(&mut object, &event, taken)?;
     let mut ring = Ring::map(&event)?;
 
     let snapshot = program.measure(&event)?;
@@ -69,6 +86,8 @@ pub(crate) fn run(step: u64, interrupts_off: bool, output: &Path) -> Result<Verd
         !snapshot.is_empty(),
         "the counter of the event does not count"
     );
+    // Until the code has been read: it is another one without.
+    let _link = program.attach(&program.skeleton.progs.take_paused)?;
     let mut rounds = Vec::new();
     let first = snapshot.start.saturating_sub(BEFORE).next_multiple_of(step);
     for period in (first..snapshot.end + AFTER).step_by(step.try_into()?) {
@@ -76,7 +95,7 @@ pub(crate) fn run(step: u64, interrupts_off: bool, output: &Path) -> Result<Verd
         // good a test as any, but hits another instruction.
         for _ in 0..ATTEMPTS {
             let tick = last_tick();
-            let mut round = program.round(&event, &mut ring, period, interrupts_off)?;
+            let mut round = program.round(&event, &mut ring, period)?;
             round.ticked = last_tick() != tick;
             let done = !round.ticked;
             rounds.push(round);
@@ -112,12 +131,14 @@ pub(crate) fn unlimited_sampling() -> Result<()> {
 
 pub(crate) struct Program<'object> {
     skeleton: OverflowSkel<'object>,
+    taken: Taken,
 }
 
 impl<'object> Program<'object> {
     pub(crate) fn load(
         object: &'object mut MaybeUninit<OpenObject>,
         event: &OwnedFd,
+        taken: Taken,
     ) -> Result<Self> {
         let skeleton = OverflowSkelBuilder::default()
             .open(object)
@@ -129,12 +150,19 @@ impl<'object> Program<'object> {
             .events
             .update(&CPU.to_ne_bytes(), &event, MapFlags::ANY)
             .context("cannot show the event to the BPF program")?;
-        Ok(Self { skeleton })
+        Ok(Self { skeleton, taken })
+    }
+
+    /// Has a trampoline run `program`, as long as the result is there, if that is how.
+    fn attach(&self, program: &ProgramMut<'_>) -> Result<Option<OwnedFd>> {
+        let attach = || attach_paused(program.as_fd(), libbpf_sys::BPF_TRACE_FENTRY);
+        (self.taken == Taken::PausedAhead).then(attach).transpose()
     }
 
     /// Cycles from the start of the counter until just before a snapshot, and
     /// until just after it, where nothing else came between.
     pub(crate) fn measure(&mut self, event: &OwnedFd) -> Result<Range<u64>> {
+        let _link = self.attach(&self.skeleton.progs.measure_paused)?;
         let mut shortest = self.measure_once(event)?;
         for _ in 1..MEASUREMENTS {
             let measured = self.measure_once(event)?;
@@ -150,7 +178,10 @@ impl<'object> Program<'object> {
         perf::reset(event)?;
         perf::enable(event)?;
         approach();
-        run_program(&self.skeleton.progs.measure)?;
+        run_program(match self.taken {
+            Taken::PausedAhead => &self.skeleton.progs.measure_paused,
+            Taken::Plainly | Taken::InterruptsOff => &self.skeleton.progs.measure,
+        })?;
         perf::disable(event)?;
         let data = self.skeleton.maps.bss_data.as_deref();
         let data = data.context("the BPF program has no memory")?;
@@ -163,18 +194,13 @@ impl<'object> Program<'object> {
         self.taken()
     }
 
-    fn round(
-        &mut self,
-        event: &OwnedFd,
-        ring: &mut Ring,
-        period: u64,
-        interrupts_off: bool,
-    ) -> Result<Round> {
+    fn round(&mut self, event: &OwnedFd, ring: &mut Ring, period: u64) -> Result<Round> {
         perf::set_period(event, period)?;
         let programs = &self.skeleton.progs;
-        let program = match interrupts_off {
-            false => &programs.take,
-            true => &programs.take_without_interrupts,
+        let program = match self.taken {
+            Taken::Plainly => &programs.take,
+            Taken::InterruptsOff => &programs.take_without_interrupts,
+            Taken::PausedAhead => &programs.take_paused,
         };
         perf::enable(event)?;
         approach();

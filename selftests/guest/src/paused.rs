@@ -49,13 +49,18 @@ pub(crate) fn attach_paused(program: BorrowedFd<'_>, attach_type: u32) -> Result
     Ok(unsafe { OwnedFd::from_raw_fd(link) })
 }
 
+/// The kernel has not got [`PAUSES`].
+pub(crate) fn unsupported() -> Verdict {
+    Verdict::Skip(
+        "this kernel cannot pause branch records for programs: that is in the series low-waste"
+            .to_owned(),
+    )
+}
+
 pub(crate) fn run() -> Result<Verdict> {
     let symbols = Kallsyms::read()?;
     if !symbols.has(PAUSES) {
-        return Ok(Verdict::Skip(
-            "this kernel cannot pause branch records for programs: that is in the series low-waste"
-                .to_owned(),
-        ));
+        return Ok(unsupported());
     }
     let events = match perf::open_everywhere(&cpus::online()?, perf::FOR_SNAPSHOTS) {
         Ok(events) => events,

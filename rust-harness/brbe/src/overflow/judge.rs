@@ -10,8 +10,9 @@ use std::fmt::Display;
 
 use anyhow::{Context as _, Result, ensure};
 use branch_records::record::RawRecord;
-use branch_records::sweep::{Round, Sweep};
+use branch_records::sweep::{Round, Sample, Sweep};
 
+use super::Taken;
 use super::window::{Hit, Position, Window};
 
 /// Problems that are told in words.
@@ -79,6 +80,7 @@ impl Findings {
 pub fn judge(
     sweep: &Sweep,
     windows: &[Window],
+    taken: Taken,
     mut impossible: impl FnMut(&[RawRecord]) -> Option<String>,
 ) -> Result<Findings> {
     ensure!(
@@ -118,7 +120,7 @@ pub fn judge(
         let first = round.samples.first();
         findings.empty_samples +=
             usize::from(window.hit.is_some() && first.is_some_and(|sample| sample.0.is_empty()));
-        if let Some(problem) = problem(round, window, &mut impossible) {
+        if let Some(problem) = problem(round, window, taken, &mut impossible) {
             findings.wrong += 1;
             if findings.examples.len() < EXAMPLES {
                 let place = Place(window.hit);
@@ -147,6 +149,7 @@ fn usual_length(windows: &[Window]) -> Option<u64> {
 fn problem(
     round: &Round,
     window: &Window,
+    taken: Taken,
     impossible: &mut impl FnMut(&[RawRecord]) -> Option<String>,
 ) -> Option<String> {
     if let Some(why) = impossible(&round.snapshot) {
@@ -170,6 +173,7 @@ fn problem(
     }
     match window.hit {
         None if round.snapshot.is_empty() => Some("the snapshot has no record".to_owned()),
+        _ if taken == Taken::PausedAhead => stale(round),
         Some(Hit::Interrupted(_)) if first.0.is_empty() => {
             Some("the sample of the overflow has no record".to_owned())
         }
@@ -190,6 +194,15 @@ fn problem(
     }
 }
 
+/// What is wrong with a round in which BRBE was paused ahead of the snapshot: its records
+/// led to no overflow, they end before it.
+fn stale(round: &Round) -> Option<String> {
+    let newest = round.snapshot.first()?;
+    let has_newest = |sample: &Sample| sample.0.contains(newest);
+    let index = round.samples.iter().position(has_newest)?;
+    Some(format!("sample {index} has records of before the pause"))
+}
+
 /// Where an overflow was, in words.
 struct Place(Option<Hit>);
 
@@ -208,8 +221,6 @@ impl Display for Place {
 
 #[cfg(test)]
 mod tests {
-    use branch_records::sweep::Sample;
-
     use super::*;
 
     fn records(count: usize) -> Vec<RawRecord> {
@@ -244,7 +255,8 @@ mod tests {
 
     fn judge(rounds: Vec<Round>, hits: &[Option<Hit>]) -> Findings {
         let windows: Vec<_> = hits.iter().copied().map(window).collect();
-        super::judge(&Sweep::new(0, Vec::new(), rounds), &windows, |_| None).unwrap()
+        let sweep = Sweep::new(0, Vec::new(), rounds);
+        super::judge(&sweep, &windows, Taken::Plainly, |_| None).unwrap()
     }
 
     #[test]
@@ -280,6 +292,30 @@ mod tests {
     }
 
     #[test]
+    fn what_was_paused_ahead_led_to_no_overflow() {
+        let later = || Sample(vec![RawRecord::default()]);
+        let empty = || Sample(Vec::new());
+        let stale = || Sample([later().0, records(1)].concat());
+        let with = |samples: [Sample; 2]| Round {
+            samples: samples.to_vec(),
+            ..round(2, &[])
+        };
+        for (samples, hit, wrong) in [
+            ([empty(), later()], masked(1), 0),
+            ([later(), later()], masked(1), 0),
+            ([stale(), later()], masked(1), 1),
+            ([empty(), stale()], Some(Hit::Pending), 1),
+            ([stale(), later()], None, 1),
+        ] {
+            let rounds = vec![with([later(), later()]), with(samples)];
+            let windows = [None, hit].map(window);
+            let sweep = Sweep::new(0, Vec::new(), rounds);
+            let findings = super::judge(&sweep, &windows, Taken::PausedAhead, |_| None);
+            assert_eq!(findings.unwrap().wrong, wrong, "{hit:?}");
+        }
+    }
+
+    #[test]
     fn what_is_empty_or_missing_is_wrong() {
         let position = Position {
             index: 0,
@@ -303,7 +339,7 @@ mod tests {
     fn impossible_records_are_wrong() {
         let sweep = Sweep::new(0, Vec::new(), vec![round(2, &[1, 1])]);
         let impossible = |records: &[RawRecord]| (records.len() == 1).then(|| "no".to_owned());
-        let findings = super::judge(&sweep, &[window(None)], impossible).unwrap();
+        let findings = super::judge(&sweep, &[window(None)], Taken::Plainly, impossible).unwrap();
         assert_eq!(findings.wrong, 1);
         assert!(findings.examples[0].contains("sample 0 is not a path: no"));
     }
@@ -311,6 +347,6 @@ mod tests {
     #[test]
     fn a_snapshot_that_is_missing_is_an_error() {
         let sweep = Sweep::new(1, Vec::new(), vec![round(2, &[2, 2])]);
-        assert!(super::judge(&sweep, &[window(None)], |_| None).is_err());
+        assert!(super::judge(&sweep, &[window(None)], Taken::Plainly, |_| None).is_err());
     }
 }

@@ -19,6 +19,7 @@ use branch_records::path;
 use branch_records::record::{BranchType, Cycles, RawRecord};
 use branch_records::sweep::Sweep;
 
+use crate::commands::Variant;
 use crate::guest::{self, Guest, PSEUDO_NMI, Setup, Share};
 use crate::jobs::Job;
 use crate::kernel::Kernel;
@@ -40,6 +41,28 @@ const TIMEOUT: Duration = Duration::from_secs(600);
 /// late by one instead.
 const CYCLES: u32 = 2;
 
+/// How the guest's program takes a snapshot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Taken {
+    /// As all do.
+    Plainly,
+    /// With interrupts disabled.
+    InterruptsOff,
+    /// With BRBE paused ahead of it, which the series low-waste alone can do.
+    PausedAhead,
+}
+
+impl Taken {
+    /// What the guest's program calls it.
+    fn option(self) -> &'static str {
+        match self {
+            Self::Plainly => "plainly",
+            Self::InterruptsOff => "interrupts-off",
+            Self::PausedAhead => "paused-ahead",
+        }
+    }
+}
+
 /// How a snapshot is taken, and on which machine.
 #[derive(Clone, Copy, Debug)]
 pub struct Kind {
@@ -48,54 +71,62 @@ pub struct Kind {
     /// The overflow's interrupt is a pseudo-NMI, which `local_irq_save()` does
     /// not mask.
     pub pseudo_nmi: bool,
-    /// The program that takes the snapshot has interrupts disabled.
-    pub interrupts_off: bool,
+    /// How the guest's program takes the snapshot.
+    pub taken: Taken,
     /// Of the record buffer.
     pub records: u32,
 }
 
 /// Each kind that is tried.
-pub const KINDS: [Kind; 5] = [
+pub const KINDS: [Kind; 6] = [
     Kind {
         name: "overflow at each instruction",
         pseudo_nmi: false,
-        interrupts_off: false,
+        taken: Taken::Plainly,
         records: 16,
     },
     Kind {
         name: "overflow at each instruction, interrupts off",
         pseudo_nmi: false,
-        interrupts_off: true,
+        taken: Taken::InterruptsOff,
         records: 16,
     },
     Kind {
         name: "overflow at each instruction, pseudo-NMI",
         pseudo_nmi: true,
-        interrupts_off: false,
+        taken: Taken::Plainly,
         records: 16,
     },
     Kind {
         name: "overflow at each instruction, pseudo-NMI, interrupts off",
         pseudo_nmi: true,
-        interrupts_off: true,
+        taken: Taken::InterruptsOff,
         records: 16,
     },
     Kind {
         name: "overflow at each instruction, pseudo-NMI, two banks",
         pseudo_nmi: true,
-        interrupts_off: false,
+        taken: Taken::Plainly,
         records: 64,
+    },
+    Kind {
+        name: "overflow at each instruction, paused ahead",
+        pseudo_nmi: false,
+        taken: Taken::PausedAhead,
+        records: 16,
     },
 ];
 
-/// A job for each kind.
+/// A job for each kind that is for a series.
 pub fn jobs<'a>(
     places: &'a Places,
     guest: &'a Guest,
     kernel: &'a Kernel,
     title: &str,
+    series: Variant,
 ) -> impl Iterator<Item = Job<'a>> {
-    KINDS.into_iter().map(move |kind| {
+    let is_for = move |kind: &Kind| kind.taken != Taken::PausedAhead || series == Variant::LowWaste;
+    KINDS.into_iter().filter(is_for).map(move |kind| {
         let title = title.to_owned();
         Job::new(title.clone(), kind.name, move || {
             sweep(places, guest, kernel, &title, kind)
@@ -143,19 +174,15 @@ fn sweep_once(
     let log = share.path().join("watch.log");
     let setup = setup(kind, functions, &log);
     let command = format!(
-        "./branch-guest overflow --step {CYCLES} --output sweep.json{}",
-        if kind.interrupts_off {
-            " --interrupts-off"
-        } else {
-            ""
-        }
+        "./branch-guest overflow --step {CYCLES} --taken {} --output sweep.json",
+        kind.taken.option()
     );
     let run = guest.run_as(&setup, kernel, name, &command, &share)?;
     if guest::status(&run)? != 0 {
         return Ok(Err(run.output));
     }
     let [saw, log] = [share.path().join("sweep.json"), log];
-    let findings = read(&saw, &log, functions);
+    let findings = read(&saw, &log, functions, kind.taken);
     if !matches!(&findings, Ok(findings) if findings.wrong == 0) {
         for (file, ending) in [(&saw, "json"), (&log, "watch")] {
             let kept = places
@@ -174,7 +201,7 @@ fn sweep_once(
 const MOST: u64 = 4 << 30;
 
 /// What the guest and the plugin saw.
-fn read(saw: &Path, log: &Path, functions: &Functions) -> Result<Findings> {
+fn read(saw: &Path, log: &Path, functions: &Functions, taken: Taken) -> Result<Findings> {
     let open = |path: &Path| guest::left(path, MOST).map(BufReader::new);
     let sweep = Sweep::from_reader(open(saw)?).context("what the guest saw")?;
     let (mut possible, mut undecided) = (0, 0);
@@ -185,7 +212,8 @@ fn read(saw: &Path, log: &Path, functions: &Functions) -> Result<Findings> {
         let broken = path.broken.first().map(ToString::to_string);
         broken.or_else(|| uncounted(records))
     };
-    let findings = judge(&sweep, &windows(open(log)?, functions)?, impossible)?;
+    let windows = windows(open(log)?, functions)?;
+    let findings = judge(&sweep, &windows, taken, impossible)?;
     Ok(Findings {
         possible,
         undecided,
@@ -263,7 +291,7 @@ fn verdict(kind: Kind, findings: &Findings) -> Verdict {
         ));
     }
     // Where its interrupt is masked, an overflow may also come before the snapshot.
-    if kind.interrupts_off && !kind.pseudo_nmi && findings.pending == 0 {
+    if kind.taken == Taken::InterruptsOff && !kind.pseudo_nmi && findings.pending == 0 {
         return Verdict::Fail("no overflow was pending when the snapshot began".to_owned());
     }
     let missed = findings.missed();
