@@ -1,13 +1,13 @@
 //! `brbe`: see the library for how it works, `brbe --help` for what it does.
 
 use std::io::stdout;
-use std::os::fd::AsRawFd;
+use std::os::fd::AsFd;
 use std::process::ExitCode;
 
 use brbe::commands::cli::Cli;
 use brbe::exec::{self, Interrupted};
 use clap::Parser as _;
-use nix::libc;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 fn main() -> ExitCode {
     match Cli::parse().run() {
@@ -37,15 +37,13 @@ fn is_broken_pipe(cause: &(dyn std::error::Error + 'static)) -> bool {
 }
 
 /// Whether this is a pipe that nobody reads from any more.
-fn nobody_reads(output: &impl AsRawFd) -> bool {
-    let mut output = libc::pollfd {
-        fd: output.as_raw_fd(),
-        events: 0,
-        revents: 0,
-    };
-    // SAFETY: it is one `pollfd`, which outlives the call.
-    let found = unsafe { libc::poll(&raw mut output, 1, 0) };
-    found == 1 && output.revents & (libc::POLLERR | libc::POLLHUP) != 0
+fn nobody_reads(output: &impl AsFd) -> bool {
+    let mut output = [PollFd::new(output.as_fd(), PollFlags::empty())];
+    let gone = PollFlags::POLLERR | PollFlags::POLLHUP;
+    poll(&mut output, PollTimeout::ZERO) == Ok(1)
+        && output[0]
+            .revents()
+            .is_some_and(|seen| seen.intersects(gone))
 }
 
 #[cfg(test)]
