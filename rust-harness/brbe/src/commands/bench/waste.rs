@@ -31,17 +31,22 @@ pub(super) struct Waste {
     #[arg(long)]
     debug: bool,
 
+    /// On the kernel with lockdep alone, as the configuration of the kernel's BPF selftests for
+    /// arm64 has it
+    #[arg(long, conflicts_with = "debug")]
+    lockdep: bool,
+
     /// Name each record that is wasted where all branches are recorded
     #[arg(long)]
     names: bool,
 
     /// All kernels: each base, as it is sent and with less waste, plain and with debugging
-    #[arg(long, conflicts_with_all = ["base", "kernel_src", "series", "debug"])]
+    #[arg(long, conflicts_with_all = ["base", "kernel_src", "series", "debug", "lockdep"])]
     all: bool,
 
     /// What each patch of the series saves: the kernel before the first of them, and with
     /// each of them
-    #[arg(long, conflicts_with_all = ["names", "all", "debug"])]
+    #[arg(long, conflicts_with_all = ["names", "all", "debug", "lockdep"])]
     each: bool,
 
     /// Keep what was seen in Documentation/waste.json, which `./brbe test` compares with, or
@@ -63,16 +68,18 @@ impl Waste {
             return self.each_patch(places, &guest);
         }
         let mut measured = BTreeMap::new();
-        let debug = match (self.all, &self.debug) {
-            (true, _) => &[false, true][..],
-            (false, debug) => std::slice::from_ref(debug),
+        let checks: &[Checks] = match (self.all, self.debug, self.lockdep) {
+            (true, ..) => &[Checks::None, Checks::All],
+            (_, true, _) => &[Checks::All],
+            (.., true) => &[Checks::Lockdep],
+            _ => &[Checks::None],
         };
         let subjects = self.subjects(places)?;
         let kernels = subjects
             .iter()
-            .flat_map(|subject| debug.iter().map(move |debug| (subject, *debug)));
-        for (subject, debug) in kernels {
-            let (title, ways) = measure(places, &guest, subject, debug)?;
+            .flat_map(|subject| checks.iter().map(move |checks| (subject, *checks)));
+        for (subject, checks) in kernels {
+            let (title, ways) = measure(places, &guest, subject, checks)?;
             if self.write {
                 document::write(places, &title, &ways)?;
             }
@@ -123,13 +130,29 @@ impl Waste {
     }
 }
 
+/// What a kernel checks of itself, each of which may branch.
+#[derive(Clone, Copy, Debug)]
+enum Checks {
+    None,
+    Lockdep,
+    /// Lockdep, KASAN, the irqsoff tracer and others.
+    All,
+}
+
 fn measure(
     places: &Places,
     guest: &Guest,
     subject: &Subject,
-    debug: bool,
+    checks: Checks,
 ) -> Result<(String, Vec<Way>)> {
-    let builder = subject.builder_of(debug);
+    let builder = match checks {
+        Checks::None => subject.builder.clone(),
+        Checks::Lockdep => {
+            let fragments = [subject.variant.fragments(), &["lockdep"]].concat();
+            subject.configured(places, &fragments)?
+        }
+        Checks::All => subject.debug.clone(),
+    };
     let title = subject.title(true);
     let kernel = builder.kernel(subject.patched(), &title)?;
     let title = format!("{title}{}", builder.mark());
