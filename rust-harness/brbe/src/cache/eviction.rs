@@ -2,7 +2,8 @@
 //! on a disk that is nearly full the kernels that have gone unused for longest.
 //!
 //! A series that is worked on leaves a kernel for each of its states, and of each mutant
-//! of those, of 200 MB each. An entry's time of modification is when it was last used.
+//! of those, of 200 MB each: some 10 GB for a change of one patch that is proven. An entry's
+//! time of modification is when it was last used.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -16,15 +17,20 @@ use crate::places::Places;
 
 /// Unused for this long, an entry goes.
 const KEPT: Duration = Duration::from_hours(14 * 24);
-/// A kernel that was used since then stays, however full the disk is: what is being worked
-/// on would be built again and again.
+/// A kernel that was used since then stays on a disk that is nearly full: what is being
+/// worked on would be built again and again.
 const RECENT: Duration = Duration::from_hours(12);
+/// And one that was used since then on a disk that is full: by the run that needs the room,
+/// perhaps.
+const THIS_RUN: Duration = Duration::from_hours(2);
 /// How the names of kernels begin. Other entries hold little, or much that is needed for
 /// each kernel.
 const KERNEL: &str = "kernel-";
 /// A disk with less space than this is nearly full, in bytes. A kernel's build directory
 /// is 2 GB, a cargo target 7 GB.
 const SPACE: u64 = 10 << 30;
+/// A disk with less space than this is full: what is being built may be more.
+const LITTLE: u64 = 4 << 30;
 
 /// Says that an entry is used now. One that belongs to somebody else goes a little early.
 pub(super) fn mark_used(entry: &Path) {
@@ -63,8 +69,11 @@ fn evict(places: &Places, now: SystemTime, space: impl Fn() -> Result<u64>) -> R
     while let Some((since, entry)) = unused.pop() {
         let name = entry.file_name().and_then(OsStr::to_str);
         let name = name.context("an entry has a name")?;
-        let may_go = since > RECENT && name.starts_with(KERNEL);
-        if since <= KEPT && (!may_go || space()? >= SPACE) {
+        let kept = match name.starts_with(KERNEL) && since <= KEPT {
+            true => kept(space()?),
+            false => KEPT,
+        };
+        if since <= kept {
             continue;
         }
         // Who has this lock makes the entry, or uses it.
@@ -76,6 +85,15 @@ fn evict(places: &Places, now: SystemTime, space: impl Fn() -> Result<u64>) -> R
         }
     }
     Ok(())
+}
+
+/// How long a kernel is kept that is not used, where there is so much space.
+fn kept(space: u64) -> Duration {
+    match space {
+        SPACE.. => KEPT,
+        LITTLE.. => RECENT,
+        _ => THIS_RUN,
+    }
 }
 
 fn entries(cache: &Path) -> Result<Vec<PathBuf>> {
@@ -124,13 +142,17 @@ mod tests {
             Places::at(self.dir.path(), self.dir.path())
         }
 
-        /// Evicts on a disk where there is room when so many entries are left.
+        /// Evicts on a disk that is nearly full unless so many entries are left.
         fn evict(&self, room_with: usize) -> Vec<String> {
+            self.evict_with(room_with, LITTLE)
+        }
+
+        /// Evicts where there is so much space unless so many entries are left.
+        fn evict_with(&self, room_with: usize, little: u64) -> Vec<String> {
             let enough = || {
-                Ok(if self.left().len() > room_with {
-                    0
-                } else {
-                    SPACE
+                Ok(match self.left().len() > room_with {
+                    true => little,
+                    false => SPACE,
                 })
             };
             evict(&self.places(), self.now, enough).unwrap();
@@ -155,16 +177,23 @@ mod tests {
     }
 
     #[test]
-    fn on_a_full_disk_the_longest_unused_go_until_there_is_room() {
+    fn on_a_nearly_full_disk_the_longest_unused_go_until_there_is_room() {
         let cache = Cache::new(&[("kernel-a", 20), ("kernel-b", 40), ("kernel-c", 30)]);
         assert_eq!(cache.evict(2), ["kernel-a", "kernel-c"]);
         assert_eq!(cache.evict(1), ["kernel-a"]);
     }
 
     #[test]
-    fn what_was_used_of_late_and_what_is_no_kernel_stays_on_a_full_disk() {
+    fn what_was_used_of_late_and_what_is_no_kernel_stays_on_a_nearly_full_disk() {
         let cache = Cache::new(&[("kernel-a", 11), ("kernel-b", 13), ("source-c", 20)]);
         assert_eq!(cache.evict(0), ["kernel-a", "source-c"]);
+    }
+
+    #[test]
+    fn on_a_disk_without_space_only_what_a_run_may_use_stays() {
+        let cache = Cache::new(&[("kernel-a", 1), ("kernel-b", 3), ("kernel-c", 11)]);
+        assert_eq!(cache.evict_with(2, LITTLE - 1), ["kernel-a", "kernel-b"]);
+        assert_eq!(cache.evict_with(0, LITTLE - 1), ["kernel-a"]);
     }
 
     #[test]
