@@ -69,7 +69,7 @@ fn evict(places: &Places, now: SystemTime, space: impl Fn() -> Result<u64>) -> R
     while let Some((since, entry)) = unused.pop() {
         let name = entry.file_name().and_then(OsStr::to_str);
         let name = name.context("an entry has a name")?;
-        let kept = match name.starts_with(KERNEL) && since <= KEPT {
+        let kept = match name.starts_with(KERNEL) {
             true => kept(space()?),
             false => KEPT,
         };
