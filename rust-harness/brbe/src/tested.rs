@@ -3,7 +3,7 @@
 //! A record is of what the kernel is compiled from. Another word in a commit message
 //! leaves it valid, another line of code does not.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::PathBuf;
 use std::time::SystemTime;
@@ -130,8 +130,14 @@ impl Tested {
         if !self.0.iter().any(is_whole) {
             return Verdict::Skip("no whole run of ./brbe test is recorded".to_owned());
         }
-        let skipped = |kept: &&Kept| matches!(kept.row.verdict(), Verdict::Skip(_));
-        if let Some(one) = self.0.iter().find(skipped) {
+        // What one kind of machine lacks another may have.
+        let has_passed = |row: &Row| {
+            let mut rows = self.0.iter().map(|kept| &kept.row);
+            rows.any(|other| other.is_of(row) && matches!(other.verdict(), Verdict::Pass(_)))
+        };
+        let is_open =
+            |kept: &&Kept| matches!(kept.row.verdict(), Verdict::Skip(_)) && !has_passed(&kept.row);
+        if let Some(one) = self.0.iter().find(is_open) {
             let Row { subject, test, .. } = &one.row;
             return Verdict::Skip(format!("skipped: {subject}: {test}"));
         }
@@ -158,49 +164,21 @@ impl Tested {
                 .any(|of_ours| kept.row.test.starts_with(of_ours));
             kept.row.subject.starts_with(title) && !is_ours
         };
-        let of_title: Vec<_> = kept.iter().filter(is_of_title).collect();
-        let days = of_title.iter().map(|kept| kept.day.as_str());
-        let (first, last) = (days.clone().min()?, days.max()?);
-        let machines: BTreeSet<_> = of_title.iter().map(|kept| kept.machine.as_str()).collect();
-        let machines: Vec<_> = machines.into_iter().collect();
-        let when = match first == last {
-            true => format!("on {first}"),
-            false => format!("from {first} to {last}"),
-        };
-        let safeguards: Vec<_> = kept.iter().filter(|kept| kept.is_proof).collect();
-        let words = |verdict: fn(&Verdict) -> bool| {
-            let tests = of_title
-                .iter()
-                .filter(|kept| !kept.is_proof && verdict(kept.row.verdict()));
-            let name = |kept: &Kept| {
-                let machine = kept.row.subject[title.len()..].trim_matches([' ', ',']);
-                let attempt = kept.row.verdict().reason();
-                let attempt = Some(attempt).filter(|reason| reason.starts_with(selftests::LATER));
-                let notes = [Some(machine).filter(|machine| !machine.is_empty()), attempt];
-                let notes: Vec<_> = notes.into_iter().flatten().collect();
-                match &notes[..] {
-                    [] => kept.row.test.clone(),
-                    notes => format!("{} ({})", kept.row.test, notes.join(", ")),
-                }
-            };
-            tests.map(|kept| name(kept)).collect::<Vec<_>>()
-        };
-        let passed = words(|verdict| matches!(verdict, Verdict::Pass(_)));
-        let failed = words(|verdict| matches!(verdict, Verdict::Fail(_)));
-        let skipped = words(|verdict| matches!(verdict, Verdict::Skip(_)));
-        let mut text = wrapped(&format!(
-            "Tested {when} in {}: {} passed, {} failed, {} skipped.",
-            machines.join(" and in "),
-            count(passed.len(), "test"),
-            failed.len(),
-            skipped.len(),
-        ));
-        for (what, tests) in [("Passed", passed), ("FAILED", failed), ("Skipped", skipped)] {
-            if !tests.is_empty() {
-                text += "\n\n";
-                text += &wrapped(&format!("{what}: {}.", tests.join("; ")));
-            }
+        let mut by_machine = BTreeMap::<_, Vec<_>>::new();
+        for kept in kept.iter().filter(is_of_title) {
+            by_machine
+                .entry(kept.machine.as_str())
+                .or_default()
+                .push(kept);
         }
+        if by_machine.is_empty() {
+            return None;
+        }
+        let parts = by_machine
+            .into_iter()
+            .map(|(machine, kept)| told_of(machine, title, &kept));
+        let mut text = parts.collect::<Vec<_>>().join("\n\n");
+        let safeguards: Vec<_> = kept.iter().filter(|kept| kept.is_proof).collect();
         if !safeguards.is_empty() {
             let is_killed = |kept: &&Kept| matches!(kept.row.verdict(), Verdict::Pass(_));
             let (killed, not): (Vec<_>, Vec<_>) = safeguards.into_iter().partition(is_killed);
@@ -226,6 +204,52 @@ impl Tested {
         }
         Some(text)
     }
+}
+
+/// What was seen on one kind of machine, by a series whose kernel has this title.
+fn told_of(machine: &str, title: &str, kept: &[&Kept]) -> String {
+    let days = || kept.iter().map(|kept| kept.day.as_str());
+    let (first, last) = (
+        days().min().unwrap_or_default(),
+        days().max().unwrap_or_default(),
+    );
+    let when = match first == last {
+        true => format!("on {first}"),
+        false => format!("from {first} to {last}"),
+    };
+    let words = |verdict: fn(&Verdict) -> bool| {
+        let tests = kept
+            .iter()
+            .filter(|kept| !kept.is_proof && verdict(kept.row.verdict()));
+        let name = |kept: &&Kept| {
+            let kernel = kept.row.subject[title.len()..].trim_matches([' ', ',']);
+            let attempt = kept.row.verdict().reason();
+            let attempt = Some(attempt).filter(|reason| reason.starts_with(selftests::LATER));
+            let notes = [Some(kernel).filter(|kernel| !kernel.is_empty()), attempt];
+            let notes: Vec<_> = notes.into_iter().flatten().collect();
+            match &notes[..] {
+                [] => kept.row.test.clone(),
+                notes => format!("{} ({})", kept.row.test, notes.join(", ")),
+            }
+        };
+        tests.map(name).collect::<Vec<_>>()
+    };
+    let passed = words(|verdict| matches!(verdict, Verdict::Pass(_)));
+    let failed = words(|verdict| matches!(verdict, Verdict::Fail(_)));
+    let skipped = words(|verdict| matches!(verdict, Verdict::Skip(_)));
+    let mut text = wrapped(&format!(
+        "Tested {when} in {machine}: {} passed, {} failed, {} skipped.",
+        count(passed.len(), "test"),
+        failed.len(),
+        skipped.len(),
+    ));
+    for (what, tests) in [("Passed", passed), ("FAILED", failed), ("Skipped", skipped)] {
+        if !tests.is_empty() {
+            text += "\n\n";
+            text += &wrapped(&format!("{what}: {}.", tests.join("; ")));
+        }
+    }
+    text
 }
 
 fn count(number: usize, thing: &str) -> String {
@@ -279,6 +303,11 @@ mod tests {
         kept(subject, test, Verdict::Skip("not begun".to_owned()))
     }
 
+    fn on(machine: &str, kept: Kept) -> Kept {
+        let machine = machine.to_owned();
+        Kept { machine, ..kept }
+    }
+
     const TITLE: &str = "7.3.4 patched";
 
     #[test]
@@ -288,7 +317,7 @@ mod tests {
         tested.add(vec![
             pass(TITLE, "twice"),
             pass(TITLE, "nested"),
-            pass("7.3.4 patched, x86_64", "selftest"),
+            on("x86-64", pass("7.3.4 patched, x86_64", "selftest")),
             skip(TITLE, "paused"),
             fail(TITLE, "stress"),
             pass("7.3.4 not-masked", "all of DAIF is masked"),
@@ -310,16 +339,16 @@ mod tests {
     #[test]
     fn a_later_verdict_counts_unless_it_is_none() {
         let mut tested = Tested::default();
-        let on = |day: &str, kept: Kept| {
+        let of = |day: &str, kept: Kept| {
             let day = day.to_owned();
             vec![Kept { day, ..kept }]
         };
-        tested.add(on("2026-11-20", pass(TITLE, "twice")));
-        tested.add(on("2026-11-21", skip(TITLE, "twice")));
+        tested.add(of("2026-11-20", pass(TITLE, "twice")));
+        tested.add(of("2026-11-21", skip(TITLE, "twice")));
         let told = tested.told(TITLE).unwrap();
         let begins = "Tested on 2026-11-20 in QEMU 11.1: 1 test passed, 0 failed";
         assert!(told.starts_with(begins), "{told}");
-        tested.add(on("2026-11-22", fail(TITLE, "twice")));
+        tested.add(of("2026-11-22", fail(TITLE, "twice")));
         let told = tested.told(TITLE).unwrap();
         let begins = "Tested on 2026-11-22 in QEMU 11.1: 0 tests passed, 1";
         assert!(told.starts_with(begins), "{told}");
@@ -328,16 +357,28 @@ mod tests {
     #[test]
     fn what_one_machine_has_seen_another_does_not_undo() {
         let mut tested = Tested::default();
-        let on = |machine: &str, kept: Kept| {
-            let machine = machine.to_owned();
-            vec![Kept { machine, ..kept }]
-        };
-        tested.add(on("FVP", fail(TITLE, "twice")));
-        tested.add(on("QEMU 11.1", pass(TITLE, "twice")));
+        tested.add(vec![on("FVP", fail(TITLE, "twice"))]);
+        tested.add(vec![on("QEMU 11.1", pass(TITLE, "twice"))]);
         let verdict = tested.judge(TITLE, &BTreeSet::new());
         assert!(matches!(verdict, Verdict::Fail(_)), "{verdict:?}");
-        tested.add(on("FVP", pass(TITLE, "twice")));
+        tested.add(vec![on("FVP", pass(TITLE, "twice"))]);
         assert_eq!(tested.0.len(), 2);
+    }
+
+    #[test]
+    fn what_one_machine_lacks_another_may_have() {
+        let mut tested = Tested::default();
+        let whole = Kept {
+            is_whole: true,
+            ..pass(TITLE, "twice")
+        };
+        tested.add(vec![on("FVP", skip(TITLE, "EL2")), whole]);
+        let judge = |tested: &Tested| tested.judge(TITLE, &BTreeSet::new());
+        assert_eq!(judge(&tested).reason(), "skipped: 7.3.4 patched: EL2");
+        tested.add(vec![fail(TITLE, "EL2")]);
+        assert!(matches!(judge(&tested), Verdict::Fail(_)));
+        tested.add(vec![pass(TITLE, "EL2")]);
+        assert!(matches!(judge(&tested), Verdict::Pass(_)));
     }
 
     #[test]
@@ -347,10 +388,7 @@ mod tests {
             ..kept
         };
         let mut tested = Tested::default();
-        let elsewhere = Kept {
-            machine: "FVP".to_owned(),
-            ..pass(TITLE, "on a model")
-        };
+        let elsewhere = on("FVP", pass(TITLE, "on a model"));
         tested.add(vec![
             fail(TITLE, "renamed"),
             elsewhere,

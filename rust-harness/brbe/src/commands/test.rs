@@ -77,6 +77,10 @@ pub struct Test {
     #[arg(long)]
     list: bool,
 
+    /// Keep none of the verdicts for the cover letters of `brbe submit`
+    #[arg(long)]
+    unrecorded: bool,
+
     /// Print the verdicts as JSON
     #[arg(long)]
     json: bool,
@@ -168,12 +172,12 @@ impl Test {
             if self.kernel.series.is_none_or(|only| only == Variant::Plain) {
                 let before = report.rows().len();
                 self.base(places, guest, &subject, report)?;
-                keep(places, &guest.machine(), &subject, report, before)?;
+                self.keep(places, &guest.machine(), &subject, report, before)?;
                 let before = report.rows().len();
                 if subject.is_default && guest.capabilities().plugin {
                     self.on_x86(places, &subject, report)?;
                 }
-                keep(places, "QEMU's x86-64 machine", &subject, report, before)?;
+                self.keep(places, "QEMU's x86-64 machine", &subject, report, before)?;
                 // Of the other bases a patch is to a header that hundreds of files include,
                 // and the kernel for x86-64 is not there: `brbe submit` does all of it.
                 ready::check(places, guest, &subject, subject.is_default, report)?;
@@ -238,7 +242,7 @@ impl Test {
         if let Some(limit) = limit {
             patched::compare_cost(places, guest, [plain, subject], limit, report)?;
         }
-        keep(places, &guest.machine(), subject, report, before)?;
+        self.keep(places, &guest.machine(), subject, report, before)?;
         let compiles = subject.is_default && is_asked_for && variant.own_tree().is_none();
         ready::check(places, guest, subject, compiles, report)
     }
@@ -271,17 +275,21 @@ impl Test {
         let guest = self.guest(places, Arch::X86_64, &(Arc::new(Qemu) as Arc<dyn Backend>))?;
         report.run_together(x86::jobs(places, &guest, &subject), || Ok(()))
     }
-}
 
-/// Keeps what has been seen of a series since there were `before` rows, on machines of this
-/// kind.
-fn keep(
-    places: &Places,
-    machine: &str,
-    subject: &Subject,
-    report: &Report,
-    before: usize,
-) -> Result<()> {
-    let rows = &report.rows()[before..];
-    Tested::keep(places, subject, machine, rows, report.is_whole())
+    /// Keeps what has been seen of a series since there were `before` rows, on machines of
+    /// this kind.
+    fn keep(
+        &self,
+        places: &Places,
+        machine: &str,
+        subject: &Subject,
+        report: &Report,
+        before: usize,
+    ) -> Result<()> {
+        if self.unrecorded {
+            return Ok(());
+        }
+        let rows = &report.rows()[before..];
+        Tested::keep(places, subject, machine, rows, report.is_whole())
+    }
 }

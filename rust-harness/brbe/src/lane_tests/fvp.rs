@@ -39,6 +39,7 @@ pub(super) fn check(places: &Places, kernel: &Kernel, subject: &Subject) -> Resu
     let test = format!("{}: cpu-wide-event", subject.title(true));
     let arguments = [
         "test",
+        "--unrecorded",
         "--json",
         "--base",
         &subject.base.name,

@@ -33,7 +33,16 @@ pub(super) fn check(places: &Places, _: &Kernel, subject: &Subject) -> Result<Ve
         brbe(
             places,
             "lane-mine",
-            &["test", "--json", "--base", base, "--on", &mine, &test],
+            &[
+                "test",
+                "--unrecorded",
+                "--json",
+                "--base",
+                base,
+                "--on",
+                &mine,
+                &test,
+            ],
         )
     };
     run("cpu-wide-event")?.expect_passed("cpu-wide-event")?;

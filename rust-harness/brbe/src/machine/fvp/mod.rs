@@ -133,6 +133,11 @@ impl Backend for Fvp {
         "fvp"
     }
 
+    fn told(&self) -> String {
+        let program = self.0.model.file_name().unwrap_or_default();
+        format!("Arm's model {}", program.display())
+    }
+
     fn capabilities(&self) -> Capabilities {
         Capabilities {
             plugin: false,
