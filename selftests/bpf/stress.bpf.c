@@ -110,7 +110,9 @@ int on_return(void *ctx)
 SEC("perf_event")
 int on_overflow(void *ctx)
 {
-	return take(PERF_EVENT);
+	take(PERF_EVENT);
+	/* Otherwise no sample is written (bpf_overflow_handler()). */
+	return 1;
 }
 
 /* In the middle of another snapshot, where user space says. */
