@@ -73,6 +73,9 @@ pub(super) fn storm(
         if !shared.goes_on() {
             break;
         }
+        // Who was preempted in a BPF program stays on a CPU that goes, and holds it up, for
+        // as long as it neither sleeps nor yields (migrate_disable(), balance_push()).
+        thread::yield_now();
         for (event, whose) in [
             (perf::open(cpu, *recording), "a CPU"),
             (perf::open_for_this_process(*recording), "a process"),
@@ -174,12 +177,19 @@ impl Hotplug {
 
     /// Takes one CPU after the other away and back, says which, and waits until
     /// there are events on it again, for as long as somebody listens.
-    pub(super) fn cycle(&mut self, back: &Sender<u32>, go_on: &Receiver<()>) -> Result<()> {
+    pub(super) fn cycle(
+        &mut self,
+        back: &Sender<u32>,
+        go_on: &Receiver<()>,
+        signs: &Sender<()>,
+    ) -> Result<()> {
         for (cpu, file) in self.files.iter().cycle() {
             for state in ["0", "1"] {
                 fs::write(file, state)
                     .with_context(|| format!("cannot write {state} to {}", file.display()))?;
             }
+            // An error if it took too long once: that is told when all is over.
+            let _ = signs.send(());
             if back.send(*cpu).is_err() || go_on.recv().is_err() {
                 break;
             }

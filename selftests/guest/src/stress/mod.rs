@@ -1,6 +1,7 @@
 //! Snapshots from programs of every sort on all CPUs, while CPUs come and go,
 //! events are opened and closed, and perf records: for a bounded time.
 
+mod hang;
 mod load;
 mod splats;
 
@@ -27,6 +28,7 @@ use crate::perf::{self, FOR_SNAPSHOTS, Recording};
 use crate::ring::Ring;
 use crate::skeleton::stress::{StressSkel, StressSkelBuilder};
 use crate::verdict::{self, Verdict};
+use hang::Watchdog;
 use load::{Group, Hotplug, PerfRecord, Shared};
 use splats::Splats;
 
@@ -43,10 +45,14 @@ const SORTS: [&str; 7] = [
 /// A program that runs while records are read: an overflow there, or the end of
 /// the event, may have left none.
 const MAY_HAVE_NONE: [&str; 2] = ["perf event", "nested"];
+/// A CPU goes and comes back in less, on a loaded machine and with all of debugging.
+const HOTPLUG: Duration = Duration::from_secs(60);
+/// On a machine so much slower it may take longer to see what has to be seen.
+const SLOWER: u32 = 4;
 /// Snapshots that are looked at before something else is done.
 const AT_ONCE: usize = 100;
 
-/// For so long, with so many cycles from one sample of an event to the next.
+/// For so long, or longer on a slow machine, with so many cycles from one sample of an event to the next.
 pub(crate) fn run(time: Duration, period: u64) -> Result<Verdict> {
     let symbols = Kallsyms::read()?;
     if !symbols.has_snapshot_function() {
@@ -68,6 +74,7 @@ pub(crate) fn run(time: Duration, period: u64) -> Result<Verdict> {
     let watch_cpu = |cpu: &u32| Watched::new(*cpu, samples, &skeleton);
     let watched = cpus.iter().map(watch_cpu).collect::<Result<_>>()?;
     let shared = Shared::default();
+    let (watchdog, signs) = Watchdog::new(HOTPLUG, hang::show_where);
     thread::scope(|scope| {
         let shared = &shared;
         let mut threads: Vec<_> = cpus
@@ -79,7 +86,7 @@ pub(crate) fn run(time: Duration, period: u64) -> Result<Verdict> {
         let (back, came_back) = mpsc::channel();
         let (go_on, may_go_on) = mpsc::channel();
         let mut hotplug = Hotplug::of(&cpus);
-        threads.push(scope.spawn(move || hotplug.cycle(&back, &may_go_on)));
+        threads.push(scope.spawn(move || hotplug.cycle(&back, &may_go_on, &signs)));
         let mut watch = Watch {
             skeleton: &skeleton,
             code: &code,
@@ -101,6 +108,16 @@ pub(crate) fn run(time: Duration, period: u64) -> Result<Verdict> {
         watched
     })?;
     let mut seen = seen.into_inner();
+    if watchdog.has_barked() {
+        let seconds = HOTPLUG.as_secs();
+        let hung =
+            format!("no CPU went and came back within {seconds} s: the kernel's log has what hung");
+        // What it has may have been taken for a complaint.
+        seen.problem = Some(match seen.problem {
+            Some(problem) => format!("{hung}; {problem}"),
+            None => hung,
+        });
+    }
     seen.events = shared.events.into_inner();
     seen.processes = shared.processes.into_inner();
     Ok(verdict(seen, splats.next()?))
@@ -144,8 +161,8 @@ struct Watch<'a> {
 }
 
 impl Watch<'_> {
-    /// Looks at snapshots and samples until the time is over or something is
-    /// wrong, and has CPUs come and go.
+    /// Looks at snapshots and samples until the time is over and there were some of
+    /// each sort, or something is wrong, and has CPUs come and go.
     fn run(&mut self, time: Duration) -> Result<()> {
         let mut builder = RingBufferBuilder::new();
         builder
@@ -156,8 +173,17 @@ impl Watch<'_> {
             .context("cannot read from the BPF programs")?;
         let ring = builder.build();
         let ring = ring.context("cannot read from the BPF programs")?;
-        let end = Instant::now() + time;
-        while Instant::now() < end && self.seen.borrow().problem.is_none() {
+        let start = Instant::now();
+        let goes_on = |seen: &Seen| {
+            let needed = match seen.missing() {
+                Some(_) => time * SLOWER,
+                None => time,
+            };
+            start.elapsed() < needed && seen.problem.is_none()
+        };
+        while goes_on(&self.seen.borrow()) {
+            // As in `load::storm()`.
+            thread::yield_now();
             let consumed = ring.consume_raw_n(AT_ONCE);
             ensure!(consumed >= 0, "cannot read from the BPF programs");
             for watched in &mut self.watched {
@@ -285,6 +311,18 @@ impl Seen {
         }
     }
 
+    /// What has to be seen and was not.
+    fn missing(&self) -> Option<String> {
+        let sort = SORTS
+            .iter()
+            .zip(self.snapshots)
+            .find(|(sort, (with, _))| *with == 0 && !MAY_HAVE_NONE.contains(sort));
+        match sort {
+            Some((sort, _)) => Some(format!("no {sort} program had records")),
+            None => (self.samples == 0).then(|| "no overflow".to_owned()),
+        }
+    }
+
     fn note(&mut self, problem: Option<String>) {
         if self.problem.is_none() {
             self.problem = problem;
@@ -367,13 +405,8 @@ fn verdict(seen: Seen, splat: Option<String>) -> Verdict {
         Some(false) => return Verdict::Fail(format!("lockdep has turned itself off; {seen}")),
         None => "; without lockdep",
     };
-    for (sort, (with, _)) in SORTS.iter().zip(seen.snapshots) {
-        if with == 0 && !MAY_HAVE_NONE.contains(sort) {
-            return Verdict::Fail(format!("no {sort} program had records: {seen}"));
-        }
-    }
-    if seen.samples == 0 {
-        return Verdict::Fail(format!("no overflow: {seen}"));
+    if let Some(missing) = seen.missing() {
+        return Verdict::Fail(format!("{missing}: {seen}"));
     }
     Verdict::Seen(format!("{seen}{lockdep}"))
 }
