@@ -11,6 +11,7 @@ use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, Result};
 use nix::sys::signal::{Signal, killpg};
+use nix::sys::wait::waitpid;
 use nix::unistd::Pid;
 
 use crate::progress::Step;
@@ -145,6 +146,9 @@ impl Drop for Group {
         // The whole group may have ended by itself.
         let _ = killpg(Pid::from_raw(self.id), Signal::SIGKILL);
         let _ = self.child.wait();
+        // What it has started and not waited for is given to this program, where that is
+        // process 1.
+        while waitpid(Pid::from_raw(-self.id), None).is_ok() {}
         GROUPS
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -222,6 +226,22 @@ mod tests {
         );
         let failed = failed.unwrap_err().to_string();
         assert!(!failed.contains("another"), "{failed}");
+    }
+
+    #[test]
+    fn nothing_is_left_of_a_group() {
+        // Given what is left, as process 1 is.
+        nix::sys::prctl::set_child_subreaper(true).unwrap();
+        let mut command = Command::new("sh");
+        command.args(["-c", "sleep 1000 >/dev/null & echo $!"]);
+        let mut group = Group::spawn(command.stdout(Stdio::piped())).unwrap();
+        let stdout = group.child().stdout.take().unwrap();
+        group.wait().unwrap();
+        let left = std::io::read_to_string(stdout).unwrap();
+        let left = Path::new("/proc").join(left.trim());
+        assert!(left.is_dir());
+        drop(group);
+        assert!(!left.exists());
     }
 
     #[test]
