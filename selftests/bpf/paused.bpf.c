@@ -25,6 +25,9 @@ __u32 of_another;
 
 struct record taken[MAX_RECORDS];
 
+/* What the helper returned to take_at_exit. */
+__s64 at_exit;
+
 SEC("fentry/bpf_fentry_test1")
 int idle_fentry(void *ctx)
 {
@@ -63,6 +66,14 @@ int in_interrupt(void *ctx)
 		of_their_own++;
 	else
 		of_another++;
+	return 0;
+}
+
+/* Soon after what the others leave, and without the flag. */
+SEC("fexit/bpf_fentry_test1")
+int take_at_exit(void *ctx)
+{
+	at_exit = bpf_get_branch_snapshot(taken, sizeof(taken), 0);
 	return 0;
 }
 

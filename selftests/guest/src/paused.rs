@@ -14,6 +14,7 @@ use libbpf_rs::{ProgramInput, ProgramMut};
 
 use crate::contract::{Helper, MAX_RECORDS};
 use crate::kallsyms::Kallsyms;
+use crate::path::Paths;
 use crate::skeleton::paused::{PausedSkel, PausedSkelBuilder};
 use crate::twice::begins_at_entry;
 use crate::verdict::{self, Verdict, check};
@@ -104,6 +105,10 @@ pub(crate) fn run() -> Result<Verdict> {
         }
         drop(link);
     }
+    let verdict = across_a_pause(&skeleton)?;
+    if verdict != Verdict::Pass {
+        return Ok(verdict);
+    }
     let link = attach_paused(programs.slow_fentry.as_fd(), libbpf_sys::BPF_TRACE_FENTRY)?;
     let verdict = meanwhile(&symbols, *cpu, || call(&programs.call_function))?;
     if verdict != Verdict::Pass {
@@ -114,6 +119,28 @@ pub(crate) fn run() -> Result<Verdict> {
     let verdict = in_interrupts(&skeleton);
     drop((interrupt, link));
     verdict
+}
+
+/// A snapshot right after a program that paused the recorder and took none: what was
+/// recorded before the pause is no path to what was after it.
+fn across_a_pause(skeleton: &PausedSkel<'_>) -> Result<Verdict> {
+    let programs = &skeleton.progs;
+    let _idle = attach_paused(programs.idle_fentry.as_fd(), libbpf_sys::BPF_TRACE_FENTRY)?;
+    let taking = programs.take_at_exit.attach();
+    let _taking = taking.context("cannot attach a program to a function's exit")?;
+    call(&programs.call_function)?;
+    let data = skeleton.maps.bss_data.as_deref();
+    let data = data.context("the programs have no variables")?;
+    let bytes = usize::try_from(data.at_exit).unwrap_or_default();
+    let records = data.taken.iter().take(bytes / RawRecord::SIZE);
+    let records: Vec<_> = records.map(RawRecord::from).collect();
+    check!(
+        !records.is_empty(),
+        "after a program that took no snapshot, the helper returned {}",
+        data.at_exit
+    );
+    Paths::open().check(&records)?;
+    Ok(Verdict::Pass)
 }
 
 /// Has the long program run with the recorder paused, and interrupts of it take snapshots.

@@ -60,4 +60,4 @@ macro_rules! records_of {
     )+};
 }
 
-records_of!(contract, nested, overflow, waste);
+records_of!(contract, nested, overflow, paused, waste);
