@@ -23,10 +23,20 @@ __u32 of_their_own;
 /* and with those of whom they interrupt. */
 __u32 of_another;
 
+/* How often the inner program has run. */
+__u32 inner_runs;
+
 struct record taken[MAX_RECORDS];
 
-/* What the helper returned to take_at_exit. */
-__s64 at_exit;
+/* What the helper returned to the program that took them last. */
+__s64 returned;
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} nothing SEC(".maps");
 
 SEC("fentry/bpf_fentry_test1")
 int idle_fentry(void *ctx)
@@ -73,7 +83,25 @@ int in_interrupt(void *ctx)
 SEC("fexit/bpf_fentry_test1")
 int take_at_exit(void *ctx)
 {
-	at_exit = bpf_get_branch_snapshot(taken, sizeof(taken), 0);
+	returned = bpf_get_branch_snapshot(taken, sizeof(taken), 0);
+	return 0;
+}
+
+/* Leads to the next one, which is run inside it, before it takes its snapshot. */
+SEC("fentry/bpf_fentry_test1")
+int outer(void *ctx)
+{
+	__u32 key = 0;
+
+	bpf_map_delete_elem(&nothing, &key);
+	returned = bpf_get_branch_snapshot(taken, sizeof(taken), 0);
+	return 0;
+}
+
+SEC("fentry/htab_map_delete_elem")
+int inner(void *ctx)
+{
+	inner_runs++;
 	return 0;
 }
 

@@ -105,9 +105,13 @@ pub(crate) fn run() -> Result<Verdict> {
         }
         drop(link);
     }
-    let verdict = across_a_pause(&skeleton)?;
-    if verdict != Verdict::Pass {
-        return Ok(verdict);
+    for verdict in [
+        across_a_pause(&skeleton)?,
+        inside_one_another(&skeleton, &symbols)?,
+    ] {
+        if verdict != Verdict::Pass {
+            return Ok(verdict);
+        }
     }
     let link = attach_paused(programs.slow_fentry.as_fd(), libbpf_sys::BPF_TRACE_FENTRY)?;
     let verdict = meanwhile(&symbols, *cpu, || call(&programs.call_function))?;
@@ -129,18 +133,43 @@ fn across_a_pause(skeleton: &PausedSkel<'_>) -> Result<Verdict> {
     let taking = programs.take_at_exit.attach();
     let _taking = taking.context("cannot attach a program to a function's exit")?;
     call(&programs.call_function)?;
-    let data = skeleton.maps.bss_data.as_deref();
-    let data = data.context("the programs have no variables")?;
-    let bytes = usize::try_from(data.at_exit).unwrap_or_default();
-    let records = data.taken.iter().take(bytes / RawRecord::SIZE);
-    let records: Vec<_> = records.map(RawRecord::from).collect();
+    let (returned, records) = last_taken(skeleton)?;
     check!(
         !records.is_empty(),
-        "after a program that took no snapshot, the helper returned {}",
-        data.at_exit
+        "after a program that took no snapshot, the helper returned {returned}"
     );
     Paths::open().check(&records)?;
     Ok(Verdict::Pass)
+}
+
+/// A program that is run inside another one, with a pause for each: the records are still
+/// those that led to the outer one.
+fn inside_one_another(skeleton: &PausedSkel<'_>, symbols: &Kallsyms) -> Result<Verdict> {
+    let programs = &skeleton.progs;
+    let fentry = libbpf_sys::BPF_TRACE_FENTRY;
+    let _outer = attach_paused(programs.outer.as_fd(), fentry)?;
+    let _inner = attach_paused(programs.inner.as_fd(), fentry)?;
+    call(&programs.call_function)?;
+    let data = skeleton.maps.bss_data.as_deref();
+    let runs = data.context("the programs have no variables")?.inner_runs;
+    check!(runs > 0, "the inner program was not run: nothing was seen");
+    let (returned, records) = last_taken(skeleton)?;
+    let newest = records.first().map(|record| record.to);
+    check!(
+        newest.is_some() && newest == symbols.address_of(PAUSES),
+        "the outer program's snapshot ({returned}) does not begin with its pause: the inner one \
+         ended its pause"
+    );
+    Ok(Verdict::Pass)
+}
+
+/// What the helper returned to the last program that took a snapshot, and its records.
+fn last_taken(skeleton: &PausedSkel<'_>) -> Result<(i64, Vec<RawRecord>)> {
+    let data = skeleton.maps.bss_data.as_deref();
+    let data = data.context("the programs have no variables")?;
+    let bytes = usize::try_from(data.returned).unwrap_or_default();
+    let records = data.taken.iter().take(bytes / RawRecord::SIZE);
+    Ok((data.returned, records.map(RawRecord::from).collect()))
 }
 
 /// Has the long program run with the recorder paused, and interrupts of it take snapshots.
