@@ -52,7 +52,8 @@ const SLOWER: u32 = 4;
 /// Snapshots that are looked at before something else is done.
 const AT_ONCE: usize = 100;
 
-/// For so long, or longer on a slow machine, with so many cycles from one sample of an event to the next.
+/// For so long, or longer on a slow machine, with so many cycles from one sample of an
+/// event to the next.
 pub(crate) fn run(time: Duration, period: u64) -> Result<Verdict> {
     let symbols = Kallsyms::read()?;
     if !symbols.has_snapshot_function() {
