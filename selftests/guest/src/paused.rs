@@ -12,7 +12,7 @@ use branch_records::record::RawRecord;
 use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
 use libbpf_rs::{ProgramInput, ProgramMut};
 
-use crate::contract::{Helper, MAX_RECORDS};
+use crate::contract::{Answer, Helper, MAX_RECORDS};
 use crate::kallsyms::Kallsyms;
 use crate::path::Paths;
 use crate::skeleton::paused::{PausedSkel, PausedSkelBuilder};
@@ -133,12 +133,13 @@ fn across_a_pause(skeleton: &PausedSkel<'_>) -> Result<Verdict> {
     let taking = programs.take_at_exit.attach();
     let _taking = taking.context("cannot attach a program to a function's exit")?;
     call(&programs.call_function)?;
-    let (returned, records) = last_taken(skeleton)?;
+    let answer = last_answer(skeleton)?;
     check!(
-        !records.is_empty(),
-        "after a program that took no snapshot, the helper returned {returned}"
+        !answer.records().is_empty(),
+        "after a program that took no snapshot, the helper returned {}",
+        answer.returned
     );
-    Paths::open().check(&records)?;
+    Paths::open().check(answer.records())?;
     Ok(Verdict::Pass)
 }
 
@@ -153,23 +154,23 @@ fn inside_one_another(skeleton: &PausedSkel<'_>, symbols: &Kallsyms) -> Result<V
     let data = skeleton.maps.bss_data.as_deref();
     let runs = data.context("the programs have no variables")?.inner_runs;
     check!(runs > 0, "the inner program was not run: nothing was seen");
-    let (returned, records) = last_taken(skeleton)?;
-    let newest = records.first().map(|record| record.to);
+    let answer = last_answer(skeleton)?;
+    let newest = answer.records().first().map(|record| record.to);
     check!(
         newest.is_some() && newest == symbols.address_of(PAUSES),
-        "the outer program's snapshot ({returned}) does not begin with its pause: the inner one \
-         ended its pause"
+        "the outer program's snapshot ({}) does not begin with its pause: the inner one ended \
+         its pause",
+        answer.returned
     );
     Ok(Verdict::Pass)
 }
 
-/// What the helper returned to the last program that took a snapshot, and its records.
-fn last_taken(skeleton: &PausedSkel<'_>) -> Result<(i64, Vec<RawRecord>)> {
+/// What the helper returned to the last program that took a snapshot.
+fn last_answer(skeleton: &PausedSkel<'_>) -> Result<Answer> {
     let data = skeleton.maps.bss_data.as_deref();
     let data = data.context("the programs have no variables")?;
-    let bytes = usize::try_from(data.returned).unwrap_or_default();
-    let records = data.taken.iter().take(bytes / RawRecord::SIZE);
-    Ok((data.returned, records.map(RawRecord::from).collect()))
+    let memory = data.taken.iter().map(RawRecord::from).collect();
+    Ok(Answer::new(data.returned, memory))
 }
 
 /// Has the long program run with the recorder paused, and interrupts of it take snapshots.
