@@ -218,21 +218,21 @@ fn differs(known: &Costs, measured: &Costs) -> Option<String> {
 pub fn compare(
     places: &Places,
     guest: &Guest,
-    [(plain, plain_title), (other, other_title)]: [(&Kernel, &str); 2],
+    [(first, first_title), (other, other_title)]: [(&Kernel, &str); 2],
     limit: f64,
 ) -> Result<Verdict> {
     let full = |kernel, title| measure(places, guest, kernel, title, MOST).map(|costs| costs.full);
     Ok(judge(
-        full(plain, plain_title)?.total,
+        full(first, first_title)?.total,
         full(other, other_title)?.total,
         limit,
     ))
 }
 
-fn judge(plain: u64, other: u64, limit: f64) -> Verdict {
-    let ratio = other as f64 / plain as f64;
+fn judge(first: u64, other: u64, limit: f64) -> Verdict {
+    let ratio = other as f64 / first as f64;
     let said = format!(
-        "{other} instructions for {MOST} records, {plain} with the plain series: {ratio:.2} times as \
+        "{other} instructions for {MOST} records, {first} with the series below: {ratio:.2} times as \
          many"
     );
     match ratio <= limit {

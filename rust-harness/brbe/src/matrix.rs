@@ -91,7 +91,7 @@ impl Kernels {
     ) -> Result<Self> {
         let series = match cell.in_rust {
             true => Variant::Rust,
-            false => Variant::Plain,
+            false => Variant::Snapshot,
         };
         let args = KernelArgs {
             base: Some(cell.base.clone()),

@@ -154,8 +154,9 @@ impl Tested {
     }
 
     /// The paragraphs of a cover letter, if anything is known: `title` is what the kernel
-    /// with the patches is called.
-    pub fn told(&self, title: &str) -> Option<String> {
+    /// with the patches is called, `proven_with` the series whose kernel the safeguards were
+    /// taken out of, if that is another one.
+    pub fn told(&self, title: &str, proven_with: Option<&str>) -> Option<String> {
         let Self(kept) = self;
         // Also `7.3.4 patched, x86_64`.
         let is_of_title = |kept: &&Kept| {
@@ -186,9 +187,12 @@ impl Tested {
                 let names = kept.iter().map(|kept| kept.row.test.as_str());
                 names.collect::<Vec<_>>().join("; ")
             };
+            let with = proven_with.map_or_else(String::new, |series| {
+                format!(", with the series \"{series}\" on top, whose snapshots the tests take")
+            });
             let mut said = format!(
-                "Safeguards were taken out one at a time, to see a test fail without each, for \
-                 that reason; so it was for {} of {}",
+                "Safeguards were taken out one at a time{with}, to see a test fail without each, \
+                 for that reason; so it was for {} of {}",
                 killed.len(),
                 killed.len() + not.len(),
             );
@@ -313,7 +317,7 @@ mod tests {
     #[test]
     fn what_was_seen_is_told() {
         let mut tested = Tested::default();
-        assert_eq!(tested.told(TITLE), None);
+        assert_eq!(tested.told(TITLE, None), None);
         tested.add(vec![
             pass(TITLE, "twice"),
             pass(TITLE, "nested"),
@@ -331,7 +335,11 @@ mod tests {
                 Verdict::Pass("at attempt 2: an interrupt".to_owned()),
             ),
         ]);
-        insta::assert_snapshot!(tested.told(TITLE).unwrap());
+        insta::assert_snapshot!(tested.told(TITLE, None).unwrap());
+        let told = tested.told(TITLE, Some("7.3 snapshot")).unwrap();
+        let told = told.split_whitespace().collect::<Vec<_>>().join(" ");
+        let with = "one at a time, with the series \"7.3 snapshot\" on top,";
+        assert!(told.contains(with), "{told}");
         assert!(tested.has_passed("twi"));
         assert!(!tested.has_passed("stress"));
     }
@@ -345,11 +353,11 @@ mod tests {
         };
         tested.add(of("2026-11-20", pass(TITLE, "twice")));
         tested.add(of("2026-11-21", skip(TITLE, "twice")));
-        let told = tested.told(TITLE).unwrap();
+        let told = tested.told(TITLE, None).unwrap();
         let begins = "Tested on 2026-11-20 in QEMU 11.1: 1 test passed, 0 failed";
         assert!(told.starts_with(begins), "{told}");
         tested.add(of("2026-11-22", fail(TITLE, "twice")));
-        let told = tested.told(TITLE).unwrap();
+        let told = tested.told(TITLE, None).unwrap();
         let begins = "Tested on 2026-11-22 in QEMU 11.1: 0 tests passed, 1";
         assert!(told.starts_with(begins), "{told}");
     }

@@ -104,6 +104,14 @@ pub struct KernelArgs {
     pub series: Option<Variant>,
 }
 
+/// A base and its source.
+struct Source {
+    is_default: bool,
+    base: Base,
+    tree: Tree,
+    is_of_user: bool,
+}
+
 /// A base with its source and a series, ready to be built.
 #[derive(Debug)]
 pub struct Subject {
@@ -117,11 +125,11 @@ pub struct Subject {
     pub is_of_user: bool,
     /// Which series.
     pub variant: Variant,
-    /// All patches.
+    /// All patches, those of the series below it first.
     pub series: Series,
     /// The source's commit, then one for each patch.
     pub commits: Vec<String>,
-    /// How many of the patches another subject has as well.
+    /// How many of the patches are of the series below it.
     pub shared: usize,
     /// Builds them.
     pub builder: Builder,
@@ -136,67 +144,54 @@ impl Subject {
     ///
     /// When that fails, or the base has no such series.
     pub fn prepare(places: &Places, args: &KernelArgs) -> Result<Self> {
-        let plain = Self::plain(places, args)?;
-        match args.series.unwrap_or_default() {
-            Variant::Plain => Ok(plain),
-            variant => {
-                let none = || {
-                    let title = variant.name(&plain.base);
-                    format!("there is no series {title} in kernel-patches")
-                };
-                plain.with(places, variant)?.with_context(none)
-            }
-        }
-    }
-
-    /// The same without what goes on top of the plain series.
-    fn plain(places: &Places, args: &KernelArgs) -> Result<Self> {
         let bases = bases::load(places)?;
         let base = bases::choose(&bases, args.base.as_deref())?;
-        let is_default = base == bases[0];
-        let tree = match &args.kernel_src {
-            Some(dir) => source::from_dir(places, dir)?,
-            None => source::from_mirror(places, &base)?,
-        };
-        let none = || format!("there are no patches for {}", base.name);
-        let series = Series::load(&Variant::Plain.dir(places, &base).with_context(none)?)?;
-        let commits = series.commits(places, &tree)?;
-        let [builder, debug] = builders(places, &tree, Arch::Arm64, &[])?;
-        Ok(Self {
-            is_default,
-            base,
-            tree,
+        let variant = args.series.unwrap_or_default();
+        let source = Source {
+            is_default: base == bases[0],
+            tree: match &args.kernel_src {
+                Some(dir) => source::from_dir(places, dir)?,
+                None => source::from_mirror(places, &base)?,
+            },
             is_of_user: args.kernel_src.is_some(),
-            variant: Variant::Plain,
-            series,
-            commits,
-            shared: 0,
-            builder,
-            debug,
-        })
+            base,
+        };
+        let title = variant.name(&source.base);
+        let none = || format!("there is no series {title} in kernel-patches");
+        Self::of(places, source, variant)?.with_context(none)
     }
 
-    /// With a series on top of the plain one, which this is, if the base has it.
+    /// Another series of its base, if that has it, from this one's source.
     pub fn with(&self, places: &Places, variant: Variant) -> Result<Option<Self>> {
-        let Some(dir) = variant.dir(places, &self.base) else {
+        let source = Source {
+            is_default: self.is_default,
+            base: self.base.clone(),
+            tree: self.tree.clone(),
+            is_of_user: self.is_of_user,
+        };
+        Self::of(places, source, variant)
+    }
+
+    /// A series of a base, if that has it.
+    fn of(places: &Places, source: Source, variant: Variant) -> Result<Option<Self>> {
+        let Some((series, shared)) = variant.series(places, &source.base)? else {
             return Ok(None);
         };
-        let series = self.series.clone().and(&Series::load(&dir)?);
         let tree = match variant.own_tree() {
-            Some(name) => self.tree.beside(places, name)?,
-            None => self.tree.clone(),
+            Some(name) => source.tree.beside(places, name)?,
+            None => source.tree,
         };
         let commits = series.commits(places, &tree)?;
         let [builder, debug] = builders(places, &tree, Arch::Arm64, variant.fragments())?;
         Ok(Some(Self {
-            is_default: self.is_default,
-            base: self.base.clone(),
+            is_default: source.is_default,
+            base: source.base,
             tree,
-            is_of_user: self.is_of_user,
+            is_of_user: source.is_of_user,
             variant,
-            shared: self.series.patches.len(),
             series,
             commits,
+            shared,
             builder,
             debug,
         }))
@@ -232,7 +227,7 @@ impl Subject {
         }
     }
 
-    /// What its patches change, those that another subject has as well left out.
+    /// What its patches change, those of the series below it left out.
     pub fn changes(&self) -> Vec<Change<'_>> {
         let commits = self.commits.iter().zip(&self.commits[1..]);
         let patches = self.series.patches.iter().zip(commits);

@@ -22,18 +22,18 @@ use crate::verdict::{Report, Verdict};
 
 /// Take each safeguard out of the patches, and see a test fail
 ///
-/// For each mutant of kernel-patches/<base>/mutants and
-/// kernel-patches/<base>/rust/mutants: the test passes on the patched kernel, and fails on the one with the mutant on top, with the words
-/// that the list expects. A mutant that no test notices has survived, and fails
-/// here.
+/// For each mutant of kernel-patches/<base>/<series>/mutants: the test passes on the
+/// patched kernel, and fails on the one with the mutant on top, with the words that the
+/// list expects. A mutant that no test notices has survived, and fails here. Those of the
+/// fixes go on top of the snapshot, which their tests take.
 #[derive(Args, Debug)]
 pub struct Prove {
     /// The base whose mutants are tried; without it, all bases
     #[arg(long, value_name = "NAME")]
     base: Option<String>,
 
-    /// The series that they are taken out of; without it, the plain one and the one in
-    /// Rust
+    /// The series that they are taken out of; without it, the snapshot with the fixes
+    /// below it, and the one in Rust
     #[arg(long, value_enum)]
     series: Option<Variant>,
 
@@ -71,7 +71,7 @@ impl Prove {
         };
         let mut found = false;
         for base in bases {
-            let both = [Variant::Plain, Variant::Rust];
+            let both = [Variant::Snapshot, Variant::Rust];
             let variants = self.series.as_ref().map_or(&both[..], std::slice::from_ref);
             let mut wanted = Vec::new();
             for variant in variants {
@@ -89,7 +89,7 @@ impl Prove {
                 let args = KernelArgs {
                     base: Some(base.name.clone()),
                     kernel_src: None,
-                    series: Some(variant),
+                    series: Some(variant.proven_on()),
                 };
                 let subject = Subject::prepare(places, &args)?;
                 let mut jobs: Vec<_> = controls(places, &guest, &subject, &mutants).collect();
@@ -125,16 +125,16 @@ fn controls<'a>(
     })
 }
 
-/// The mutants of a series, none where the base has no such series: its own, and what it
-/// keeps of the plain one's. Where a file of its own has the name of one of those, the
+/// The mutants of a series, none where the base has no such series: its own, and those of
+/// the series that it keeps. Where a file of its own has the name of one of those, the
 /// code around the safeguard is another, and that is taken.
 pub(super) fn load(places: &Places, variant: Variant, base: &Base) -> Result<Vec<Mutant>> {
     let Some(dir) = variant.dir(places, base) else {
         return Ok(Vec::new());
     };
     let own = mutants::load(&dir)?;
-    let kept = variant.keeps().and_then(|kept| kept.dir(places, base));
-    let mut all = kept.map_or_else(|| Ok(Vec::new()), |dir| mutants::load(&dir))?;
+    let kept = variant.keeps().map(|kept| load(places, kept, base));
+    let mut all = kept.transpose()?.unwrap_or_default();
     all.retain(|kept| !own.iter().any(|own| own.name() == kept.name()));
     all.extend(own);
     Ok(all)
@@ -151,10 +151,11 @@ pub fn titles(places: &Places, subject: &Subject) -> Result<BTreeSet<String>> {
     Ok(mutants.iter().map(title).collect())
 }
 
-/// What the kernel with a mutant is called.
+/// What the kernel with a mutant is called: one of the fixes is in the same kernel,
+/// whichever of the two series it is tried for.
 fn called(base: &Base, variant: Variant, mutant: &Mutant) -> String {
     match variant {
-        Variant::Plain => format!("{} {}", base.version, mutant.name()),
+        Variant::Fixes | Variant::Snapshot => format!("{} {}", base.version, mutant.name()),
         other => format!("{} {}", other.title(base), mutant.name()),
     }
 }
@@ -212,6 +213,8 @@ fn judge(mutant: &Mutant, outcome: Result<Verdict>) -> Result<Verdict> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
 
     fn mutant() -> Mutant {
@@ -243,5 +246,24 @@ mod tests {
             assert!(said.starts_with("SURVIVED"), "{said}");
         }
         assert!(judge(Err(anyhow::anyhow!("no record of QEMU"))).is_err());
+    }
+
+    #[test]
+    fn what_a_series_keeps_is_proved_of_it_too() {
+        let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
+        let places = Places::at(root, root);
+        for base in bases::load(&places).unwrap() {
+            let names = |variant: Variant| {
+                let mutants = load(&places, variant, &base).unwrap();
+                let names = mutants.iter().map(|mutant| mutant.name().to_owned());
+                names.collect::<BTreeSet<_>>()
+            };
+            let (fixes, snapshot) = (names(Variant::Fixes), names(Variant::Snapshot));
+            assert!(!fixes.is_empty() && fixes.is_subset(&snapshot));
+            for variant in [Variant::Cheaper, Variant::LowWaste] {
+                assert!(!variant.exists(&places, &base) || snapshot.is_subset(&names(variant)));
+            }
+            assert!(names(Variant::Rust).is_disjoint(&fixes));
+        }
     }
 }

@@ -9,7 +9,6 @@ use super::Variant;
 use crate::bases;
 use crate::places::Places;
 use crate::rebase::{self, Outcome};
-use crate::series::Series;
 use crate::source::{self, BASE};
 use crate::verdict::{Report, Verdict};
 
@@ -28,7 +27,7 @@ pub struct Rebase {
     #[arg(long, value_name = "NAME")]
     base: Option<String>,
 
-    /// Which series of the base; one on top of the plain one comes after that
+    /// Which series of the base; it comes after those that it goes on top of
     #[arg(long, value_enum)]
     series: Option<Variant>,
 
@@ -42,20 +41,14 @@ impl Rebase {
     pub fn run(&self, places: &Places) -> Result<bool> {
         let base = bases::choose(&bases::load(places)?, self.base.as_deref())?;
         let variant = self.series.unwrap_or_default();
-        let load = |variant: Variant| {
-            let dir = variant.dir(places, &base);
-            let name = variant.name(&base);
-            Series::load(&dir.with_context(|| format!("there is no series {name}"))?)
-        };
-        let mut series = load(Variant::Plain)?;
-        if variant != Variant::Plain {
-            series = series.and(&load(variant)?);
-        }
+        let name = variant.name(&base);
+        let none = || format!("there is no series {name}");
+        let (series, _) = variant.series(places, &base)?.with_context(none)?;
         let tree = source::from_dir(places, &self.onto)?;
         let outcomes = rebase::onto(&tree.git(), BASE, &series)?;
         let mut report = Report::default();
         for (patch, outcome) in series.patches.iter().zip(outcomes) {
-            report.run(&variant.name(&base), patch.short(), || {
+            report.run(&name, patch.short(), || {
                 let said = outcome.to_string();
                 Ok(match outcome {
                     Outcome::Conflict(_) => Verdict::Fail(said),

@@ -3,11 +3,11 @@
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail};
 use clap::Args;
 use serde::Serialize;
 
-use super::{KernelArgs, Subject, Variant, prove};
+use super::{KernelArgs, Subject, prove};
 use crate::git::Git;
 use crate::guest::Guest;
 use crate::places::Places;
@@ -141,12 +141,12 @@ impl Submit {
         let mut mails = None;
         if let Some(subject) = &subject {
             let name = subject.name();
-            let is_on_top = subject.variant != Variant::Plain;
-            ensure!(
-                !(self.ready && is_on_top && self.on_top_of.is_none()),
-                "{name} goes on top of the plain series: --on-top-of MESSAGE-ID names its cover \
-                 letter"
-            );
+            if let (true, Some(below), None) = (self.ready, subject.variant.on(), &self.on_top_of) {
+                let below = below.name(&subject.base);
+                bail!(
+                    "{name} goes on top of {below}: --on-top-of MESSAGE-ID names its cover letter"
+                );
+            }
             if !self.no_checks {
                 self.check(places, subject, &mut report)?;
                 report.run(&name, "the tests, as they are recorded", || {

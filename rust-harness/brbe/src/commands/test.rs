@@ -1,6 +1,7 @@
 //! `brbe test`: everything that can be decided here, in one table.
 
 mod explained;
+mod fixes;
 mod patched;
 mod ready;
 mod unpatched;
@@ -10,7 +11,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result, ensure};
 use clap::Args;
 
-use super::{APPLIES, KernelArgs, Subject, Variant};
+use super::{APPLIES, KernelArgs, Subject, Variant, prove};
 use crate::arch::Arch;
 use crate::bases;
 use crate::checks;
@@ -40,7 +41,7 @@ pub struct Test {
     #[command(flatten)]
     kernel: KernelArgs,
 
-    /// Only tests whose line contains this, such as `7.3: selftest`; what they
+    /// Only tests whose line contains this, such as `7.3.4 patched: twice`; what they
     /// need is prepared
     #[arg(value_name = "TEXT")]
     only: Option<String>,
@@ -157,37 +158,28 @@ impl Test {
         )?;
         let mut first = None;
         for name in names {
-            let args = KernelArgs {
-                base: Some(name.clone()),
-                ..self.kernel.clone()
-            };
-            let plain = KernelArgs {
-                series: None,
-                ..args
-            };
-            let Some(subject) = super::applied(places, &plain, &name, report)? else {
+            let Some(fixes) = self.applied(places, &name, Variant::Fixes, report)? else {
                 continue;
             };
-            let guest = &guest.for_kernels_of(&subject)?;
-            if self.kernel.series.is_none_or(|only| only == Variant::Plain) {
-                let before = report.rows().len();
-                self.base(places, guest, &subject, report)?;
-                self.keep(places, &guest.machine(), &subject, report, before)?;
-                let before = report.rows().len();
-                if subject.is_default && guest.capabilities().plugin {
-                    self.on_x86(places, &subject, report)?;
-                }
-                self.keep(places, "QEMU's x86-64 machine", &subject, report, before)?;
-                // Of the other bases a patch is to a header that hundreds of files include,
-                // and the kernel for x86-64 is not there: `brbe submit` does all of it.
-                ready::check(places, guest, &subject, subject.is_default, report)?;
+            let guest = &guest.for_kernels_of(&fixes)?;
+            if self.wants(Variant::Fixes) {
+                self.fixes(places, guest, &fixes, report)?;
             }
-            for variant in Variant::ON_TOP {
-                if self.kernel.series.is_none_or(|only| only == variant) {
+            first.get_or_insert_with(|| fixes.tree.clone());
+            if self.kernel.series == Some(Variant::Fixes) {
+                continue;
+            }
+            let Some(subject) = self.applied(places, &name, Variant::Snapshot, report)? else {
+                continue;
+            };
+            if self.wants(Variant::Snapshot) {
+                self.snapshot(places, guest, [&fixes, &subject], report)?;
+            }
+            for variant in Variant::ON_SNAPSHOT {
+                if self.wants(variant) {
                     self.on_top(places, guest, &subject, variant, report)?;
                 }
             }
-            first.get_or_insert(subject.tree);
         }
         // By now the kernels are there that they want.
         match &first {
@@ -198,22 +190,94 @@ impl Test {
         }
     }
 
-    /// All tests of a series that goes on top of the plain one.
+    /// Whether the tests of a series are wanted.
+    fn wants(&self, variant: Variant) -> bool {
+        self.kernel.series.is_none_or(|only| only == variant)
+    }
+
+    /// A series of a base, if it applies.
+    fn applied(
+        &self,
+        places: &Places,
+        base: &str,
+        variant: Variant,
+        report: &mut Report,
+    ) -> Result<Option<Subject>> {
+        let args = KernelArgs {
+            base: Some(base.to_owned()),
+            series: Some(variant),
+            ..self.kernel.clone()
+        };
+        let base = bases::choose(&bases::load(places)?, Some(base))?;
+        super::applied(places, &args, &variant.name(&base), report)
+    }
+
+    /// All tests of the fixes alone. Their kernel is only booted where that is asked for:
+    /// with the snapshot on top more can be seen of them.
+    fn fixes(
+        &self,
+        places: &Places,
+        guest: &Guest,
+        subject: &Subject,
+        report: &mut Report,
+    ) -> Result<()> {
+        let is_asked_for = self.kernel.series.is_some();
+        let before = report.rows().len();
+        checks::style(places, subject, report)?;
+        checks::builds(subject, None, report)?;
+        if is_asked_for {
+            fixes::check(places, guest, subject, self.prove, report)?;
+        }
+        self.keep(places, &guest.machine(), subject, report, before)?;
+        ready::check(places, guest, subject, subject.is_default, report)?;
+        match is_asked_for {
+            true => ready::mails(places, subject, report),
+            false => Ok(()),
+        }
+    }
+
+    /// All tests of the snapshot: first without any patch, then patch by patch, then with
+    /// all of them, so that the tree moves only once.
+    fn snapshot(
+        &self,
+        places: &Places,
+        guest: &Guest,
+        [fixes, subject]: [&Subject; 2],
+        report: &mut Report,
+    ) -> Result<()> {
+        let before = report.rows().len();
+        unpatched::check(places, guest, subject, report)?;
+        checks::style(places, subject, report)?;
+        checks::builds(subject, None, report)?;
+        patched::check(places, guest, subject, self.prove, report)?;
+        self.keep(places, &guest.machine(), subject, report, before)?;
+        self.keep_proofs(places, &guest.machine(), fixes, report, before)?;
+        let before = report.rows().len();
+        if subject.is_default && guest.capabilities().plugin {
+            self.on_x86(places, subject, report)?;
+        }
+        self.keep(places, "QEMU's x86-64 machine", subject, report, before)?;
+        // Of the other bases the kernel for x86-64 is not there: `brbe submit` does all.
+        ready::check(places, guest, subject, subject.is_default, report)?;
+        ready::mails(places, subject, report)
+    }
+
+    /// All tests of a series that goes on top of the snapshot.
     fn on_top(
         &self,
         places: &Places,
         guest: &Guest,
-        plain: &Subject,
+        snapshot: &Subject,
         variant: Variant,
         report: &mut Report,
     ) -> Result<()> {
-        if !variant.exists(places, &plain.base) {
+        if !variant.exists(places, &snapshot.base) {
             return Ok(());
         }
         let mut found = None;
-        report.run_always(&variant.name(&plain.base), APPLIES, || {
-            let subject = plain.with(places, variant)?.context("it has gone")?;
-            let count = subject.series.patches.len() - subject.shared;
+        report.run_always(&variant.name(&snapshot.base), APPLIES, || {
+            let subject = snapshot.with(places, variant)?.context("it has gone")?;
+            let count = subject.changes().len();
             found = Some(subject);
             Ok(Verdict::Pass(format!("{count} patches")))
         })?;
@@ -227,7 +291,7 @@ impl Test {
         if variant.own_tree().is_some() && !is_asked_for {
             return Ok(());
         }
-        checks::builds(subject, in_rust.then_some(plain), report)?;
+        checks::builds(subject, in_rust.then_some(snapshot), report)?;
         // What leaves most of the driver as it is is tested as a whole where that is asked
         // for, and otherwise for what its patches change.
         match in_rust || is_asked_for {
@@ -237,29 +301,15 @@ impl Test {
         let limit = match variant {
             Variant::Rust => Some(cost::LIMIT_IN_RUST),
             Variant::Cheaper => Some(cost::LIMIT_OF_CHEAPER),
-            Variant::Plain | Variant::LowWaste => None,
+            Variant::Fixes | Variant::Snapshot | Variant::LowWaste => None,
         };
         if let Some(limit) = limit {
-            patched::compare_cost(places, guest, [plain, subject], limit, report)?;
+            patched::compare_cost(places, guest, [snapshot, subject], limit, report)?;
         }
         self.keep(places, &guest.machine(), subject, report, before)?;
         let compiles = subject.is_default && is_asked_for && variant.own_tree().is_none();
-        ready::check(places, guest, subject, compiles, report)
-    }
-
-    /// All tests of one base: first without the patches, then patch by patch,
-    /// then with all of them, so that the tree moves only once.
-    fn base(
-        &self,
-        places: &Places,
-        guest: &Guest,
-        subject: &Subject,
-        report: &mut Report,
-    ) -> Result<()> {
-        unpatched::check(places, guest, subject, report)?;
-        checks::style(places, subject, report)?;
-        checks::builds(subject, None, report)?;
-        patched::check(places, guest, subject, self.prove, report)
+        ready::check(places, guest, subject, compiles, report)?;
+        ready::mails(places, subject, report)
     }
 
     /// What is asked of the series elsewhere.
@@ -291,5 +341,24 @@ impl Test {
         }
         let rows = &report.rows()[before..];
         Tested::keep(places, subject, machine, rows, report.is_whole())
+    }
+
+    /// Keeps for the fixes what has been seen of their safeguards, with the snapshot on top.
+    fn keep_proofs(
+        &self,
+        places: &Places,
+        machine: &str,
+        fixes: &Subject,
+        report: &Report,
+        before: usize,
+    ) -> Result<()> {
+        if self.unrecorded {
+            return Ok(());
+        }
+        let proofs = prove::titles(places, fixes)?;
+        let rows = report.rows()[before..].iter();
+        let rows = rows.filter(|row| proofs.contains(&row.subject)).cloned();
+        let rows: Vec<_> = rows.collect();
+        Tested::keep(places, fixes, machine, &rows, false)
     }
 }

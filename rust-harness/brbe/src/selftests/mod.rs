@@ -102,23 +102,38 @@ pub fn helper(
     Ok(outcome::of_helper(&run.output))
 }
 
-/// Runs the helper's test on the unpatched kernel, where it must not pass. `died` judges
-/// what the kernel says when it dies.
+/// What they decide on a kernel without the snapshot.
+pub const MUST_NOT_PASS: &str = "get_branch_snapshot selftest: must not pass";
+
+/// The test that decides [`MUST_NOT_PASS`] on the kernel of a series that has no snapshot.
+pub fn must_not_pass<'a>(places: &'a Places, guest: &'a Guest, subject: &'a Subject) -> Job<'a> {
+    let title = subject.title(true);
+    Job::new(title.clone(), MUST_NOT_PASS, move || {
+        let kernel = subject.builder.kernel(subject.patched(), &title)?;
+        let at = (subject.patched(), title.as_str());
+        without_snapshot(places, guest, subject, &kernel, at, |message| {
+            Verdict::Fail(format!("the guest's kernel died:\n{}", message.join("\n")))
+        })
+    })
+}
+
+/// Runs the helper's test of a commit on its kernel of this title, which has no snapshot:
+/// it must not pass. `died` judges what the kernel says when it dies.
 ///
 /// # Errors
 ///
 /// When it cannot be built, or the guest does not come to its end.
-pub fn on_unpatched(
+pub fn without_snapshot(
     places: &Places,
     guest: &Guest,
     subject: &Subject,
     kernel: &Kernel,
+    at: (&str, &str),
     died: impl FnOnce(&[String]) -> Verdict,
 ) -> Result<Verdict> {
     // One attempt is enough to see it fail.
     let command = format!("./test_progs -v -t {HELPER}");
-    let title = subject.title(false);
-    let (setup, at) = (Setup::default(), (subject.unpatched(), title.as_str()));
+    let setup = Setup::default();
     let run = run(places, guest, &setup, subject, kernel, at, &command)?;
     if let End::Panicked(message) = &run.end {
         return Ok(died(message));
@@ -127,7 +142,7 @@ pub fn on_unpatched(
     Ok(match outcome::outcome(&run.output) {
         Some(Outcome::Skip) => Verdict::Pass("the test skips itself".to_owned()),
         Some(Outcome::Fail) => Verdict::Pass("the test fails".to_owned()),
-        Some(Outcome::Pass) => Verdict::Fail("it passes without the patches".to_owned()),
+        Some(Outcome::Pass) => Verdict::Fail("it passes without the snapshot".to_owned()),
         None => Verdict::Fail(format!("it said nothing of its result:\n{}", run.output)),
     })
 }

@@ -28,20 +28,21 @@ struct Document {
     search: Vec<Search>,
 }
 
-/// `bisect.toml` beside a series, which may have none.
+/// `bisect.toml` beside a series, if there is one. It has no search in it, and says why,
+/// where no test tells the kernels of the patches apart.
 ///
 /// # Errors
 ///
 /// When it is wrong.
-pub(super) fn load(series: &Path) -> Result<Vec<Search>> {
+pub(super) fn load(series: &Path) -> Result<Option<Vec<Search>>> {
     let path = series.join("bisect.toml");
     if !path.is_file() {
-        return Ok(Vec::new());
+        return Ok(None);
     }
     let text = fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
     let document: Document =
         toml::from_str(&text).with_context(|| format!("in {}", path.display()))?;
-    Ok(document.search)
+    Ok(Some(document.search))
 }
 
 impl Search {
@@ -165,10 +166,12 @@ mod tests {
     #[test]
     fn a_list_names_tests_and_patches() {
         let dir = tempfile::tempdir().unwrap();
-        assert_eq!(load(dir.path()).unwrap(), []);
+        assert_eq!(load(dir.path()).unwrap(), None);
         let text = "[[search]]\ntest = \"twice\"\nfinds = \"0003-x.patch\"\n";
         fs::write(dir.path().join("bisect.toml"), text).unwrap();
-        assert_eq!(load(dir.path()).unwrap()[0].finds, "0003-x.patch");
+        assert_eq!(load(dir.path()).unwrap().unwrap()[0].finds, "0003-x.patch");
+        fs::write(dir.path().join("bisect.toml"), "search = []\n").unwrap();
+        assert_eq!(load(dir.path()).unwrap(), Some(Vec::new()));
         fs::write(dir.path().join("bisect.toml"), "[[search]]\ntest = 1\n").unwrap();
         assert!(load(dir.path()).is_err());
     }

@@ -102,7 +102,8 @@ pub fn of_files(
     Ok(())
 }
 
-/// That the kernel's own tests pass with all patches, and that bisecting with a test finds
+/// That the kernel's own tests pass with all patches, the helper's not without the
+/// snapshot, and that bisecting with a test finds
 /// the patch that it is about.
 ///
 /// # Errors
@@ -114,7 +115,10 @@ pub fn in_guest(
     subject: &Subject,
     report: &mut Report,
 ) -> Result<()> {
-    let selftests = selftests::job(places, guest, subject, Setup::default);
+    let selftests = match subject.variant {
+        Variant::Fixes => selftests::must_not_pass(places, guest, subject),
+        _ => selftests::job(places, guest, subject, Setup::default),
+    };
     report.run_together(vec![selftests], || Ok(()))?;
     bisecting(places, guest, subject, report)
 }
@@ -133,14 +137,19 @@ pub fn bisecting(
     let last = subject.series.patches.last();
     let last = last.context("the series has no patches")?;
     let dir = last.path.parent().context("a patch has a folder")?;
-    let searches = bisect::load(dir)?.into_iter();
-    let mut jobs: Vec<_> = searches
-        .map(|search| search.job(places, guest, subject))
-        .collect();
-    // There is nothing to search in one patch.
-    if jobs.is_empty() && subject.changes().len() > 1 {
-        let reason = "no test tells its patches apart: there is no bisect.toml beside it";
-        jobs.push(Job::skipped(subject.name(), "bisecting", reason));
-    }
+    let jobs = match bisect::load(dir)? {
+        Some(searches) => {
+            let searches = searches.into_iter();
+            searches
+                .map(|search| search.job(places, guest, subject))
+                .collect()
+        }
+        // There is nothing to search in one patch.
+        None if subject.changes().len() == 1 => Vec::new(),
+        None => {
+            let reason = "no test tells its patches apart: there is no bisect.toml beside it";
+            vec![Job::skipped(subject.name(), "bisecting", reason)]
+        }
+    };
     report.run_together(jobs, || Ok(()))
 }

@@ -64,7 +64,10 @@ impl Letter {
             test: test.to_owned(),
             arguments: arguments(subject),
         };
-        let tests = tested.told(&title).ok_or_else(|| unseen("any test"))?;
+        let proven_on = subject.variant.proven_on();
+        let proven_with = (proven_on != subject.variant).then(|| proven_on.name(&subject.base));
+        let tests = tested.told(&title, proven_with.as_deref());
+        let tests = tests.ok_or_else(|| unseen("any test"))?;
         let mut letters = Environment::new();
         letters.set_undefined_behavior(UndefinedBehavior::Strict);
         letters.set_trim_blocks(true);
@@ -157,12 +160,12 @@ impl Letter {
 fn arguments(subject: &Subject) -> String {
     let base = format!("--base {} ", subject.base.name);
     match subject.variant {
-        Variant::Plain => base,
+        Variant::Snapshot => base,
         other => format!("{base}--series {} ", other.argument()),
     }
 }
 
-/// Wasted records: all filters of the series's kernel, or beside the plain series's, also
+/// Wasted records: all filters of the series's kernel, or beside the snapshot's, also
 /// on kernels that check themselves.
 fn waste_of(places: &Places, subject: &Subject) -> Result<String> {
     let known = waste::known(places)?;
@@ -171,7 +174,7 @@ fn waste_of(places: &Places, subject: &Subject) -> Result<String> {
         let ways = known.get(&title).map(Vec::as_slice);
         ways.with_context(|| format!("{title} is not measured: ./brbe bench waste --all --write"))
     };
-    let (before, after) = (Variant::Plain, subject.variant);
+    let (before, after) = (Variant::Snapshot, subject.variant);
     if after != Variant::LowWaste {
         return Ok(by_filter(of(before, "")?));
     }
@@ -228,7 +231,7 @@ fn beside(kernels: [&[Kept]; 4]) -> String {
     text
 }
 
-/// Instructions of a snapshot: of the series's kernel, and the plain one's beside it.
+/// Instructions of a snapshot: of the series's kernel, and the snapshot's beside it.
 fn cost_of(places: &Places, subject: &Subject) -> Result<String> {
     let known = cost::known(places)?;
     let of = |variant: Variant, records: u8| {
@@ -237,15 +240,15 @@ fn cost_of(places: &Places, subject: &Subject) -> Result<String> {
         rows.find(|row| row.kernel == title && row.records == records)
             .with_context(|| format!("{title} is not measured: ./brbe bench snapshot --write"))
     };
-    let is_plain = subject.variant == Variant::Plain;
-    let mut text = match is_plain {
+    let is_snapshot = subject.variant == Variant::Snapshot;
+    let mut text = match is_snapshot {
         true => "  records    full  half full  empty".to_owned(),
         false => "  records  before   after  ratio".to_owned(),
     };
     for records in cost::RECORDS {
         let row = of(subject.variant, records)?;
         let full = row.costs.full.total;
-        text += &match is_plain {
+        text += &match is_snapshot {
             true => {
                 let half = row
                     .costs
@@ -255,7 +258,7 @@ fn cost_of(places: &Places, subject: &Subject) -> Result<String> {
                 format!("\n  {records:>7}  {full:>6}  {half:>9}  {empty:>5}")
             }
             false => {
-                let before = of(Variant::Plain, records)?.costs.full.total;
+                let before = of(Variant::Snapshot, records)?.costs.full.total;
                 let ratio = full as f64 / before as f64;
                 format!("\n  {records:>7}  {before:>6}  {full:>6}  {ratio:>5.2}")
             }

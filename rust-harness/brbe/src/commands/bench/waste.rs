@@ -40,7 +40,7 @@ pub(super) struct Waste {
     #[arg(long)]
     names: bool,
 
-    /// All kernels: each base, as it is sent and with less waste, plain and with debugging
+    /// All kernels: each base, with the snapshot and with less waste, each also with debugging
     #[arg(long, conflicts_with_all = ["base", "kernel_src", "series", "debug", "lockdep"])]
     all: bool,
 
@@ -122,9 +122,9 @@ impl Waste {
                 base: Some(base.name),
                 ..self.kernel.clone()
             };
-            let plain = Subject::prepare(places, &args)?;
-            let more = plain.with(places, Variant::LowWaste)?;
-            all.extend([plain].into_iter().chain(more));
+            let snapshot = Subject::prepare(places, &args)?;
+            let more = snapshot.with(places, Variant::LowWaste)?;
+            all.extend([snapshot].into_iter().chain(more));
         }
         Ok(all)
     }

@@ -57,7 +57,7 @@ pub(super) fn check(
         jobs.extend(kunit::jobs(places, guest, kernel, &title));
     }
     // What does not depend on the language.
-    if subject.is_default && subject.variant == Variant::Plain {
+    if subject.is_default && subject.variant == Variant::Snapshot {
         jobs.push(perf::recordings(places, guest, kernel, &title));
         jobs.push(perf::suite(places, guest, kernel, subject));
         let mut others = trace_tests::jobs(places, guest, kernel, subject);
@@ -79,7 +79,7 @@ pub(super) fn check(
     })
 }
 
-/// What a series on top of the plain one may change: the records, and who spends them.
+/// What a series on top of the snapshot may change: the records, and who spends them.
 pub(super) fn check_changes(
     places: &Places,
     guest: &Guest,
@@ -119,7 +119,7 @@ fn of_every_series<'a>(
         });
         jobs.push(wasted.or_skipped(only_qemu(guest)));
     }
-    // What is kept is of the default base's; of low-waste it would be the plain one's.
+    // What is kept is of the default base's; of low-waste it would be the snapshot's.
     if subject.is_default && subject.variant != Variant::LowWaste {
         let title = subject.title(true);
         let cost = Job::new(title.clone(), cost::TEST, move || {
@@ -131,29 +131,29 @@ fn of_every_series<'a>(
 }
 
 /// Why what needs the plugin is skipped where there is none.
-fn only_qemu(guest: &Guest) -> Option<&'static str> {
+pub(super) fn only_qemu(guest: &Guest) -> Option<&'static str> {
     (!guest.capabilities().plugin).then_some("it needs QEMU with the plugin")
 }
 
-/// What the snapshot costs, beside the plain series's.
+/// What the snapshot costs, beside the series below.
 pub(super) fn compare_cost(
     places: &Places,
     guest: &Guest,
-    [plain, other]: [&Subject; 2],
+    [below, other]: [&Subject; 2],
     limit: f64,
     report: &mut Report,
 ) -> Result<()> {
-    let titles = [plain, other].map(|subject| subject.title(true));
+    let titles = [below, other].map(|subject| subject.title(true));
     report.run(
         &titles[1],
-        "cost of a snapshot, beside the plain series's",
+        "cost of a snapshot, beside the series below",
         || {
             if let Some(reason) = only_qemu(guest) {
                 return Ok(Verdict::Skip(reason.to_owned()));
             }
             let kernel =
                 |subject: &Subject, title| subject.builder.kernel(subject.patched(), title);
-            let kernels = [kernel(plain, &titles[0])?, kernel(other, &titles[1])?];
+            let kernels = [kernel(below, &titles[0])?, kernel(other, &titles[1])?];
             let both = [(&kernels[0], &*titles[0]), (&kernels[1], &*titles[1])];
             cost::compare(places, guest, both, limit)
         },

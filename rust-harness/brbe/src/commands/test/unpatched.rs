@@ -24,14 +24,11 @@ pub(super) fn check(
     let kernel = || subject.builder.kernel(subject.unpatched(), &title);
     let has_oops = subject.base.name == "7.0";
 
-    report.run(
-        &title,
-        "get_branch_snapshot selftest: must not pass",
-        || {
-            let died = |message: &[String]| died_in(message, has_oops);
-            selftests::on_unpatched(places, guest, subject, &kernel()?, died)
-        },
-    )?;
+    report.run(&title, selftests::MUST_NOT_PASS, || {
+        let died = |message: &[String]| died_in(message, has_oops);
+        let at = (subject.unpatched(), title.as_str());
+        selftests::without_snapshot(places, guest, subject, &kernel()?, at, died)
+    })?;
     if has_oops {
         report.run(&title, "cpu-wide-event: must oops", || {
             let share = Share::new(places)?;
