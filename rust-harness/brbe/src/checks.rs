@@ -15,6 +15,8 @@ use crate::kernel::Builder;
 use crate::places::Places;
 use crate::progress::Step;
 use crate::series::{Change, Patch};
+use crate::uapi_copies;
+use crate::undone;
 use crate::verdict::{Report, Verdict};
 
 /// Formatting, lints, documentation and unit tests of the workspace.
@@ -81,6 +83,14 @@ pub fn style(places: &Places, subject: &Subject, report: &mut Report) -> Result<
         let test = format!("checkpatch --strict {}", patch.short());
         report.run(&name, test, || checkpatch(places, subject, patch))?;
     }
+    for change in subject.changes() {
+        let test = format!(
+            "takes out nothing of earlier patches {}",
+            change.patch.short()
+        );
+        report.run(&name, test, || undone::check(subject, &change))?;
+    }
+    report.run(&name, uapi_copies::TEST, || uapi_copies::check(subject))?;
     if subject.variant == Variant::Rust {
         report.run(&name, "make rustfmtcheck", || rustfmt(places, subject))?;
     }

@@ -56,6 +56,8 @@ pub mod submit;
 pub mod tested;
 pub mod toolchain;
 pub mod trace_tests;
+pub mod uapi_copies;
+pub mod undone;
 pub mod verdict;
 pub mod waste;
 pub mod x86;
