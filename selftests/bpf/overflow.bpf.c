@@ -27,18 +27,13 @@ __u64 after;
 void bpf_local_irq_save(unsigned long *flags) __ksym;
 void bpf_local_irq_restore(unsigned long *flags) __ksym;
 
-static __always_inline int measure_snapshot(void)
+SEC("raw_tp")
+int measure(void *ctx)
 {
 	before = bpf_perf_event_read(&events, BPF_F_CURRENT_CPU);
 	taken = bpf_get_branch_snapshot(records, sizeof(records), 0);
 	after = bpf_perf_event_read(&events, BPF_F_CURRENT_CPU);
 	return 0;
-}
-
-SEC("raw_tp")
-int measure(void *ctx)
-{
-	return measure_snapshot();
 }
 
 SEC("raw_tp")
@@ -57,23 +52,6 @@ int take_without_interrupts(void *ctx)
 	bpf_local_irq_save(&flags);
 	taken = bpf_get_branch_snapshot(records, sizeof(records), 0);
 	bpf_local_irq_restore(&flags);
-	return 0;
-}
-
-/*
- * To be attached by a trampoline that pauses the branch records first. Run by
- * BPF_PROG_TEST_RUN, they have the kernel call the function.
- */
-SEC("fentry/bpf_fentry_test1")
-int measure_paused(void *ctx)
-{
-	return measure_snapshot();
-}
-
-SEC("fentry/bpf_fentry_test1")
-int take_paused(void *ctx)
-{
-	taken = bpf_get_branch_snapshot(records, sizeof(records), 0);
 	return 0;
 }
 

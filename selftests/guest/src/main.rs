@@ -17,7 +17,6 @@ mod nested;
 mod no_event;
 mod overflow;
 mod path;
-mod paused;
 mod pmus;
 mod privileges;
 mod provoke;
@@ -127,8 +126,6 @@ enum Test {
     },
     /// Check that timer ticks still come after a snapshot, on one CPU
     Interrupts,
-    /// Check that programs for which the recorder is paused leave it running
-    Paused,
     /// Take snapshots of full, half full and empty buffers, and print how many records
     /// each had
     Cost,
@@ -176,7 +173,6 @@ impl Test {
             Self::Attempt { .. } => "attempt",
             Self::Provoke { .. } => "provoke",
             Self::Interrupts => "interrupts",
-            Self::Paused => "paused",
             Self::Cost => "cost",
             Self::Waste { .. } => "waste",
             Self::HalfRecords => "half-records",
@@ -214,7 +210,6 @@ fn main() -> ExitCode {
         }
         Test::Provoke { what, command } => provoke::run(what, &command),
         Test::Interrupts => interrupts::run(),
-        Test::Paused => paused::run(),
         Test::Cost => cost::run(),
         Test::Waste { output } => waste::run(&output),
         Test::HalfRecords => half_records::run(),

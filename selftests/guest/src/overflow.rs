@@ -25,7 +25,6 @@ use rustix::time::{ClockId, Timespec, clock_gettime};
 
 use crate::kallsyms::Kallsyms;
 use crate::kcore::Kcore;
-use crate::paused::{self, attach_paused};
 use crate::ring::Ring;
 use crate::skeleton::overflow::{OverflowSkel, OverflowSkelBuilder};
 use crate::verdict::{self, Verdict, check};
@@ -58,18 +57,12 @@ pub(crate) enum Taken {
     Plainly,
     /// With interrupts disabled
     InterruptsOff,
-    /// By a program of a trampoline that pauses BRBE first: with the series low-waste
-    PausedAhead,
 }
 
 /// Sweeps, and writes what was seen.
 pub(crate) fn run(step: u64, taken: Taken, output: &Path) -> Result<Verdict> {
-    let symbols = Kallsyms::read()?;
-    if !symbols.has_snapshot_function() {
+    if !Kallsyms::read()?.has_snapshot_function() {
         return Ok(verdict::unsupported());
-    }
-    if taken == Taken::PausedAhead && !symbols.has(paused::PAUSES) {
-        return Ok(paused::unsupported());
     }
     cpus::pin_to(CPU)?;
     unlimited_sampling()?;
@@ -86,8 +79,6 @@ pub(crate) fn run(step: u64, taken: Taken, output: &Path) -> Result<Verdict> {
         !snapshot.is_empty(),
         "the counter of the event does not count"
     );
-    // Until the code has been read: it is another one without.
-    let _link = program.attach(&program.skeleton.progs.take_paused)?;
     let mut rounds = Vec::new();
     let first = snapshot.start.saturating_sub(BEFORE).next_multiple_of(step);
     for period in (first..snapshot.end + AFTER).step_by(step.try_into()?) {
@@ -153,16 +144,9 @@ impl<'object> Program<'object> {
         Ok(Self { skeleton, taken })
     }
 
-    /// Has a trampoline run `program`, as long as the result is there, if that is how.
-    fn attach(&self, program: &ProgramMut<'_>) -> Result<Option<OwnedFd>> {
-        let attach = || attach_paused(program.as_fd(), libbpf_sys::BPF_TRACE_FENTRY);
-        (self.taken == Taken::PausedAhead).then(attach).transpose()
-    }
-
     /// Cycles from the start of the counter until just before a snapshot, and
     /// until just after it, where nothing else came between.
     pub(crate) fn measure(&mut self, event: &OwnedFd) -> Result<Range<u64>> {
-        let _link = self.attach(&self.skeleton.progs.measure_paused)?;
         let mut shortest = self.measure_once(event)?;
         for _ in 1..MEASUREMENTS {
             let measured = self.measure_once(event)?;
@@ -178,10 +162,7 @@ impl<'object> Program<'object> {
         perf::reset(event)?;
         perf::enable(event)?;
         approach();
-        run_program(match self.taken {
-            Taken::PausedAhead => &self.skeleton.progs.measure_paused,
-            Taken::Plainly | Taken::InterruptsOff => &self.skeleton.progs.measure,
-        })?;
+        run_program(&self.skeleton.progs.measure)?;
         perf::disable(event)?;
         let data = self.skeleton.maps.bss_data.as_deref();
         let data = data.context("the BPF program has no memory")?;
@@ -200,7 +181,6 @@ impl<'object> Program<'object> {
         let program = match self.taken {
             Taken::Plainly => &programs.take,
             Taken::InterruptsOff => &programs.take_without_interrupts,
-            Taken::PausedAhead => &programs.take_paused,
         };
         perf::enable(event)?;
         approach();

@@ -29,10 +29,6 @@ pub(crate) mod overflow {
     include!(concat!(env!("OUT_DIR"), "/overflow.skel.rs"));
 }
 
-pub(crate) mod paused {
-    include!(concat!(env!("OUT_DIR"), "/paused.skel.rs"));
-}
-
 pub(crate) mod refuse {
     include!(concat!(env!("OUT_DIR"), "/refuse.skel.rs"));
 }
@@ -60,4 +56,4 @@ macro_rules! records_of {
     )+};
 }
 
-records_of!(contract, nested, overflow, paused, waste);
+records_of!(contract, nested, overflow, waste);

@@ -6,19 +6,16 @@ use std::fs;
 use std::hint::black_box;
 use std::mem::MaybeUninit;
 use std::num::NonZeroU64;
-use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::Path;
 
-use anyhow::{Context as _, Error, Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use branch_records::record::RawRecord;
 use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
-use libbpf_rs::{Link, ProgramMut, UprobeOpts};
-use libbpf_sys as sys_bpf;
+use libbpf_rs::{Link, ProgramInput, ProgramMut, UprobeOpts};
 use perf_event_open_sys::bindings as sys;
 use serde::Serialize;
 
 use crate::kallsyms::Kallsyms;
-use crate::paused::{PAUSES, attach_paused, call};
 use crate::perf::Recording;
 use crate::skeleton::waste::{WasteProgs, WasteSkel, WasteSkelBuilder, types};
 use crate::verdict::{self, Verdict};
@@ -69,9 +66,6 @@ enum How {
     Libbpf,
     /// libbpf, to a function of this program.
     ToUs,
-    /// The system call, with the flag for branches not to be recorded from before the
-    /// program is entered. By libbpf's number of the way.
-    Paused(u32),
 }
 
 /// A way to attach a program.
@@ -97,7 +91,7 @@ macro_rules! ways {
     };
 }
 
-const WAYS: [Way; 14] = ways! {
+const WAYS: [Way; 11] = ways! {
     "fentry": on_fentry by How::Libbpf, at TESTED by CallFunction;
     "fexit": on_fexit by How::Libbpf, at TESTED by CallFunction;
     "fmod_ret": on_fmod_ret by How::Libbpf, at MODIFIED by CallModified;
@@ -109,9 +103,6 @@ const WAYS: [Way; 14] = ways! {
     "raw_tp": on_raw_tp by How::Libbpf, at RENAMES by Rename;
     "tracepoint": on_tracepoint by How::Libbpf, at RENAMES by Rename;
     "uprobe": on_uprobe by How::ToUs, at PROBED by CallUser;
-    "fentry, paused": on_fentry by How::Paused(sys_bpf::BPF_TRACE_FENTRY), at TESTED by CallFunction;
-    "fexit, paused": on_fexit by How::Paused(sys_bpf::BPF_TRACE_FEXIT), at TESTED by CallFunction;
-    "fmod_ret, paused": on_fmod_ret by How::Paused(sys_bpf::BPF_MODIFY_RETURN), at MODIFIED by CallModified;
 };
 
 /// What one way to attach and one filter gave.
@@ -183,11 +174,7 @@ pub(crate) fn run(output: &Path) -> Result<Verdict> {
     let cpu = *cpus::online()?.first().context("there is no CPU")?;
     cpus::pin_to(cpu)?;
     let mut seen = Vec::new();
-    let pauses = Kallsyms::read()?.has(PAUSES);
-    for way in WAYS
-        .iter()
-        .filter(|way| pauses || !matches!(way.how, How::Paused(_)))
-    {
+    for way in &WAYS {
         let link = attach(&skeleton, way)?;
         for (filter, bits) in FILTERS {
             let levels = match way.trigger {
@@ -222,29 +209,17 @@ pub(crate) fn run(output: &Path) -> Result<Verdict> {
     Ok(Verdict::Pass)
 }
 
-/// What keeps a program attached.
-enum Attached {
-    ByLibbpf { _link: Link },
-    ByFlag { _link: OwnedFd },
-}
-
 /// Attaches the program of a way.
-fn attach(skeleton: &WasteSkel<'_>, way: &Way) -> Result<Attached> {
+fn attach(skeleton: &WasteSkel<'_>, way: &Way) -> Result<Link> {
     let program = (way.program)(&skeleton.progs);
-    let by_libbpf = |_link| Attached::ByLibbpf { _link };
     let attached = match way.how {
-        How::Libbpf => program.attach().map(by_libbpf).map_err(Error::from),
+        How::Libbpf => program.attach(),
         How::ToUs => {
             let options = UprobeOpts {
                 func_name: Some(way.function.to_owned()),
                 ..UprobeOpts::default()
             };
-            let link = program.attach_uprobe_with_opts(-1, "/proc/self/exe", 0, options);
-            link.map(by_libbpf).map_err(Error::from)
-        }
-        How::Paused(attach_type) => {
-            let link = attach_paused(program.as_fd(), attach_type);
-            link.map(|_link| Attached::ByFlag { _link })
+            program.attach_uprobe_with_opts(-1, "/proc/self/exe", 0, options)
         }
     };
     attached.with_context(|| format!("cannot attach a program by {}", way.name))
@@ -267,6 +242,14 @@ fn take(skeleton: &mut WasteSkel<'_>, trigger: Trigger) -> Result<Vec<RawRecord>
     ensure!(data.taken != i64::MIN, "the program did not run");
     let count = usize::try_from(data.taken).unwrap_or(0) / RawRecord::SIZE;
     Ok(data.records[..count].iter().map(RawRecord::from).collect())
+}
+
+/// Has a program call the function that is traced.
+fn call(program: &ProgramMut<'_>) -> Result<()> {
+    program
+        .test_run(ProgramInput::default())
+        .context("cannot run a BPF program")?;
+    Ok(())
 }
 
 fn data<'a>(skeleton: &'a mut WasteSkel<'_>) -> Result<&'a mut types::bss> {

@@ -10,9 +10,8 @@ use std::fmt::Display;
 
 use anyhow::{Context as _, Result, ensure};
 use branch_records::record::RawRecord;
-use branch_records::sweep::{Round, Sample, Sweep};
+use branch_records::sweep::{Round, Sweep};
 
-use super::Taken;
 use super::window::{Hit, Position, Window};
 
 /// Problems that are told in words.
@@ -80,7 +79,6 @@ impl Findings {
 pub fn judge(
     sweep: &Sweep,
     windows: &[Window],
-    taken: Taken,
     mut impossible: impl FnMut(&[RawRecord]) -> Option<String>,
 ) -> Result<Findings> {
     ensure!(
@@ -120,7 +118,7 @@ pub fn judge(
         let first = round.samples.first();
         findings.empty_samples +=
             usize::from(window.hit.is_some() && first.is_some_and(|sample| sample.0.is_empty()));
-        if let Some(problem) = problem(round, window, taken, &mut impossible) {
+        if let Some(problem) = problem(round, window, &mut impossible) {
             findings.wrong += 1;
             if findings.examples.len() < EXAMPLES {
                 let place = Place(window.hit);
@@ -149,7 +147,6 @@ fn usual_length(windows: &[Window]) -> Option<u64> {
 fn problem(
     round: &Round,
     window: &Window,
-    taken: Taken,
     impossible: &mut impl FnMut(&[RawRecord]) -> Option<String>,
 ) -> Option<String> {
     if let Some(why) = impossible(&round.snapshot) {
@@ -173,7 +170,6 @@ fn problem(
     }
     match window.hit {
         None if round.snapshot.is_empty() => Some("the snapshot has no record".to_owned()),
-        _ if taken == Taken::PausedAhead => stale(round),
         Some(Hit::Interrupted(_)) if first.0.is_empty() => {
             Some("the sample of the overflow has no record".to_owned())
         }
@@ -194,15 +190,6 @@ fn problem(
     }
 }
 
-/// What is wrong with a round in which BRBE was paused ahead of the snapshot: its records
-/// led to no overflow, they end before it.
-fn stale(round: &Round) -> Option<String> {
-    let newest = round.snapshot.first()?;
-    let has_newest = |sample: &Sample| sample.0.contains(newest);
-    let index = round.samples.iter().position(has_newest)?;
-    Some(format!("sample {index} has records of before the pause"))
-}
-
 /// Where an overflow was, in words.
 struct Place(Option<Hit>);
 
@@ -221,6 +208,8 @@ impl Display for Place {
 
 #[cfg(test)]
 mod tests {
+    use branch_records::sweep::Sample;
+
     use super::*;
 
     fn records(count: usize) -> Vec<RawRecord> {
@@ -256,7 +245,7 @@ mod tests {
     fn judge(rounds: Vec<Round>, hits: &[Option<Hit>]) -> Findings {
         let windows: Vec<_> = hits.iter().copied().map(window).collect();
         let sweep = Sweep::new(0, Vec::new(), rounds);
-        super::judge(&sweep, &windows, Taken::Plainly, |_| None).unwrap()
+        super::judge(&sweep, &windows, |_| None).unwrap()
     }
 
     #[test]
@@ -292,30 +281,6 @@ mod tests {
     }
 
     #[test]
-    fn what_was_paused_ahead_led_to_no_overflow() {
-        let later = || Sample(vec![RawRecord::default()]);
-        let empty = || Sample(Vec::new());
-        let stale = || Sample([later().0, records(1)].concat());
-        let with = |samples: [Sample; 2]| Round {
-            samples: samples.to_vec(),
-            ..round(2, &[])
-        };
-        for (samples, hit, wrong) in [
-            ([empty(), later()], masked(1), 0),
-            ([later(), later()], masked(1), 0),
-            ([stale(), later()], masked(1), 1),
-            ([empty(), stale()], Some(Hit::Pending), 1),
-            ([stale(), later()], None, 1),
-        ] {
-            let rounds = vec![with([later(), later()]), with(samples)];
-            let windows = [None, hit].map(window);
-            let sweep = Sweep::new(0, Vec::new(), rounds);
-            let findings = super::judge(&sweep, &windows, Taken::PausedAhead, |_| None);
-            assert_eq!(findings.unwrap().wrong, wrong, "{hit:?}");
-        }
-    }
-
-    #[test]
     fn what_is_empty_or_missing_is_wrong() {
         let position = Position {
             index: 0,
@@ -339,7 +304,7 @@ mod tests {
     fn impossible_records_are_wrong() {
         let sweep = Sweep::new(0, Vec::new(), vec![round(2, &[1, 1])]);
         let impossible = |records: &[RawRecord]| (records.len() == 1).then(|| "no".to_owned());
-        let findings = super::judge(&sweep, &[window(None)], Taken::Plainly, impossible).unwrap();
+        let findings = super::judge(&sweep, &[window(None)], impossible).unwrap();
         assert_eq!(findings.wrong, 1);
         assert!(findings.examples[0].contains("sample 0 is not a path: no"));
     }
@@ -347,6 +312,6 @@ mod tests {
     #[test]
     fn a_snapshot_that_is_missing_is_an_error() {
         let sweep = Sweep::new(1, Vec::new(), vec![round(2, &[2, 2])]);
-        assert!(super::judge(&sweep, &[window(None)], Taken::Plainly, |_| None).is_err());
+        assert!(super::judge(&sweep, &[window(None)], |_| None).is_err());
     }
 }

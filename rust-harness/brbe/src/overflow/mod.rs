@@ -19,7 +19,6 @@ use branch_records::path;
 use branch_records::record::{BranchType, Cycles, RawRecord};
 use branch_records::sweep::Sweep;
 
-use crate::commands::Variant;
 use crate::guest::{self, Guest, PSEUDO_NMI, Setup, Share};
 use crate::jobs::Job;
 use crate::kernel::Kernel;
@@ -48,8 +47,6 @@ pub enum Taken {
     Plainly,
     /// With interrupts disabled.
     InterruptsOff,
-    /// With BRBE paused ahead of it, which the series low-waste alone can do.
-    PausedAhead,
 }
 
 impl Taken {
@@ -58,7 +55,6 @@ impl Taken {
         match self {
             Self::Plainly => "plainly",
             Self::InterruptsOff => "interrupts-off",
-            Self::PausedAhead => "paused-ahead",
         }
     }
 }
@@ -78,7 +74,7 @@ pub struct Kind {
 }
 
 /// Each kind that is tried.
-pub const KINDS: [Kind; 6] = [
+pub const KINDS: [Kind; 5] = [
     Kind {
         name: "overflow at each instruction",
         pseudo_nmi: false,
@@ -109,24 +105,16 @@ pub const KINDS: [Kind; 6] = [
         taken: Taken::Plainly,
         records: 64,
     },
-    Kind {
-        name: "overflow at each instruction, paused ahead",
-        pseudo_nmi: false,
-        taken: Taken::PausedAhead,
-        records: 16,
-    },
 ];
 
-/// A job for each kind that is for a series.
+/// A job for each kind.
 pub fn jobs<'a>(
     places: &'a Places,
     guest: &'a Guest,
     kernel: &'a Kernel,
     title: &str,
-    series: Variant,
 ) -> impl Iterator<Item = Job<'a>> {
-    let is_for = move |kind: &Kind| kind.taken != Taken::PausedAhead || series == Variant::LowWaste;
-    KINDS.into_iter().filter(is_for).map(move |kind| {
+    KINDS.into_iter().map(move |kind| {
         let title = title.to_owned();
         Job::new(title.clone(), kind.name, move || {
             sweep(places, guest, kernel, &title, kind)
@@ -182,7 +170,7 @@ fn sweep_once(
         return Ok(Err(run.output));
     }
     let [saw, log] = [share.path().join("sweep.json"), log];
-    let findings = read(&saw, &log, functions, kind.taken);
+    let findings = read(&saw, &log, functions);
     if !matches!(&findings, Ok(findings) if findings.wrong == 0) {
         for (file, ending) in [(&saw, "json"), (&log, "watch")] {
             let kept = places
@@ -201,7 +189,7 @@ fn sweep_once(
 const MOST: u64 = 4 << 30;
 
 /// What the guest and the plugin saw.
-fn read(saw: &Path, log: &Path, functions: &Functions, taken: Taken) -> Result<Findings> {
+fn read(saw: &Path, log: &Path, functions: &Functions) -> Result<Findings> {
     let open = |path: &Path| guest::left(path, MOST).map(BufReader::new);
     let sweep = Sweep::from_reader(open(saw)?).context("what the guest saw")?;
     let (mut possible, mut undecided) = (0, 0);
@@ -213,7 +201,7 @@ fn read(saw: &Path, log: &Path, functions: &Functions, taken: Taken) -> Result<F
         broken.or_else(|| uncounted(records))
     };
     let windows = windows(open(log)?, functions)?;
-    let findings = judge(&sweep, &windows, taken, impossible)?;
+    let findings = judge(&sweep, &windows, impossible)?;
     Ok(Findings {
         possible,
         undecided,

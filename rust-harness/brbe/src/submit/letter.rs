@@ -209,7 +209,7 @@ fn by_filter(ways: &[Kept]) -> String {
     text
 }
 
-/// The second of the kernels has all ways that there are.
+/// In lines as the second of the kernels has ways.
 fn beside(kernels: [&[Kept]; 4]) -> String {
     let mut text = format!(
         "  {:WAY$}                 with lockdep, KASAN, irqsoff\n",
@@ -303,7 +303,7 @@ mod tests {
         let plain = [kept("fexit", [7, 6, 2, 5]), kept("uprobe", [64, 9, 1, 30])];
         let other = [
             kept("fexit", [4, 3, 1, 2]),
-            kept("fexit, paused", [1, 1, 0, 1]),
+            kept("fmod_ret", [15, 11, 4, 10]),
         ];
         let debug = [kept("fexit", [64, 44, 23, 39])];
         let tables = [by_filter(&plain), beside([&plain, &other, &debug, &debug])];

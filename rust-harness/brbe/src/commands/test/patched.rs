@@ -50,7 +50,7 @@ pub(super) fn check(
     jobs.extend(guest_tests::jobs(places, guest, subject, tests));
     let only_qemu = only_qemu(guest);
     if subject.is_default {
-        let overflows = overflow::jobs(places, guest, kernel, &title, subject.variant);
+        let overflows = overflow::jobs(places, guest, kernel, &title);
         jobs.extend(overflows.into_iter().map(|job| job.or_skipped(only_qemu)));
     }
     if subject.variant == Variant::Rust {

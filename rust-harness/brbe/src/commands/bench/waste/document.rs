@@ -26,10 +26,14 @@ pub(super) fn write(places: &Places, kernel: &str, ways: &[Way]) -> Result<()> {
 
 /// Makes the tables and the plot from the numbers that are kept.
 pub(super) fn render(places: &Places) -> Result<()> {
-    let all = waste::known(places)?;
-    cache::write_atomically(&places.repo(PLOT), plot(&all)?.as_bytes())?;
-    let text = by_patch::tables(&by_patch::known(places)?) + &tables(&all);
-    generated::replace(places, TABLE, COMMAND, &text)
+    let plot = plot(&waste::known(places)?)?;
+    cache::write_atomically(&places.repo(PLOT), plot.as_bytes())?;
+    generated::replace(places, TABLE, COMMAND, &document(places)?)
+}
+
+/// The tables, of the numbers that are kept.
+fn document(places: &Places) -> Result<String> {
+    Ok(by_patch::tables(&by_patch::known(places)?) + &tables(&waste::known(places)?))
 }
 
 /// A table for each kernel, and each wasted record by name.
@@ -120,6 +124,9 @@ fn draw<B: DrawingBackend>(
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::path::Path;
+
     use super::*;
 
     #[test]
@@ -138,5 +145,18 @@ mod tests {
         for text in ["fentry", "fexit", "7.3.4 low-waste"] {
             assert!(plot.contains(text), "{text} is not in {plot}");
         }
+    }
+
+    #[test]
+    fn the_page_is_of_the_numbers_that_are_kept() {
+        let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
+        let places = Places::at(root, root);
+        let page = fs::read_to_string(places.repo(TABLE)).unwrap();
+        assert!(page.ends_with(&document(&places).unwrap()), "{COMMAND}");
+        let drawn = fs::read_to_string(places.repo(PLOT)).unwrap();
+        assert!(
+            drawn == plot(&waste::known(&places).unwrap()).unwrap(),
+            "{COMMAND}"
+        );
     }
 }
