@@ -68,11 +68,7 @@ impl Letter {
         let proven_with = (proven_on != subject.variant).then(|| proven_on.name(&subject.base));
         let tests = tested.told(&title, proven_with.as_deref());
         let tests = tests.ok_or_else(|| unseen("any test"))?;
-        let mut letters = Environment::new();
-        letters.set_undefined_behavior(UndefinedBehavior::Strict);
-        letters.set_trim_blocks(true);
-        letters.set_lstrip_blocks(true);
-        letters.set_loader(minijinja::path_loader(places.repo(LETTERS)));
+        let mut letters = letters(places);
         let missing = Arc::new(Mutex::new(None));
         // A letter that does not tell it does not need it to be known.
         for (name, table, test) in [
@@ -154,6 +150,16 @@ impl Letter {
         }
         Ok(letter)
     }
+}
+
+/// The letters, without what they tell.
+fn letters(places: &Places) -> Environment<'static> {
+    let mut letters = Environment::new();
+    letters.set_undefined_behavior(UndefinedBehavior::Strict);
+    letters.set_trim_blocks(true);
+    letters.set_lstrip_blocks(true);
+    letters.set_loader(minijinja::path_loader(places.repo(LETTERS)));
+    letters
 }
 
 /// What names a subject on a command line.
@@ -269,6 +275,10 @@ fn cost_of(places: &Places, subject: &Subject) -> Result<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
+    use clap::ValueEnum as _;
+
     use super::*;
 
     #[test]
@@ -290,6 +300,38 @@ mod tests {
                 .to_string()
                 .contains("too long")
         );
+    }
+
+    #[test]
+    fn each_letter_can_be_written() {
+        let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
+        let places = Places::at(root, root);
+        let mut letters = letters(&places);
+        for table in ["waste", "cost"] {
+            letters.add_function(table, move || format!("  a table of {table}"));
+        }
+        letters.add_function("passed", |_: String| true);
+        for variant in Variant::value_variants() {
+            let file = format!("{}.txt", variant.argument());
+            let template = letters.get_template(&file).unwrap();
+            for (base, on_top_of) in [("7.3", Some("a@b")), ("7.0", None)] {
+                let text = template.render(context! {
+                    base,
+                    on_top_of,
+                    linux => format!("{base}.4"),
+                    version => 1,
+                    tests => "Tested.",
+                    tests_at => on_top_of.map(|_| "https://example.org"),
+                    compiler => "clang 19",
+                });
+                let letter = Letter::parse(&text.unwrap()).unwrap();
+                assert!(letter.body.contains("\nTested.\n"), "{file}");
+                let names_below = letter.body.contains("https://lore.kernel.org/all/a@b/");
+                let is_on_top = variant.on().is_some() && on_top_of.is_some();
+                assert_eq!(names_below, is_on_top, "{file}");
+                assert!(!letter.body.contains("\n\n\n"), "{file}: {}", letter.body);
+            }
+        }
     }
 
     #[test]
