@@ -22,7 +22,7 @@ use crate::verdict::{Report, Verdict};
 
 /// Take each safeguard out of the patches, and see a test fail
 ///
-/// For each mutant of kernel-patches/<base>/<series>/mutants: the test passes on the
+/// For each mutant of kernel-patches/BASE/SERIES/mutants: the test passes on the
 /// patched kernel, and fails on the one with the mutant on top, with the words that the
 /// list expects. A mutant that no test notices has survived, and fails here. Those of the
 /// fixes go on top of the snapshot, which their tests take.
