@@ -74,7 +74,8 @@ fn undone(git: &Git, before: &[String], commit: &str) -> Result<Vec<Undone>> {
     let more = ["--no-color", "--no-ext-diff", "--no-renames"];
     let diff = git.read(&[&args[..], &more, &[parent, commit]].concat())?;
     let mut by_file = BTreeMap::<_, Vec<Line>>::new();
-    for line in removed(&diff).into_iter().filter(Line::counts) {
+    let is_undone = |line: &Line| line.counts() && !is_shared(line, &diff);
+    for line in removed(&diff).into_iter().filter(is_undone) {
         by_file.entry(line.file.clone()).or_default().push(line);
     }
     let patches = before[1..].iter().enumerate();
@@ -107,6 +108,16 @@ impl Line {
         let text = self.text.trim();
         text != "*/" && !text.chars().all(|c| "{}".contains(c))
     }
+}
+
+/// Whether the line is put in again without `static`: what one file had, another one needs,
+/// and nobody could have known.
+fn is_shared(line: &Line, diff: &str) -> bool {
+    let shared = line.text.strip_prefix("static ");
+    shared.is_some_and(|shared| {
+        diff.lines()
+            .any(|new| new.strip_prefix('+') == Some(shared))
+    })
 }
 
 /// The lines that a diff without context takes out.
@@ -218,6 +229,15 @@ mod tests {
             ]),
             [(2, both[0].clone(), 0), (4, both[1].clone(), 1)]
         );
+    }
+
+    #[test]
+    fn what_is_shared_by_a_later_patch_is_not_taken_out() {
+        let shared = ["one\n", "one\nstatic int new;\n", "one\nint new;\n"];
+        assert_eq!(taken_out(&shared), []);
+        let gone = ["one\n", "one\nstatic int new;\n", "one\nint newer;\n"];
+        let line = "static int new;".to_owned();
+        assert_eq!(taken_out(&gone), [(2, line, 0)]);
     }
 
     #[test]
