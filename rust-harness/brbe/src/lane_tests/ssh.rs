@@ -26,14 +26,18 @@ use crate::verdict::Verdict;
 const TIMEOUT: Duration = Duration::from_secs(400);
 /// Until sshd is there.
 const BOOT: Duration = Duration::from_secs(120);
-/// From one connection to the next: the guest looks ten times a second.
-const BETWEEN: Duration = Duration::from_secs(1);
+/// From one look to the next.
+const LOOK: Duration = Duration::from_millis(20);
 /// One command over ssh.
 const COMMAND: Duration = Duration::from_secs(60);
 /// From the start of a trace to the command that it traces.
 const TRACED: Duration = Duration::from_secs(120);
 /// Bytes of sshd's log that are read.
 const LOG: u64 = 1 << 20;
+
+/// What the guest makes in the shared directory when it waits for a connection: it has seen
+/// the last one end.
+const READY: &str = "ready";
 
 /// What the guest does: an sshd for each connection, until it is told to end.
 const GUEST: &str = r#"
@@ -45,8 +49,8 @@ done
 is_connected() {
     grep -q '^host_connected: 1' "/sys/kernel/debug/virtio-ports/${port##*/}"
 }
-touch ready
 until [ -e /run/done ]; do
+    touch ready
     until is_connected; do sleep 0.1; done
     /usr/sbin/sshd -i -f $PWD/sshd_config -E $PWD/sshd.log \
         $(cat /run/sshd_options 2>/dev/null) <>"$port" >&0
@@ -167,16 +171,21 @@ impl Machine {
 
     /// Hands connections on, one after the other, until the guest has ended.
     fn forward(&self) -> Result<()> {
+        let ready = self.share.path().join(READY);
         while !self.over.load(Ordering::SeqCst) {
+            if !ready.exists() {
+                thread::sleep(LOOK);
+                continue;
+            }
             match self.listener.accept() {
                 Ok((connection, _)) => {
                     connection.set_nonblocking(false).context("a connection")?;
+                    fs::remove_file(&ready).context("taking note of a connection")?;
                     // The other end may go at any time.
                     let _ = join(&connection, &self.socket);
-                    thread::sleep(BETWEEN);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    thread::sleep(Duration::from_millis(20));
+                    thread::sleep(LOOK);
                 }
                 Err(error) => return Err(error).context("accepting a connection"),
             }
@@ -186,7 +195,7 @@ impl Machine {
 
     fn wait(&self) -> Result<()> {
         let deadline = Instant::now() + BOOT;
-        while !self.share.path().join("ready").exists() {
+        while !self.share.path().join(READY).exists() {
             ensure!(
                 Instant::now() < deadline,
                 "the guest is not up after {BOOT:?}"
