@@ -8,14 +8,18 @@
 
 #include "record.h"
 
+/* Inner snapshots whose result is kept. */
+#define MAX_INNER 4
+
 struct record outer[MAX_RECORDS];
 struct record inner[MAX_RECORDS];
-struct record again[MAX_RECORDS];
 
 /* What the helper returned. */
 __s64 taken_outer;
-__s64 taken_inner;
-__s64 taken_again;
+__s64 taken_inner[MAX_INNER];
+
+/* Inner snapshots that were taken. */
+__u32 calls;
 
 SEC("raw_tp")
 int take_outer(void *ctx)
@@ -28,8 +32,11 @@ int take_outer(void *ctx)
 SEC("kprobe")
 int take_inner(void *ctx)
 {
-	taken_inner = bpf_get_branch_snapshot(inner, sizeof(inner), 0);
-	taken_again = bpf_get_branch_snapshot(again, sizeof(again), 0);
+	__u32 call = calls++;
+	__s64 taken = bpf_get_branch_snapshot(inner, sizeof(inner), 0);
+
+	if (call < MAX_INNER)
+		taken_inner[call] = taken;
 	return 0;
 }
 

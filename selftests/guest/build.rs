@@ -9,7 +9,16 @@ fn main() -> Result<()> {
     let out = PathBuf::from(std::env::var_os("OUT_DIR").context("cargo sets OUT_DIR")?);
     let arch = std::env::var("CARGO_CFG_TARGET_ARCH").context("cargo sets the target")?;
     for name in [
-        "contract", "cost", "overflow", "nested", "stress", "refuse", "trace", "waste",
+        "contract",
+        "cost",
+        "overflow",
+        "nested",
+        "pending",
+        "raw_section",
+        "stress",
+        "refuse",
+        "trace",
+        "waste",
     ] {
         let source = format!("../bpf/{name}.bpf.c");
         SkeletonBuilder::new()

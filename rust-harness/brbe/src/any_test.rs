@@ -12,6 +12,7 @@ use crate::kunit;
 use crate::overflow;
 use crate::pause;
 use crate::places::Places;
+use crate::raw_memory;
 use crate::selftests;
 use crate::verdict::Verdict;
 
@@ -24,6 +25,8 @@ pub enum AnyTest {
     Overflow(overflow::Kind),
     /// By the code.
     Pause,
+    /// By the source.
+    RawMemory,
     /// The kernel's own, in the guest.
     Kunit(&'static kunit::Kind),
     /// The kernel's own of the helper.
@@ -47,6 +50,7 @@ impl AnyTest {
         }
         match name {
             pause::TEST => return Ok(Self::Pause),
+            raw_memory::TEST => return Ok(Self::RawMemory),
             name if name == selftests::DECIDED[0] => return Ok(Self::Selftest),
             COMPILER => return Ok(Self::Compiler),
             _ => {}
@@ -97,6 +101,7 @@ impl AnyTest {
                 selftests::helper(places, guest, subject, &kernel, title)
             }
             Self::Pause => pause::check(&subject.kernel(&subject.builder, commit, title)?.vmlinux),
+            Self::RawMemory => raw_memory::check(&subject.tree.git(), commit),
             Self::Overflow(kind) => {
                 let kernel = subject.kernel(&subject.builder, commit, title)?;
                 overflow::sweep(places, guest, &kernel, title, kind)

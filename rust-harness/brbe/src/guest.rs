@@ -44,6 +44,8 @@ pub struct Setup {
     /// So many processors have BRBE, and the others are another sort; `None` is
     /// one sort.
     pub brbe_cpus: Option<u8>,
+    /// There is no PMU until the guest asks for it.
+    pub late_pmu: bool,
     /// Options of the plugin, each `key=value`; `None` is QEMU without it.
     pub plugin: Option<Vec<String>>,
     /// More arguments for QEMU.
@@ -59,6 +61,7 @@ impl Default for Setup {
             cpus: 2,
             virtualization: false,
             brbe_cpus: None,
+            late_pmu: false,
             plugin: Some(Vec::new()),
             qemu: Vec::new(),
             kernel_args: Vec::new(),
@@ -270,6 +273,7 @@ impl Guest {
                 .collect(),
             virtualization: setup.virtualization,
             brbe_cpus: setup.brbe_cpus,
+            late_pmu: setup.late_pmu,
             plugin: setup
                 .plugin
                 .as_ref()

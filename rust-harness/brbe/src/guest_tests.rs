@@ -6,6 +6,7 @@ use anyhow::{Context as _, Error, Result, bail};
 
 use crate::commands::{Subject, Variant};
 use crate::guest::{self, Dead, Guest, PSEUDO_NMI, Setup, Share};
+use crate::guest_module;
 use crate::jobs::Job;
 use crate::kernel::{Builder, Kernel};
 use crate::machine::ssh::Ssh;
@@ -32,10 +33,14 @@ pub struct GuestTest {
     vhe: bool,
     /// So many CPUs have BRBE, and the others are another sort.
     brbe_cpus: Option<u8>,
+    /// There is no PMU until the test asks for it.
+    late_pmu: bool,
     /// The machine's time is its instructions, each `1 << icount` ns.
     icount: Option<u8>,
     /// On a kernel that checks itself: lockdep, KASAN and others.
     debug: bool,
+    /// It loads the module that is built for the kernel.
+    module: bool,
     /// On one base alone: it takes long, and CI has an hour.
     pub once: bool,
     /// It decides something where there is no snapshot: of the fixes alone.
@@ -52,8 +57,10 @@ const fn on_two_cpus(name: &'static str) -> GuestTest {
         pseudo_nmi: false,
         vhe: false,
         brbe_cpus: None,
+        late_pmu: false,
         icount: None,
         debug: false,
+        module: false,
         once: false,
         without_snapshot: false,
         // Several times as long as they take on a slow machine beside another guest.
@@ -62,7 +69,7 @@ const fn on_two_cpus(name: &'static str) -> GuestTest {
 }
 
 /// All of them.
-pub const ALL: [GuestTest; 17] = [
+pub const ALL: [GuestTest; 23] = [
     GuestTest {
         without_snapshot: true,
         ..on_two_cpus("cpu-wide-event")
@@ -71,7 +78,11 @@ pub const ALL: [GuestTest; 17] = [
     on_two_cpus("half-records"),
     on_two_cpus("twice"),
     on_two_cpus("nested"),
+    on_two_cpus("flags"),
+    on_two_cpus("frozen"),
+    on_two_cpus("cycle-counter"),
     on_two_cpus("traced"),
+    on_two_cpus("sampled"),
     on_two_cpus("no-event"),
     on_two_cpus("privileges"),
     GuestTest {
@@ -84,6 +95,10 @@ pub const ALL: [GuestTest; 17] = [
         timeout: Duration::from_secs(240),
         brbe_cpus: Some(2),
         ..on_two_cpus("heterogeneous")
+    },
+    GuestTest {
+        late_pmu: true,
+        ..on_two_cpus("late-pmu")
     },
     GuestTest {
         cpus: 1,
@@ -129,6 +144,15 @@ pub const ALL: [GuestTest; 17] = [
         once: true,
         timeout: Duration::from_secs(360),
         ..on_two_cpus("twice")
+    },
+    GuestTest {
+        name: "raw-section, debug kernel",
+        pseudo_nmi: true,
+        debug: true,
+        module: true,
+        once: true,
+        timeout: Duration::from_secs(360),
+        ..on_two_cpus("raw-section")
     },
     GuestTest {
         name: "stress, debug kernel",
@@ -179,6 +203,10 @@ impl GuestTest {
             (
                 self.brbe_cpus.is_some() && !machines.heterogeneous,
                 "two sorts of processors",
+            ),
+            (
+                self.late_pmu && !machines.plugin,
+                "a device tree for it, which QEMU takes",
             ),
             (
                 self.icount.is_some() && !machines.plugin,
@@ -258,6 +286,7 @@ impl GuestTest {
             cpus: self.cpus,
             virtualization: self.vhe,
             brbe_cpus: self.brbe_cpus,
+            late_pmu: self.late_pmu,
             kernel_args: self.kernel_args(),
             qemu: match self.icount {
                 Some(shift) => vec!["-icount".to_owned(), format!("shift={shift}")],
@@ -265,7 +294,12 @@ impl GuestTest {
             },
             ..Setup::default()
         };
-        guest.run_as(&setup, &kernel, name, lines, &Share::new(places)?)
+        let share = Share::new(places)?;
+        if self.module {
+            let module = guest_module::build(places, self.builder(subject), commit, title)?;
+            share.put(&module)?;
+        }
+        guest.run_as(&setup, &kernel, name, lines, &share)
     }
 
     /// Whether it can run on the same machine after another one.
@@ -276,6 +310,7 @@ impl GuestTest {
                 test.pseudo_nmi,
                 test.vhe,
                 test.brbe_cpus,
+                test.late_pmu,
                 test.icount,
                 test.debug,
             )
@@ -428,6 +463,7 @@ fn run_all(
     let lines: String = tests.iter().map(GuestTest::line).collect();
     let machine = GuestTest {
         timeout: tests.iter().map(|test| test.timeout).sum(),
+        module: tests.iter().any(|test| test.module),
         ..*first
     };
     let names = (name.as_str(), title.as_str());
@@ -494,7 +530,8 @@ mod tests {
             ..Capabilities::default()
         };
         for test in ALL {
-            let is_plain = !test.vhe && !test.pseudo_nmi && test.icount.is_none() && test.cpus <= 2;
+            let of_qemu = test.icount.is_some() || test.late_pmu;
+            let is_plain = !test.vhe && !test.pseudo_nmi && !of_qemu && test.cpus <= 2;
             assert_eq!(test.unmet(&nothing).is_none(), is_plain, "{}", test.name);
             assert_eq!(test.unmet(&Qemu.capabilities()), None, "{}", test.name);
         }

@@ -69,16 +69,16 @@ impl Kallsyms {
     }
 
     /// The function that reads the records for that one, while BRBE is paused: in
-    /// Rust `<arm_brbe_snapshot::Paused>::read`, or else in C what samples are read
-    /// by too.
+    /// Rust `<arm_brbe_snapshot::Paused>::read_bank`, or else in C what samples are read
+    /// by too: bank by bank, where that is a function of its own.
     pub fn reader(&self) -> Option<&str> {
         let mut names = self.symbols.iter().map(|symbol| symbol.name.as_str());
         let in_rust = |name: &&str| {
             name.starts_with("_R")
                 && name.contains("17arm_brbe_snapshot")
-                && name.ends_with("6Paused4read")
+                && name.ends_with("6Paused9read_bank")
         };
-        let in_c = ["brbe_read_entries", "brbe_read_bank"];
+        let in_c = ["brbe_read_bank", "brbe_read_entries"];
         let in_c = in_c.into_iter().find(|name| self.has(name));
         names.find(in_rust).or(in_c)
     }

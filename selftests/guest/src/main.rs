@@ -8,20 +8,27 @@ mod closing;
 mod contract;
 mod cost;
 mod cpu_wide;
+mod cycle_counter;
 mod filter;
+mod flags;
+mod frozen;
 mod half_records;
 mod heterogeneous;
 mod interrupts;
+mod late_pmu;
 mod loops;
 mod nested;
 mod no_event;
 mod overflow;
 mod path;
+mod pending;
 mod pmus;
 mod privileges;
 mod provoke;
+mod raw_section;
 mod record;
 mod ring;
+mod sampled;
 mod skeleton;
 mod stale_bits;
 mod stress;
@@ -106,12 +113,27 @@ enum Test {
         #[arg(long, value_name = "CYCLES", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=64))]
         step: u64,
     },
+    /// Check that samples have the branches that their event asks for
+    Sampled,
     /// Take a snapshot while all functions are traced
     Traced,
     /// Take one snapshot right after another
     Twice,
     /// Take a snapshot while another one reads the records
     Nested,
+    /// Check that flags and cycles that no event asks for are not claimed
+    Flags,
+    /// Check that there is no snapshot while an overflow waits for its handler
+    Frozen,
+    /// Check that there are snapshots while the cycle counter's overflow waits for its
+    /// handler
+    CycleCounter,
+    /// Check that a program has snapshots that was loaded before there was a PMU: for a
+    /// machine whose PMU waits for a device
+    LatePmu,
+    /// Check that what a snapshot tells of interrupts is taken back: for a kernel that
+    /// has tracepoints for it, and a module that is built for it
+    RawSection,
     /// Check who may record branches, by kernel.perf_event_paranoid
     Privileges,
     /// What the test of privileges has another user try
@@ -166,9 +188,15 @@ impl Test {
             Self::Overflow { .. } => "overflow",
             Self::Filter { .. } => "filter",
             Self::Closing { .. } => "closing",
+            Self::Sampled => "sampled",
             Self::Traced => "traced",
             Self::Twice => "twice",
             Self::Nested => "nested",
+            Self::Flags => "flags",
+            Self::Frozen => "frozen",
+            Self::CycleCounter => "cycle-counter",
+            Self::LatePmu => "late-pmu",
+            Self::RawSection => "raw-section",
             Self::Privileges => "privileges",
             Self::Attempt { .. } => "attempt",
             Self::Provoke { .. } => "provoke",
@@ -199,9 +227,15 @@ fn main() -> ExitCode {
         } => overflow::run(step, taken, &output),
         Test::Filter { step } => filter::run(step),
         Test::Closing { step } => closing::run(step),
+        Test::Sampled => sampled::run(),
         Test::Traced => traced::run(),
         Test::Twice => twice::run(),
         Test::Nested => nested::run(),
+        Test::Flags => flags::run(),
+        Test::Frozen => frozen::run(),
+        Test::CycleCounter => cycle_counter::run(),
+        Test::LatePmu => late_pmu::run(),
+        Test::RawSection => raw_section::run(),
         Test::Privileges => privileges::run(),
         Test::Attempt { what } => {
             let errno = privileges::attempt(what).err();

@@ -110,7 +110,8 @@ fn last_tick() -> Timespec {
 /// perf slows an event down that interrupts often: not here.
 pub(crate) fn unlimited_sampling() -> Result<()> {
     for (name, value) in [
-        // In this order: the rate cannot be set where there is no limit of time.
+        // The rate cannot be set where there is no limit of time, as after another test.
+        ("perf_cpu_time_max_percent", "25"),
         ("perf_event_max_sample_rate", "1000000000"),
         ("perf_cpu_time_max_percent", "0"),
     ] {

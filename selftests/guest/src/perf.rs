@@ -31,7 +31,21 @@ impl Recording {
             ..FOR_SNAPSHOTS
         }
     }
+
+    /// With more bits of `PERF_SAMPLE_BRANCH_*`.
+    pub const fn and(self, filter: sys::perf_branch_sample_type) -> Self {
+        Self {
+            filter: self.filter | filter,
+            ..self
+        }
+    }
 }
+
+/// Nobody asks whether branches were predicted.
+pub const NO_FLAGS: sys::perf_branch_sample_type = sys::PERF_SAMPLE_BRANCH_NO_FLAGS;
+
+/// Nobody asks how many cycles lie between them.
+pub const NO_CYCLES: sys::perf_branch_sample_type = sys::PERF_SAMPLE_BRANCH_NO_CYCLES;
 
 /// A period that no counter gets to.
 pub const NEVER: u64 = 1 << 60;
@@ -83,6 +97,13 @@ pub const OF_INDIRECT_JUMPS: Recording = Recording {
 pub const COUNTING: Recording = Recording {
     filter: 0,
     ..FOR_SNAPSHOTS
+};
+
+/// Nothing is recorded, and samples, which hold nothing, are made as often as
+/// [`set_period`] says.
+pub const COUNTING_OVERFLOWS: Recording = Recording {
+    filter: 0,
+    ..FOR_OVERFLOWS
 };
 
 /// All branches, sampled so often that a short run has many samples.

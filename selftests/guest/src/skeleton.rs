@@ -29,6 +29,14 @@ pub(crate) mod overflow {
     include!(concat!(env!("OUT_DIR"), "/overflow.skel.rs"));
 }
 
+pub(crate) mod pending {
+    include!(concat!(env!("OUT_DIR"), "/pending.skel.rs"));
+}
+
+pub(crate) mod raw_section {
+    include!(concat!(env!("OUT_DIR"), "/raw_section.skel.rs"));
+}
+
 pub(crate) mod refuse {
     include!(concat!(env!("OUT_DIR"), "/refuse.skel.rs"));
 }
@@ -56,4 +64,4 @@ macro_rules! records_of {
     )+};
 }
 
-records_of!(contract, nested, overflow, waste);
+records_of!(contract, nested, overflow, pending, waste);

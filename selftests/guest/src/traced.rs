@@ -15,7 +15,7 @@ use crate::verdict::{self, Verdict, check};
 use crate::{cpus, perf};
 
 /// Where tracefs may be mounted.
-const TRACEFS: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
+pub(crate) const TRACEFS: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 
 pub(crate) fn run() -> Result<Verdict> {
     let symbols = Kallsyms::read()?;

@@ -12,13 +12,14 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
+use tempfile::NamedTempFile;
 use vmtest::output::Output;
 use vmtest::{Config, Target, VMConfig, Vmtest};
 
 use super::mark::mark;
 use super::processors::{self, Monitor};
 use super::program::{Event, tell};
-use super::{Boot, SHARE, heterogeneous};
+use super::{Boot, SHARE, heterogeneous, late_pmu};
 use crate::arch::Arch;
 use crate::image;
 
@@ -34,13 +35,7 @@ pub fn main() -> Result<()> {
         serde_json::from_reader(io::stdin().lock()).context("reading what to boot")?;
     private_tmp(&boot).context("a /tmp of the machine's own")?;
     // QEMU reads it when it starts, and the file is there until then.
-    let tree = boot.brbe_cpus.map(|cpus| {
-        let tree = heterogeneous::device_tree(&boot, &machine_args(&boot), cpus)?;
-        let path = tree.path().display().to_string();
-        boot.qemu_args.extend(["-dtb".to_owned(), path]);
-        anyhow::Ok(tree)
-    });
-    let _tree = tree.transpose()?;
+    let _tree = device_tree(&mut boot)?;
     let monitor = Monitor::new();
     boot.qemu_args.extend(monitor.args());
     let mark = mark()?;
@@ -59,6 +54,22 @@ pub fn main() -> Result<()> {
             .join()
             .map_err(|_| anyhow::anyhow!("vmtest panicked")),
     }
+}
+
+/// Has QEMU take a device tree that is not its own, if the machine needs one.
+fn device_tree(boot: &mut Boot) -> Result<Option<NamedTempFile>> {
+    let args = machine_args(boot);
+    let tree = match (boot.brbe_cpus, boot.late_pmu) {
+        (Some(cpus), _) => heterogeneous::device_tree(boot, &args, cpus)?,
+        (None, true) => {
+            boot.kernel_args.push(late_pmu::WAIT.to_owned());
+            late_pmu::device_tree(boot, &args)?
+        }
+        (None, false) => return Ok(None),
+    };
+    let path = tree.path().display().to_string();
+    boot.qemu_args.extend(["-dtb".to_owned(), path]);
+    Ok(Some(tree))
 }
 
 /// By what the end of a run came to be known.
@@ -271,6 +282,7 @@ mod tests {
             kernel_args: vec!["oops=panic".into()],
             virtualization: true,
             brbe_cpus: Some(2),
+            late_pmu: false,
             plugin: Some(Plugin {
                 path: "/p.so".into(),
                 options: vec!["records=8".into()],

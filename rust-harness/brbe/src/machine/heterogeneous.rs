@@ -4,7 +4,7 @@
 //! Linux to see two sorts, with a PMU each, the device tree has to say so: QEMU's
 //! own, changed.
 
-mod tree;
+pub(super) mod tree;
 
 use std::fs::File;
 use std::io::Read as _;
@@ -18,10 +18,18 @@ use super::Boot;
 /// The tree for the machine that `boot` describes, whose first `big` processors
 /// have BRBE.
 pub(super) fn device_tree(boot: &Boot, machine_args: &[String], big: u8) -> Result<NamedTempFile> {
+    changed(boot, machine_args, |dumped| tree::split(dumped, big.into()))
+}
+
+/// The tree for the machine that `boot` describes: what `change` makes of QEMU's.
+pub(super) fn changed(
+    boot: &Boot,
+    machine_args: &[String],
+    change: impl FnOnce(&[u8]) -> Result<Vec<u8>, tree::Error>,
+) -> Result<NamedTempFile> {
     let file = NamedTempFile::new().context("creating a file for the device tree")?;
     let dumped = dump(boot, machine_args, &file).context("asking QEMU for its device tree")?;
-    std::fs::write(file.path(), tree::split(&dumped, big.into())?)
-        .context("writing the device tree")?;
+    std::fs::write(file.path(), change(&dumped)?).context("writing the device tree")?;
     Ok(file)
 }
 

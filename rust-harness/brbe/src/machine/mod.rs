@@ -4,6 +4,7 @@ pub mod child;
 pub mod console;
 pub mod fvp;
 mod heterogeneous;
+mod late_pmu;
 mod mark;
 mod processors;
 mod program;
@@ -56,6 +57,9 @@ pub struct Boot {
     /// So many processors, the first, have BRBE, and the others are another sort
     /// with another PMU; `None` is one sort.
     pub brbe_cpus: Option<u8>,
+    /// There is no PMU until the guest asks for it. The processors are one sort then.
+    #[serde(default)]
+    pub late_pmu: bool,
     /// What QEMU is extended with.
     pub plugin: Option<Plugin>,
     /// More arguments for QEMU.

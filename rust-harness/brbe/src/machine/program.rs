@@ -400,6 +400,7 @@ mod tests {
             kernel_args: Vec::new(),
             virtualization: false,
             brbe_cpus: None,
+            late_pmu: false,
             plugin: None,
             qemu_args: Vec::new(),
             share: PathBuf::new(),

@@ -8,35 +8,36 @@ use branch_records::vmlinux::Vmlinux;
 use object::{Object as _, ObjectSection as _};
 
 use super::window::{Function, Functions, Place};
+use crate::pause::REGISTER;
 
 /// What BPF calls, in both languages.
 pub const ENTRY: &str = "arm_brbe_snapshot_branch_stack";
 
 /// C: what that calls while BRBE is paused.
 const PAUSED: &str = "brbe_snapshot_paused";
-/// C: what decodes a cycle count that is rare, where that is not for every record.
-const DECODES: &str = "brbinf_decode_cycles";
-/// C: what reads records, for samples as well; those of a bank where that is cheaper.
-const READ: [&str; 2] = ["brbe_read_entries", "brbe_read_bank"];
+/// C: what reads records, for samples as well: all, those of a bank, one. The compiler may
+/// have inlined one into another.
+const READ: [&str; 3] = [
+    "brbe_read_entries",
+    "brbe_read_bank",
+    "perf_entry_from_brbe_regset",
+];
+/// `MRS <Xt>, BRBFCR_EL1`, whatever the register (Arm ARM, `BRBFCR_EL1`).
+const READ_BRBFCR: u32 = 0xd531_9020;
 
 /// Rust: what it calls while BRBE is paused.
 const PAUSED_IN_RUST: &str = "arm_brbe_snapshot::read_paused";
-/// Rust: what reads records.
-const READ_IN_RUST: &str = "<arm_brbe_snapshot::Paused>::read";
-/// What that calls of C.
-const READ_HELPERS: [&str; 2] = [
-    "rust_helper_perf_branch_entry_set_flags",
-    "rust_helper_is_kernel_in_hyp_mode",
+/// Rust: what reads the records of a bank, and decodes and writes one.
+const READ_IN_RUST: [&str; 2] = [
+    "<arm_brbe_snapshot::Paused>::read_bank",
+    "<arm_brbe_snapshot::Decoder>::write",
 ];
-/// What it has no other way to call there than as a function of C.
-const HELPERS: [&str; 7] = [
-    "rust_helper_system_uses_irq_prio_masking",
-    "rust_helper_gic_read_pmr",
-    "rust_helper_local_daif_mask",
-    "rust_helper_trace_hardirqs_on",
-    "rust_helper_gic_write_pmr",
-    "rust_helper_pmr_sync",
+/// What it has no other way to call than as a function of C.
+const HELPERS: [&str; 4] = [
+    "rust_helper_local_daif_trace_off",
+    "rust_helper_is_kernel_in_hyp_mode",
     "rust_helper_read_pmovsclr",
+    "rust_helper_local_daif_trace_on",
 ];
 /// What Rust shares with the rest of the driver.
 const INVALIDATE: &str = "brbe_invalidate";
@@ -47,6 +48,7 @@ const INVALIDATE: &str = "brbe_invalidate";
 ///
 /// When `vmlinux` has none of the two.
 pub fn functions(vmlinux: &Path) -> Result<Functions> {
+    let entry_code = entry_code(vmlinux)?;
     let vmlinux = Vmlinux::open(vmlinux)?;
     let function = |range, place, handlers| Function {
         range,
@@ -54,15 +56,21 @@ pub fn functions(vmlinux: &Path) -> Result<Functions> {
         handlers,
     };
     let entry = function(vmlinux.function(ENTRY)?, Place::Entry, false);
+    let samples = sample(&entry_code).with_context(|| format!("the code of {ENTRY}()"))?;
+    let samples = entry.range.start + 4 * samples as u64;
     let Ok(paused) = vmlinux.function_in_rust(PAUSED_IN_RUST) else {
         let paused = function(vmlinux.function(PAUSED)?, Place::Paused, false);
-        let [all, bank] = READ;
-        let read = vmlinux.function(all).or_else(|_| vmlinux.function(bank))?;
-        let read = function(read, Place::Read, true);
-        let decodes = vmlinux.function(DECODES);
-        let decodes = decodes.map(|range| function(range, Place::Paused, true));
-        let all = [entry, paused, read].into_iter().chain(decodes.ok());
-        return Ok(Functions(all.collect()));
+        let found = |name: &&str| vmlinux.function(name).ok();
+        let read = READ.iter().filter_map(found);
+        let read: Vec<_> = read
+            .map(|range| function(range, Place::Read, true))
+            .collect();
+        ensure!(!read.is_empty(), "vmlinux has none of {READ:?}");
+        let all = [entry, paused].into_iter().chain(read);
+        return Ok(Functions {
+            all: all.collect(),
+            samples,
+        });
     };
     let mut all = vec![entry, function(paused, Place::Paused, false)];
     for helper in HELPERS {
@@ -70,12 +78,18 @@ pub fn functions(vmlinux: &Path) -> Result<Functions> {
     }
     let invalidate = vmlinux.function(INVALIDATE)?;
     all.push(function(invalidate, Place::Paused, true));
-    let read = vmlinux.function_in_rust(READ_IN_RUST)?;
-    all.push(function(read, Place::Read, false));
-    for helper in READ_HELPERS {
-        all.push(function(vmlinux.function(helper)?, Place::Read, false));
+    for name in READ_IN_RUST {
+        let read = vmlinux.function_in_rust(name)?;
+        all.push(function(read, Place::Read, false));
     }
-    Ok(Functions(all))
+    Ok(Functions { all, samples })
+}
+
+/// Which instruction samples `BRBFCR_EL1`, and so finds out whether BRBE is paused.
+fn sample(entry: &[u32]) -> Result<usize> {
+    let is_sample = |word: &u32| word & !REGISTER == READ_BRBFCR;
+    let index = entry.iter().position(is_sample);
+    index.context("no instruction samples BRBFCR_EL1")
 }
 
 /// The instructions of [`ENTRY`].
@@ -104,4 +118,18 @@ pub fn entry_code(vmlinux: &Path) -> Result<Vec<u32>> {
         .map(u32::from_le_bytes)
         .collect();
     Ok(words)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_samples_the_register_is_found_whatever_it_is_read_into() {
+        const NOP: u32 = 0xd503_201f;
+        const WRITE_BRBFCR: u32 = 0xd511_9020;
+        let code = [NOP, WRITE_BRBFCR | 1, READ_BRBFCR | 19, READ_BRBFCR];
+        assert_eq!(sample(&code).unwrap(), 2);
+        assert!(sample(&code[..2]).is_err());
+    }
 }

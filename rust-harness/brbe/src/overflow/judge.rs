@@ -1,9 +1,14 @@
 //! Whether what came of each overflow is right.
 //!
 //! A counter that overflows freezes BRBE, and its handler finds the records that
-//! were there (`BRBFCR_EL1.PAUSED`, Arm ARM rule group "Freeze"). A snapshot that
-//! it hits may end up empty or not. But each that is not is the path that led to
-//! it, and the handler finds the records too unless they were discarded before.
+//! were there (`BRBFCR_EL1.PAUSED`, Arm ARM rule group "Freeze"). What a snapshot has
+//! depends on when that was:
+//!
+//! * before it sampled `BRBFCR_EL1`: nothing, and the handler has the records;
+//! * before the records were read: the records, and the handler has them too;
+//! * later: the records, and the handler may have none, since they are discarded then.
+//!
+//! Each snapshot that is not empty is the path that led to it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
@@ -173,21 +178,42 @@ fn problem(
         Some(Hit::Interrupted(_)) if first.0.is_empty() => {
             Some("the sample of the overflow has no record".to_owned())
         }
-        // Frozen by the time that the records had been read: they were left to
-        // the handler as they are.
-        Some(Hit::Masked(position)) if window.read_by.is_none_or(|by| position.index > by) => None,
-        Some(Hit::Masked(_) | Hit::Pending) => {
-            let handlers = round
-                .samples
-                .iter()
-                .any(|sample| sample.0 == round.snapshot);
-            let records = round.snapshot.len();
-            (!handlers).then(|| {
-                format!("BRBE was frozen, but no sample has the {records} records of the snapshot")
-            })
-        }
+        Some(Hit::Pending) => not_left(round),
+        Some(Hit::Masked(position)) => match (window.sampled, window.read_by) {
+            (Some(sampled), _) if position.index <= sampled => not_left(round),
+            // Frozen by the time that the records had been read: they were left to the
+            // handler as they are.
+            (Some(_), Some(by)) if position.index <= by => not_shared(round),
+            (Some(_), Some(_)) => None,
+            _ => Some("the snapshot did not read the records".to_owned()),
+        },
         _ => None,
     }
+}
+
+/// What is wrong where BRBE was frozen before the snapshot looked: it has to leave alone
+/// what is the handler's.
+fn not_left(round: &Round) -> Option<String> {
+    let records = round.snapshot.len();
+    if records > 0 {
+        return Some(format!(
+            "BRBE was frozen before the snapshot, which has {records} records of the handler's"
+        ));
+    }
+    let first = round.samples.first()?;
+    let lost = first.0.is_empty();
+    lost.then(|| "BRBE was frozen before the snapshot, and the handler has no record".to_owned())
+}
+
+/// What is wrong where BRBE was frozen while the snapshot read the records: they are the
+/// handler's too.
+fn not_shared(round: &Round) -> Option<String> {
+    let mut samples = round.samples.iter();
+    let handlers = samples.any(|sample| sample.0 == round.snapshot);
+    let records = round.snapshot.len();
+    (!handlers).then(|| {
+        format!("BRBE was frozen, but no sample has the {records} records of the snapshot")
+    })
 }
 
 /// Where an overflow was, in words.
@@ -231,9 +257,10 @@ mod tests {
 
     fn window(hit: Option<Hit>) -> Window {
         Window {
-            instructions: 3,
+            instructions: 4,
             hit,
-            read_by: Some(1),
+            sampled: Some(1),
+            read_by: Some(2),
         }
     }
 
@@ -250,34 +277,63 @@ mod tests {
 
     #[test]
     fn what_no_overflow_hit_is_told() {
-        let rounds = vec![round(2, &[2, 2]); 3];
-        let findings = judge(rounds, &[None, masked(0), masked(2)]);
+        let rounds = vec![round(2, &[2, 2]), round(0, &[2, 2]), round(2, &[2, 2])];
+        let rounds = [rounds, vec![round(2, &[2, 2])]].concat();
+        let findings = judge(rounds, &[None, masked(0), masked(2), masked(3)]);
         assert_eq!(findings.missed(), [1]);
-        assert_eq!((findings.wrong, findings.instructions), (0, 3));
-        let other = judge(vec![round(2, &[2, 2]); 2], &[None, masked(1)]);
+        assert_eq!((findings.wrong, findings.instructions), (0, 4));
+        let other = judge(
+            vec![round(2, &[2, 2]), round(0, &[2, 2])],
+            &[None, masked(1)],
+        );
         let mut both = findings.clone();
         both.add(other);
         assert!(both.missed().is_empty());
-        assert_eq!((findings.masked, both.masked, both.rounds), (2, 3, 5));
+        assert_eq!((findings.masked, both.masked, both.rounds), (3, 4, 6));
+    }
+
+    /// What is wrong with a round that an overflow hits, with a tick in it and without.
+    fn said(hit: Option<Hit>, hit_round: Round) -> Option<String> {
+        let ticked = Round {
+            ticked: true,
+            ..hit_round.clone()
+        };
+        let rounds = |round| vec![self::round(2, &[2, 2]), round];
+        // With a tick it may be that of another overflow.
+        assert_eq!(judge(rounds(ticked), &[None, hit]).wrong, 0);
+        let findings = judge(rounds(hit_round), &[None, hit]);
+        assert_eq!(findings.wrong, findings.examples.len());
+        findings.examples.into_iter().next()
     }
 
     #[test]
-    fn a_frozen_buffer_is_the_handlers() {
-        for (hit, wrong) in [(Some(Hit::Pending), 1), (masked(1), 1), (masked(2), 0)] {
-            let rounds = vec![round(2, &[2, 2]), round(2, &[0, 3])];
-            let findings = judge(rounds, &[None, hit]);
-            assert_eq!(findings.wrong, wrong, "{hit:?}");
-            assert_eq!(findings.empty_samples, 1);
-            // With a tick it may be that of another overflow.
-            let rounds = vec![
-                round(2, &[2, 2]),
-                Round {
-                    ticked: true,
-                    ..round(2, &[0, 3])
-                },
-            ];
-            assert_eq!(judge(rounds, &[None, hit]).wrong, 0);
+    fn what_was_frozen_before_the_snapshot_is_the_handlers_alone() {
+        for hit in [Some(Hit::Pending), masked(0), masked(1)] {
+            assert_eq!(said(hit, round(0, &[2, 2])), None, "{hit:?}");
+            let taken = said(hit, round(2, &[2, 2])).unwrap();
+            assert!(taken.contains("has 2 records of the handler's"), "{taken}");
+            let lost = said(hit, round(0, &[0, 2])).unwrap();
+            assert!(lost.contains("the handler has no record"), "{lost}");
         }
+    }
+
+    #[test]
+    fn what_was_frozen_during_the_snapshot_is_the_handlers_too() {
+        assert_eq!(said(masked(2), round(2, &[2, 3])), None);
+        let lost = said(masked(2), round(2, &[0, 3])).unwrap();
+        assert!(lost.contains("no sample has the 2 records"), "{lost}");
+        assert_eq!(said(masked(3), round(2, &[0, 3])), None);
+    }
+
+    #[test]
+    fn a_snapshot_that_did_not_look_is_wrong() {
+        let blind = Window {
+            sampled: None,
+            ..window(masked(2))
+        };
+        let sweep = Sweep::new(0, Vec::new(), vec![round(2, &[2, 2]); 2]);
+        let findings = super::judge(&sweep, &[window(None), blind], |_| None).unwrap();
+        assert_eq!(findings.wrong, 1);
     }
 
     #[test]

@@ -17,9 +17,14 @@ pub struct Function {
     pub handlers: bool,
 }
 
-/// All of them: exactly one of [`Place::Entry`].
+/// All functions of a snapshot.
 #[derive(Clone, Debug)]
-pub struct Functions(pub Vec<Function>);
+pub struct Functions {
+    /// Exactly one of them is [`Place::Entry`].
+    pub all: Vec<Function>,
+    /// The address of the instruction that samples `BRBFCR_EL1`, which is in that one.
+    pub samples: u64,
+}
 
 /// What a function does for a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,6 +65,8 @@ pub struct Window {
     pub instructions: u64,
     /// The first overflow, if there was one.
     pub hit: Option<Hit>,
+    /// The index of the instruction that sampled `BRBFCR_EL1`.
+    pub sampled: Option<u64>,
     /// The index of the first instruction after the records were read.
     pub read_by: Option<u64>,
 }
@@ -69,12 +76,12 @@ impl Functions {
     pub fn to_option(&self) -> String {
         let text =
             |Function { range, .. }: &Function| format!("{:#x}-{:#x}", range.start, range.end);
-        let texts: Vec<_> = self.0.iter().map(text).collect();
+        let texts: Vec<_> = self.all.iter().map(text).collect();
         texts.join(":")
     }
 
     fn at(&self, address: u64) -> Option<&Function> {
-        self.0
+        self.all
             .iter()
             .find(|function| function.range.contains(&address))
     }
@@ -172,6 +179,11 @@ impl Reader<'_> {
             if place == Place::Paused && before == Some(Place::Read) {
                 window.read_by = Some(window.instructions);
             }
+            let before = self.functions.samples.checked_sub(address);
+            let before = before.map(|bytes| bytes / 4);
+            if let Some(before) = before.filter(|before| *before < instructions) {
+                window.sampled = Some(window.instructions + before);
+            }
             window.instructions += instructions;
         }
         Ok(())
@@ -225,8 +237,14 @@ mod tests {
             place,
             handlers: place == Place::Read,
         };
-        Functions(ranges.into_iter().zip(places).map(function).collect())
+        Functions {
+            all: ranges.into_iter().zip(places).map(function).collect(),
+            samples: SAMPLES,
+        }
     }
+
+    /// The third instruction of the entry.
+    const SAMPLES: u64 = 0x1008;
 
     fn windows(log: &str) -> Vec<Window> {
         let functions = functions([0x1000..0x1040, 0x2000..0x2040, 0x3000..0x3040]);
@@ -242,9 +260,22 @@ mod tests {
         let window = Window {
             instructions: 19,
             hit: None,
+            sampled: Some(2),
             read_by: Some(14),
         };
         assert_eq!(windows(&log), [window.clone(), window]);
+    }
+
+    #[test]
+    fn what_samples_the_register_is_found_in_whatever_block_it_is() {
+        for (entry, sampled) in [
+            ("0 block 0x1000 2\n0 block 0x1008 2\n", Some(2)),
+            ("0 block 0x1000 3\n0 block 0x100c 1\n", Some(2)),
+            // It has returned before that.
+            ("0 block 0x1000 2\n0 block 0x1038 2\n", None),
+        ] {
+            assert_eq!(windows(entry)[0].sampled, sampled, "{entry}");
+        }
     }
 
     #[test]

@@ -37,29 +37,57 @@ pub(super) fn build(
     cache::entry(places, "selftests", &key, |into| {
         builder.at(commit, what, |built| {
             let step = Step::start(format!("build test_progs of {what}"));
-            let work = places.home("build").join(format!(
-                "{}-selftests-{}",
-                builder.tree().id,
-                builder.arch().kernel()
-            ));
+            let work = work(places, builder, "");
             let tree = work.join("tree");
             let out = work.join("out");
             fs::create_dir_all(&out).with_context(|| format!("creating {}", out.display()))?;
             mirror(built, &tree)?;
             module(built, &tree)?;
             test_progs(built, &tree, &out)?;
-            for file in [
-                out.join(BUILT[0]),
-                tree.join(SUITE).join("test_kmods").join(BUILT[1]),
-            ] {
-                let name = file.file_name().context("a file has a name")?;
-                fs::copy(&file, into.join(name))
-                    .with_context(|| format!("copying {}", file.display()))?;
-            }
+            keep(&out.join(BUILT[0]), into)?;
+            keep(&tree.join(SUITE).join("test_kmods").join(BUILT[1]), into)?;
             step.done();
             Ok(())
         })
     })
+}
+
+/// A directory with the module alone, for a kernel of another configuration: a module fits
+/// one kernel, and the program any.
+pub(super) fn build_module(
+    places: &Places,
+    builder: &Builder,
+    commit: &str,
+    what: &str,
+) -> Result<PathBuf> {
+    let key = builder.key("selftests module 1", commit)?;
+    cache::entry(places, "selftests-module", &key, |into| {
+        builder.at(commit, what, |built| {
+            let step = Step::start(format!("build bpf_testmod of {what}{}", builder.mark()));
+            let tree = work(places, builder, &builder.mark().replace(", ", "-")).join("tree");
+            fs::create_dir_all(&tree).with_context(|| format!("creating {}", tree.display()))?;
+            mirror(built, &tree)?;
+            module(built, &tree)?;
+            keep(&tree.join(SUITE).join("test_kmods").join(BUILT[1]), into)?;
+            step.done();
+            Ok(())
+        })
+    })
+}
+
+/// Where they are built.
+fn work(places: &Places, builder: &Builder, mark: &str) -> PathBuf {
+    let (tree, arch) = (&builder.tree().id, builder.arch().kernel());
+    places
+        .home("build")
+        .join(format!("{tree}-selftests-{arch}{mark}"))
+}
+
+/// Copies what was built into the cache.
+fn keep(file: &Path, into: &Path) -> Result<()> {
+    let name = file.file_name().context("a file has a name")?;
+    fs::copy(file, into.join(name)).with_context(|| format!("copying {}", file.display()))?;
+    Ok(())
 }
 
 /// A hard-linked copy of the tree without the other tests: the suite's makefile

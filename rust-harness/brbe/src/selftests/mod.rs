@@ -9,8 +9,8 @@ use anyhow::Result;
 use crate::commands::Subject;
 use crate::guest::{self, Guest, Setup, Share};
 use crate::jobs::Job;
-use crate::kernel::Kernel;
-use crate::machine::{End, Run};
+use crate::kernel::{Builder, Kernel};
+use crate::machine::{Capabilities, End, Run};
 use crate::places::Places;
 use crate::verdict::Verdict;
 pub use outcome::LATER;
@@ -24,6 +24,9 @@ pub const DECIDED: [&str; 2] = [
 
 /// The helper's own test.
 const HELPER: &str = "get_branch_snapshot";
+/// Its subtest that looks for the traced function in the records, behind those that are
+/// spent on the way to the program: it needs 16 of them.
+const TRACED_FUNCTION: &str = "traced_function";
 
 /// It takes one snapshot. A timer interrupt before it, and its branches have taken the
 /// place of those that are looked for: what is wrong for another reason stays wrong.
@@ -45,6 +48,96 @@ const PERF_EVENTS: &str = "echo 0 > /proc/sys/kernel/perf_cpu_time_max_percent; 
      for attempt in $(seq 20); do \
      echo perf events, attempt $attempt; ./test_progs -t perf_branches,perf_buffer,perf_event_stackmap,perf_link,perf_skip && break; \
      done";
+
+/// The helper's own test where it is to be seen, too: on one boot of a machine or a kernel
+/// of another kind.
+#[derive(Clone, Copy, Debug)]
+enum Elsewhere {
+    /// Processors with so few records that none is left of the traced function.
+    FewRecords,
+    /// Some processors record branches, and others do not.
+    TwoSorts,
+    /// The kernel checks itself, with lockdep among other things, as the suite's own
+    /// configuration for arm64 asks for.
+    Debug,
+}
+
+impl Elsewhere {
+    const ALL: [Self; 3] = [Self::FewRecords, Self::TwoSorts, Self::Debug];
+
+    /// The test's name.
+    const fn test(self) -> &'static str {
+        match self {
+            Self::FewRecords => "get_branch_snapshot selftest, 8 records",
+            Self::TwoSorts => "get_branch_snapshot selftest, two sorts of CPUs",
+            Self::Debug => "get_branch_snapshot selftest, debug kernel",
+        }
+    }
+
+    /// The subtests that may be left out there. The others may not.
+    const fn may_skip(self) -> &'static [&'static str] {
+        match self {
+            Self::TwoSorts => &[],
+            Self::FewRecords | Self::Debug => &[TRACED_FUNCTION],
+        }
+    }
+
+    fn setup(self) -> Setup {
+        let ordinary = Setup::default();
+        match self {
+            Self::FewRecords => Setup {
+                plugin: Some(vec!["records=8".to_owned()]),
+                ..ordinary
+            },
+            Self::TwoSorts => Setup {
+                cpus: 4,
+                brbe_cpus: Some(2),
+                ..ordinary
+            },
+            // Such a kernel takes its time, where it is emulated.
+            Self::Debug => Setup {
+                timeout: 2 * ordinary.timeout,
+                ..ordinary
+            },
+        }
+    }
+
+    /// Why it cannot run on such machines, if it cannot.
+    fn unmet(self, machines: &Capabilities) -> Option<&'static str> {
+        match self {
+            Self::FewRecords if !machines.plugin => Some("it needs QEMU with the plugin"),
+            Self::TwoSorts if !machines.heterogeneous => Some("it needs two sorts of processors"),
+            _ => None,
+        }
+    }
+
+    /// Runs it on the patched kernel.
+    fn run(self, places: &Places, guest: &Guest, subject: &Subject) -> Result<Verdict> {
+        let other = match self {
+            Self::Debug => Some(&subject.debug),
+            Self::FewRecords | Self::TwoSorts => None,
+        };
+        let (commit, title) = (subject.patched(), subject.title(true));
+        let builder = other.unwrap_or(&subject.builder);
+        let kernel = builder.kernel(commit, &title)?;
+        let share = share(places, subject, other, (commit, &title))?;
+        let name = format!("{} on {title}", self.test());
+        let run = guest.run_as(&self.setup(), &kernel, &name, RETRIED, &share)?;
+        guest::status(&run)?;
+        Ok(outcome::of_helper(&run.output, self.may_skip()))
+    }
+}
+
+/// The tests that decide whether the helper's own test holds elsewhere.
+pub fn elsewhere<'a>(places: &'a Places, guest: &'a Guest, subject: &'a Subject) -> Vec<Job<'a>> {
+    let job = |kind: Elsewhere| {
+        let job = Job::new(subject.title(true), kind.test(), move || {
+            kind.run(places, guest, subject)
+        });
+        job.or_skipped(kind.unmet(&guest.capabilities()))
+    };
+    Elsewhere::ALL.into_iter().map(job).collect()
+}
 
 /// The tests that decide [`DECIDED`] on a subject's patched kernel and such a machine.
 pub fn job<'a>(
@@ -79,7 +172,7 @@ pub fn on_patched(
     let run = run(places, guest, setup, subject, kernel, at, &command)?;
     guest::status(&run)?;
     Ok(vec![
-        outcome::of_helper(&run.output),
+        outcome::of_helper(&run.output, &[]),
         outcome::of_perf_events(&run.output),
     ])
 }
@@ -99,7 +192,7 @@ pub fn helper(
     let (setup, at) = (Setup::default(), (subject.patched(), title));
     let run = run(places, guest, &setup, subject, kernel, at, RETRIED)?;
     guest::status(&run)?;
-    Ok(outcome::of_helper(&run.output))
+    Ok(outcome::of_helper(&run.output, &[]))
 }
 
 /// What they decide on a kernel without the snapshot.
@@ -157,11 +250,49 @@ fn run(
     (commit, title): (&str, &str),
     command: &str,
 ) -> Result<Run> {
+    let share = share(places, subject, None, (commit, title))?;
+    let name = format!("selftest on {title}");
+    guest.run_as(setup, kernel, &name, command, &share)
+}
+
+/// The tests of a commit, for its ordinary kernel or for that of another builder.
+fn share(
+    places: &Places,
+    subject: &Subject,
+    other: Option<&Builder>,
+    (commit, title): (&str, &str),
+) -> Result<Share> {
     let built = build::build(places, &subject.builder, commit, title)?;
     let share = Share::new(places)?;
     for file in build::BUILT {
         share.put(&built.join(file))?;
     }
-    let name = format!("selftest on {title}");
-    guest.run_as(setup, kernel, &name, command, &share)
+    if let Some(builder) = other {
+        let module = build::build_module(places, builder, commit, title)?;
+        share.put(&module.join(build::BUILT[1]))?;
+    }
+    Ok(share)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::{Backend as _, Qemu};
+
+    #[test]
+    fn qemu_has_all_machines_and_others_say_what_they_lack() {
+        let unmet = |machines: &Capabilities| {
+            let unmet = Elsewhere::ALL.map(|kind| kind.unmet(machines));
+            unmet.into_iter().flatten().count()
+        };
+        assert_eq!(unmet(&Qemu.capabilities()), 0);
+        assert_eq!(unmet(&Capabilities::default()), 2);
+    }
+
+    #[test]
+    fn their_lines_hold_that_of_the_ordinary_one() {
+        for kind in Elsewhere::ALL {
+            assert!(kind.test().starts_with(DECIDED[0]), "{kind:?}");
+        }
+    }
 }

@@ -45,6 +45,25 @@ pub(super) fn of_perf_events(output: &str) -> Verdict {
 /// What became of each test, by name: `#12  perf_link:OK`, subtests left out. Of one
 /// that was run several times each time is told.
 fn each(output: &str) -> Vec<(&str, Outcome)> {
+    let is_test = |number: &str| number.bytes().all(|byte| byte.is_ascii_digit());
+    told(output, is_test)
+}
+
+/// What became of each subtest of the helper's own test, by name:
+/// `#12/3  get_branch_snapshot/size:OK`. What failed is told a second time, at the end.
+fn subtests(output: &str) -> BTreeMap<&str, Outcome> {
+    let is_subtest = |number: &str| number.contains('/');
+    let tests = told(output, is_subtest).into_iter();
+    tests
+        .filter_map(|(name, outcome)| match name.split_once('/') {
+            Some((HELPER, name)) => Some((name, outcome)),
+            _ => None,
+        })
+        .collect()
+}
+
+/// What became of each test or subtest with such a number.
+fn told(output: &str, is_wanted: impl Fn(&str) -> bool) -> Vec<(&str, Outcome)> {
     let outcome = |word: &str| match word {
         "OK" => Some(Outcome::Pass),
         "SKIP" => Some(Outcome::Skip),
@@ -60,11 +79,10 @@ fn each(output: &str) -> Vec<(&str, Outcome)> {
         else {
             continue;
         };
-        let is_test = number.bytes().all(|byte| byte.is_ascii_digit());
         // `OK (SKIP: 1/2)`, where a part of it was left out.
         if let Some((name, words)) = rest.trim().split_once(':')
             && let Some(word) = words.split(' ').next()
-            && let Some(outcome) = outcome(word).filter(|_| is_test)
+            && let Some(outcome) = outcome(word).filter(|_| is_wanted(number))
         {
             tests.push((name, outcome));
         }
@@ -91,17 +109,43 @@ pub(crate) fn outcome(output: &str) -> Option<Outcome> {
     }
 }
 
-/// What became of the helper's own test, the last time.
-pub(super) fn of_helper(output: &str) -> Verdict {
-    let tests = each(output);
+/// What became of the helper's own test, the last time. Of its subtests only `may_skip` may
+/// be left out.
+pub(super) fn of_helper(output: &str, may_skip: &[&str]) -> Verdict {
+    const ATTEMPT: &str = "helper, attempt ";
+    let last = output.rsplit(ATTEMPT).next().unwrap_or_default();
+    let (tests, subtests) = (each(last), subtests(last));
+    let with = |wanted| {
+        let names = subtests
+            .iter()
+            .filter(move |(_, outcome)| **outcome == wanted);
+        names.map(|(name, _)| *name).collect::<Vec<_>>()
+    };
     match tests.iter().rfind(|(name, _)| *name == HELPER) {
-        Some((_, Outcome::Pass)) => Verdict::Pass(match attempts(output, "helper, attempt ") {
-            0 | 1 => String::new(),
-            count => format!("{LATER}{count}: it failed before, as it does after an interrupt"),
-        }),
-        Some((_, Outcome::Skip)) => Verdict::Fail(format!("the test skips itself:\n{output}")),
-        _ => Verdict::Fail(output.to_owned()),
+        Some((_, Outcome::Pass)) if with(Outcome::Fail).is_empty() => {}
+        Some((_, Outcome::Skip)) => {
+            return Verdict::Fail(format!("the test skips itself:\n{output}"));
+        }
+        _ => return Verdict::Fail(output.to_owned()),
     }
+    let skipped = with(Outcome::Skip);
+    if skipped.iter().any(|name| !may_skip.contains(name)) {
+        let skipped = skipped.join(", ");
+        return Verdict::Fail(format!("subtests are skipped, {skipped}:\n{output}"));
+    }
+    let attempt = match attempts(output, ATTEMPT) {
+        0 | 1 => None,
+        count => Some(format!(
+            "{LATER}{count}: it failed before, as it does after an interrupt"
+        )),
+    };
+    let passed = match with(Outcome::Pass).len() {
+        0 => None,
+        count => Some(format!("{count} of {} subtests", subtests.len())),
+    };
+    let skipped = (!skipped.is_empty()).then(|| format!("skipped: {}", skipped.join(", ")));
+    let words: Vec<_> = [attempt, passed, skipped].into_iter().flatten().collect();
+    Verdict::Pass(words.join("; "))
 }
 
 /// How many lines begin like this: one for each attempt.
@@ -169,12 +213,41 @@ mod tests {
     #[test]
     fn the_helpers_last_attempt_counts() {
         let line = |word: &str| format!("helper, attempt 1\n#1 {HELPER}:{word}\n");
-        assert_eq!(of_helper(&line("OK")), Verdict::pass());
+        let judge = |output: &str| of_helper(output, &[]);
+        assert_eq!(judge(&line("OK")), Verdict::pass());
         let second = line("FAIL") + &line("OK");
-        assert!(matches!(of_helper(&second), Verdict::Pass(said) if said.contains("attempt 2")));
+        assert!(matches!(judge(&second), Verdict::Pass(said) if said.contains("attempt 2")));
         for wrong in [line("FAIL"), line("SKIP"), String::new()] {
-            assert!(matches!(of_helper(&wrong), Verdict::Fail(_)), "{wrong}");
+            assert!(matches!(judge(&wrong), Verdict::Fail(_)), "{wrong}");
         }
+    }
+
+    #[test]
+    fn subtests_pass_or_are_skipped_where_they_may() {
+        let says = |one: &str, other: &str, all: &str| {
+            format!(
+                "#1/1     {HELPER}/size:{one}\n#1/2     {HELPER}/flags:{other}\n\
+                 #1       {HELPER}:{all}\n"
+            )
+        };
+        let (whole, part) = (says("OK", "OK", "OK"), says("SKIP", "OK", "OK (SKIP: 1/2)"));
+        let passed = |output: &str, may_skip: &[&str]| match of_helper(output, may_skip) {
+            Verdict::Pass(said) => Some(said),
+            _ => None,
+        };
+        let expected = Some("2 of 2 subtests".to_owned());
+        assert_eq!(passed(&whole, &[]), expected);
+        assert_eq!(passed(&whole, &["size"]), expected);
+        let expected = Some("1 of 2 subtests; skipped: size".to_owned());
+        assert_eq!(passed(&part, &["size"]), expected);
+        assert_eq!(passed(&part, &["flags"]), None);
+        assert_eq!(passed(&part, &[]), None);
+        let wrong = says("FAIL", "OK", "FAIL");
+        assert_eq!(passed(&wrong, &["size"]), None);
+        // Of an attempt that did not do only the last words count.
+        let mark = "helper, attempt ";
+        let twice = format!("{mark}1\n{wrong}{mark}2\n{whole}");
+        assert!(passed(&twice, &[]).is_some_and(|said| said.ends_with("2 of 2 subtests")));
     }
 
     #[test]

@@ -16,6 +16,7 @@ use crate::overflow;
 use crate::pause;
 use crate::perf;
 use crate::places::Places;
+use crate::raw_memory;
 use crate::selftests;
 use crate::trace_tests;
 use crate::verdict::{Report, Verdict};
@@ -55,9 +56,13 @@ pub(super) fn check(
     }
     if subject.variant == Variant::Rust {
         jobs.extend(kunit::jobs(places, guest, kernel, &title));
+        jobs.push(Job::new(&title, raw_memory::TEST, || {
+            raw_memory::check(&subject.tree.git(), subject.patched())
+        }));
     }
     // What does not depend on the language.
     if subject.is_default && subject.variant == Variant::Snapshot {
+        jobs.extend(selftests::elsewhere(places, guest, subject));
         jobs.push(perf::recordings(places, guest, kernel, &title));
         jobs.push(perf::suite(places, guest, kernel, subject));
         let mut others = trace_tests::jobs(places, guest, kernel, subject);

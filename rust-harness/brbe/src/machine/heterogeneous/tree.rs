@@ -21,7 +21,7 @@ const LITTLE: &str = "arm,cortex-a520-pmu";
 
 /// Why a tree cannot be changed.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Error {
+pub(in crate::machine) enum Error {
     /// It is larger or deeper than any of QEMU's.
     #[error("the device tree is too large")]
     TooLarge,
@@ -55,15 +55,7 @@ pub(super) enum Error {
 /// The same machine with two PMUs: one of the first `big` processors, one of the
 /// others.
 pub(super) fn split(dumped: &[u8], big: usize) -> Result<Vec<u8>, Error> {
-    if dumped.len() as u64 > MAX_SIZE {
-        return Err(Error::TooLarge);
-    }
-    let fdt = Fdt::new(dumped)?;
-    // What follows recurses.
-    if !within(&fdt.root(), MAX_DEPTH) {
-        return Err(Error::TooLarge);
-    }
-    let mut tree = DeviceTree::from_fdt(&fdt);
+    let mut tree = parse(dumped)?;
     let root = &mut tree.root;
 
     let processors = processors(root)?;
@@ -76,15 +68,11 @@ pub(super) fn split(dumped: &[u8], big: usize) -> Result<Vec<u8>, Error> {
     let gic = Gic::of(root)?;
     gic.lengthen_all(root, None)?;
 
-    let first = highest_phandle(root)?;
-    // The two highest values are no phandles.
-    if first >= u32::MAX - 3 {
-        return Err(Error::Missing("phandle that is free"));
-    }
+    let first = free_phandles(root)?;
     let mut partitions = DeviceTreeNode::new("ppi-partitions")?;
     let pmu = root.remove_child("pmu").ok_or(Error::Missing("PMU"))?;
     let clusters = [(big, BIG), (little, LITTLE)];
-    for ((number, phandle), (cpus, compatible)) in (0..).zip(first + 1..).zip(clusters) {
+    for ((number, phandle), (cpus, compatible)) in (0..).zip(first..).zip(clusters) {
         let partition = DeviceTreeNode::builder(format!("interrupt-partition-{number}"))?
             .property(DeviceTreeProperty::new("affinity", bytes(cpus))?)
             .property(DeviceTreeProperty::new("phandle", phandle)?)
@@ -112,6 +100,18 @@ pub(super) fn split(dumped: &[u8], big: usize) -> Result<Vec<u8>, Error> {
     Ok(tree.to_dtb())
 }
 
+/// A tree that is not too large for what recurses.
+pub(in crate::machine) fn parse(dumped: &[u8]) -> Result<DeviceTree, Error> {
+    if dumped.len() as u64 > MAX_SIZE {
+        return Err(Error::TooLarge);
+    }
+    let fdt = Fdt::new(dumped)?;
+    if !within(&fdt.root(), MAX_DEPTH) {
+        return Err(Error::TooLarge);
+    }
+    Ok(DeviceTree::from_fdt(&fdt))
+}
+
 /// Whether the tree ends within `depth` levels.
 fn within(node: &FdtNode<'_>, depth: usize) -> bool {
     depth > 0 && node.children().all(|child| within(&child, depth - 1))
@@ -131,6 +131,16 @@ fn processors(root: &DeviceTreeNode) -> Result<Vec<u32>, Error> {
     }
     found.sort_unstable();
     Ok(found.into_iter().map(|(_, phandle)| phandle).collect())
+}
+
+/// The first of two phandles that no node has.
+pub(in crate::machine) fn free_phandles(root: &DeviceTreeNode) -> Result<u32, Error> {
+    let highest = highest_phandle(root)?;
+    // The two highest values are no phandles.
+    if highest >= u32::MAX - 3 {
+        return Err(Error::Missing("phandle that is free"));
+    }
+    Ok(highest + 1)
 }
 
 fn highest_phandle(node: &DeviceTreeNode) -> Result<u32, Error> {

@@ -1,0 +1,42 @@
+//! An overflow of the cycle counter does not freeze BRBE (Arm ARM rule NXCWF), and so is
+//! nothing that a snapshot has to take for a freeze.
+//!
+//! An event of cycles without a branch stack has that counter, those with one never have
+//! it (drivers/perf/arm_pmuv3.c, `armv8pmu_can_use_pmccntr()`).
+
+use std::mem::MaybeUninit;
+
+use anyhow::Result;
+
+use crate::kallsyms::Kallsyms;
+use crate::pending::{self, Pending};
+use crate::verdict::{self, Verdict, check};
+use crate::{cpus, perf};
+
+pub(crate) fn run() -> Result<Verdict> {
+    if !Kallsyms::read()?.has_snapshot_function() {
+        return Ok(verdict::unsupported());
+    }
+    if let Some(reason) = pending::cannot_wait()? {
+        return Ok(Verdict::Skip(reason));
+    }
+    let events = match perf::open_everywhere(&cpus::online()?, perf::FOR_SNAPSHOTS) {
+        Ok(events) => events,
+        Err(error) => return verdict::cannot_record(error),
+    };
+    let mut object = MaybeUninit::uninit();
+    let mut pending = Pending::load(&mut object)?;
+    for (cpu, _) in &events {
+        cpus::pin_to(*cpu)?;
+        let cycles = perf::open(*cpu, perf::COUNTING_OVERFLOWS)?;
+        let [first, second] = pending.take(*cpu, &cycles, || Ok(()))?;
+        for (returned, which) in [(first, "first"), (second, "second")] {
+            check!(
+                returned > 0,
+                "CPU {cpu}, the cycle counter has overflowed, which does not freeze BRBE: the \
+                 {which} snapshot returned {returned}"
+            );
+        }
+    }
+    Ok(Verdict::Pass)
+}

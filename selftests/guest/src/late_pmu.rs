@@ -1,0 +1,87 @@
+//! A program that was loaded before there was a PMU takes snapshots once there is one.
+//!
+//! For a machine whose PMU waits for a device that has no driver: this gives it one.
+
+use std::fs;
+use std::mem::MaybeUninit;
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use branch_records::record::RawRecord;
+
+use crate::contract::{Helper, MAX_RECORDS};
+use crate::kallsyms::Kallsyms;
+use crate::no_event::takes_nothing;
+use crate::verdict::{self, Verdict, check};
+use crate::{cpus, perf, pmus};
+
+const PLATFORM: &str = "/sys/bus/platform";
+/// The device that the PMU waits for (`machine::late_pmu` of the host).
+const SUPPLIER: &str = "late-pmu-supplier";
+/// A driver that takes any device that it is told to, and does nothing with it
+/// (drivers/bus/simple-pm-bus.c, `simple_pm_bus_probe()`).
+const DRIVER: &str = "simple-pm-bus";
+/// How long a PMU may take to be there, once it has nothing to wait for.
+const LIMIT: Duration = Duration::from_secs(30);
+/// From one look to the next.
+const INTERVAL: Duration = Duration::from_millis(10);
+
+pub(crate) fn run() -> Result<Verdict> {
+    if !Kallsyms::read()?.has_snapshot_function() {
+        return Ok(verdict::unsupported());
+    }
+    let supplier = Path::new(PLATFORM).join("devices").join(SUPPLIER);
+    if !supplier.exists() {
+        return Ok(Verdict::Skip(format!(
+            "no PMU of this machine waits for a device {SUPPLIER}"
+        )));
+    }
+    let early = pmus::all()?;
+    check!(early.is_empty(), "the PMU did not wait: {early:?}");
+    let mut object = MaybeUninit::uninit();
+    let mut helper = Helper::load(&mut object)?;
+    let cpus = cpus::online()?;
+    for &cpu in &cpus {
+        cpus::pin_to(cpu)?;
+        let problem = takes_nothing(&mut helper)?;
+        check!(
+            problem.is_none(),
+            "CPU {cpu}, no PMU yet: {}",
+            problem.unwrap_or_default()
+        );
+    }
+    // Is that because of the test, or has the PMU come by itself?
+    let early = pmus::all()?;
+    check!(early.is_empty(), "the PMU did not wait: {early:?}");
+
+    write(&supplier.join("driver_override"), DRIVER)?;
+    write(&Path::new(PLATFORM).join("drivers_probe"), SUPPLIER)?;
+    let asked = Instant::now();
+    while pmus::all()?.is_empty() {
+        check!(
+            asked.elapsed() < LIMIT,
+            "no PMU {LIMIT:?} after there was nothing to wait for"
+        );
+        thread::sleep(INTERVAL);
+    }
+    let events = match perf::open_everywhere(&cpus, perf::FOR_SNAPSHOTS) {
+        Ok(events) => events,
+        Err(error) => return verdict::cannot_record(error),
+    };
+    for (cpu, _) in &events {
+        cpus::pin_to(*cpu)?;
+        let answer = helper.call(RawRecord::SIZE * MAX_RECORDS, 0)?;
+        check!(
+            !answer.records().is_empty(),
+            "CPU {cpu}, a program that was loaded before there was a PMU: the helper returned {}",
+            answer.returned
+        );
+    }
+    Ok(Verdict::Pass)
+}
+
+fn write(path: &Path, text: &str) -> Result<()> {
+    fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
+}

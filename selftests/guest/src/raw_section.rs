@@ -1,0 +1,140 @@
+//! What a snapshot tells lockdep and the tracers of interrupts it takes back, and it tells
+//! nothing where interrupts were disabled before, whether they know or not.
+//!
+//! A module calls a function with interrupts enabled, disabled, and disabled by
+//! `raw_local_irq_save()`, of which nobody is told. A program takes a snapshot there, and
+//! others count what the tracepoints `irq_disable` and `irq_enable` say until it is taken.
+//! For a kernel that tells (`CONFIG_TRACE_IRQFLAGS`).
+
+use std::fs::{self, File};
+use std::mem::MaybeUninit;
+use std::path::Path;
+
+use anyhow::{Context as _, Result, ensure};
+use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
+use rustix::system::{delete_module, finit_module};
+
+use crate::kallsyms::Kallsyms;
+use crate::skeleton::raw_section::{RawSectionSkel, RawSectionSkelBuilder};
+use crate::traced::TRACEFS;
+use crate::verdict::{self, Verdict, check};
+use crate::{cpus, perf};
+
+/// The module's file, where this program is run.
+const MODULE: &str = "brbe_sections.ko";
+/// What has it call the function.
+const ENTER: &str = "/sys/module/brbe_sections/parameters/enter";
+/// The tracepoints of interest, in a directory of [`TRACEFS`].
+const TRACEPOINTS: &str = "events/preemptirq";
+/// Where interrupts are enabled, one may come: one of so many snapshots has none.
+const ATTEMPTS: usize = 10;
+
+/// Removes the module.
+struct Loaded;
+
+impl Loaded {
+    fn new(file: &File) -> Result<Self> {
+        finit_module(file, c"", 0).with_context(|| format!("cannot load {MODULE}"))?;
+        Ok(Self)
+    }
+}
+
+impl Drop for Loaded {
+    fn drop(&mut self) {
+        if let Err(error) = delete_module(c"brbe_sections", 0) {
+            eprintln!("cannot remove {MODULE}: {error}");
+        }
+    }
+}
+
+pub(crate) fn run() -> Result<Verdict> {
+    if !Kallsyms::read()?.has_snapshot_function() {
+        return Ok(verdict::unsupported());
+    }
+    let Ok(file) = File::open(MODULE) else {
+        return Ok(Verdict::Skip(format!(
+            "there is no {MODULE} here, which is built for one kernel"
+        )));
+    };
+    let are_there = |tracefs: &str| Path::new(tracefs).join(TRACEPOINTS).is_dir();
+    if !TRACEFS.into_iter().any(are_there) {
+        return Ok(Verdict::Skip(
+            "this kernel tells nobody of interrupts: it needs CONFIG_PREEMPTIRQ_TRACEPOINTS"
+                .to_owned(),
+        ));
+    }
+    let events = match perf::open_everywhere(&cpus::online()?, perf::FOR_SNAPSHOTS) {
+        Ok(events) => events,
+        Err(error) => return verdict::cannot_record(error),
+    };
+    let _loaded = Loaded::new(&file)?;
+    let mut object = MaybeUninit::uninit();
+    let mut open = RawSectionSkelBuilder::default()
+        .open(&mut object)
+        .context("cannot open a BPF program")?;
+    open.maps
+        .rodata_data
+        .as_deref_mut()
+        .context("the BPF program has no constants")?
+        .target_pid = std::process::id();
+    let mut skeleton = open
+        .load()
+        .context("cannot load a BPF program: run as root, or with CAP_PERFMON and CAP_BPF")?;
+    let _links = [
+        skeleton.progs.count_off.attach()?,
+        skeleton.progs.count_on.attach()?,
+        skeleton.progs.take.attach()?,
+    ];
+    for (cpu, _) in &events {
+        cpus::pin_to(*cpu)?;
+        for (section, told) in [("enabled", 1), ("masked", 0), ("raw", 0)] {
+            let verdict = snapshots_in(&mut skeleton, *cpu, section, told)?;
+            if verdict != Verdict::Pass {
+                return Ok(verdict);
+            }
+        }
+    }
+    Ok(Verdict::Pass)
+}
+
+/// What is told in a section of this name: so often off as on, and one time so often as
+/// expected.
+fn snapshots_in(
+    skeleton: &mut RawSectionSkel<'_>,
+    cpu: u32,
+    section: &str,
+    told: u32,
+) -> Result<Verdict> {
+    let mut last = 0;
+    for _ in 0..ATTEMPTS {
+        let (off, on) = snapshot_in(skeleton, section)?;
+        check!(
+            off == on,
+            "CPU {cpu}, interrupts {section}: while a snapshot was taken it was told {off} times \
+             that they are disabled and {on} times that they are enabled"
+        );
+        if off == told {
+            return Ok(Verdict::Pass);
+        }
+        last = off;
+    }
+    Ok(Verdict::Fail(format!(
+        "CPU {cpu}, interrupts {section}: while a snapshot was taken it was told {last} times that \
+         they are disabled, not {told}, each time of {ATTEMPTS}"
+    )))
+}
+
+/// How often it was told that interrupts are disabled, and enabled.
+fn snapshot_in(skeleton: &mut RawSectionSkel<'_>, section: &str) -> Result<(u32, u32)> {
+    let memory = "the BPF program has no memory";
+    let data = skeleton.maps.bss_data.as_deref_mut().context(memory)?;
+    (data.off, data.on, data.taken) = (0, 0, 0);
+    fs::write(ENTER, section).with_context(|| format!("cannot write to {ENTER}"))?;
+    let data = skeleton.maps.bss_data.as_deref().context(memory)?;
+    ensure!(
+        data.taken > 0,
+        "interrupts {section}: the helper returned {}",
+        data.taken
+    );
+    Ok((data.off, data.on))
+}
