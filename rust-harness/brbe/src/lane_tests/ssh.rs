@@ -35,9 +35,12 @@ const TRACED: Duration = Duration::from_secs(120);
 /// Bytes of sshd's log that are read.
 const LOG: u64 = 1 << 20;
 
-/// What the guest makes in the shared directory when it waits for a connection: it has seen
-/// the last one end.
-const READY: &str = "ready";
+/// The file that the guest makes in the shared directory when it waits for its connection
+/// of this number, from 0: it has seen the one before end. No file is made twice or removed,
+/// so that guest and host cannot meet on one.
+fn ready(connection: u32) -> String {
+    format!("ready.{connection}")
+}
 
 /// What the guest does: an sshd for each connection, until it is told to end.
 const GUEST: &str = r#"
@@ -49,8 +52,10 @@ done
 is_connected() {
     grep -q '^host_connected: 1' "/sys/kernel/debug/virtio-ports/${port##*/}"
 }
+connection=0
 until [ -e /run/done ]; do
-    touch ready
+    touch ready.$connection
+    connection=$((connection + 1))
     until is_connected; do sleep 0.1; done
     /usr/sbin/sshd -i -f $PWD/sshd_config -E $PWD/sshd.log \
         $(cat /run/sshd_options 2>/dev/null) <>"$port" >&0
@@ -171,16 +176,16 @@ impl Machine {
 
     /// Hands connections on, one after the other, until the guest has ended.
     fn forward(&self) -> Result<()> {
-        let ready = self.share.path().join(READY);
+        let mut next = 0;
         while !self.over.load(Ordering::SeqCst) {
-            if !ready.exists() {
+            if !self.share.path().join(ready(next)).exists() {
                 thread::sleep(LOOK);
                 continue;
             }
             match self.listener.accept() {
                 Ok((connection, _)) => {
                     connection.set_nonblocking(false).context("a connection")?;
-                    fs::remove_file(&ready).context("taking note of a connection")?;
+                    next += 1;
                     // The other end may go at any time.
                     let _ = join(&connection, &self.socket);
                 }
@@ -195,7 +200,7 @@ impl Machine {
 
     fn wait(&self) -> Result<()> {
         let deadline = Instant::now() + BOOT;
-        while !self.share.path().join(READY).exists() {
+        while !self.share.path().join(ready(0)).exists() {
             ensure!(
                 Instant::now() < deadline,
                 "the guest is not up after {BOOT:?}"
