@@ -109,7 +109,7 @@ pub const ALL: [GuestTest; 23] = [
         cpus: 1,
         pseudo_nmi: true,
         // The time that a mutant takes which hangs.
-        timeout: Duration::from_secs(60),
+        timeout: Duration::from_secs(70),
         ..on_two_cpus("interrupts")
     },
     GuestTest {

@@ -28,7 +28,7 @@ pub fn jobs<'a>(places: &'a Places, guest: &'a Guest, kernel: &'a Kernel) -> Vec
         job(
             "a command's exit status comes back",
             Box::new(move || {
-                Ok(match run("exit status", "exit 7", 60)?.end {
+                Ok(match run("exit status", "exit 7", 70)?.end {
                     End::Exited(7) => Verdict::pass(),
                     end => Verdict::Fail(format!("{end:?} instead of 7")),
                 })
@@ -38,7 +38,7 @@ pub fn jobs<'a>(places: &'a Places, guest: &'a Guest, kernel: &'a Kernel) -> Vec
             "a panic is told in the kernel's words",
             Box::new(move || {
                 let command = "echo c > /proc/sysrq-trigger; sleep 100";
-                Ok(match run("panic", command, 60)?.end {
+                Ok(match run("panic", command, 70)?.end {
                     End::Panicked(said) if said.join("\n").contains("sysrq triggered crash") => {
                         Verdict::pass()
                     }
@@ -49,7 +49,7 @@ pub fn jobs<'a>(places: &'a Places, guest: &'a Guest, kernel: &'a Kernel) -> Vec
         job(
             "a guest that hangs is ended, and tells where its CPUs are",
             Box::new(move || {
-                let end = run("hang", "echo here > /dev/kmsg; sleep 1000", 45)?.end;
+                let end = run("hang", "echo here > /dev/kmsg; sleep 1000", 60)?.end;
                 let told = |last: &[String], what| last.iter().any(|line| line.contains(what));
                 Ok(match &end {
                     End::TimedOut(last) if told(last, "here") && told(last, "CPU#0 PC=") => {

@@ -5,12 +5,12 @@ use std::io;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use qapi::{Qmp, qmp};
 
-/// How long QEMU may take to answer.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// How long QEMU may take for all of its answers: seconds on a busy host.
+const PATIENCE: Duration = Duration::from_secs(10);
 /// How often it is asked: what loops is seen to, and what is stuck.
 const SAMPLES: usize = 3;
 /// From one sample to the next.
@@ -18,7 +18,7 @@ const INTERVAL: Duration = Duration::from_millis(100);
 /// Program counter, link register, stack pointer, condition flags and masks.
 const TELLING: [&str; 4] = ["PC=", "X30=", "SP=", "PSTATE="];
 /// What asking takes at most.
-pub(super) const ASKING: Duration = Duration::from_secs(4);
+pub(super) const ASKING: Duration = Duration::from_secs(11);
 
 /// A socket of QEMU's, of this process's machine.
 #[derive(Clone, Debug)]
@@ -48,13 +48,20 @@ impl Monitor {
 }
 
 fn ask(socket: &Path) -> io::Result<Vec<String>> {
+    let deadline = Instant::now() + PATIENCE;
     let stream = UnixStream::connect(socket)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+    let wait_until_deadline = || {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let left = Some(left.max(Duration::from_millis(1)));
+        stream.set_read_timeout(left)?;
+        stream.set_write_timeout(left)
+    };
+    wait_until_deadline()?;
     let mut monitor = Qmp::new(qapi::Stream::new(io::BufReader::new(&stream), &stream));
     monitor.handshake()?;
     let mut said = Vec::new();
     for _ in 0..SAMPLES {
+        wait_until_deadline()?;
         let registers = monitor.execute(&qmp::human_monitor_command {
             command_line: "info registers -a".to_owned(),
             cpu_index: None,
