@@ -69,7 +69,7 @@ const fn on_two_cpus(name: &'static str) -> GuestTest {
 }
 
 /// All of them.
-pub const ALL: [GuestTest; 23] = [
+pub const ALL: [GuestTest; 24] = [
     GuestTest {
         without_snapshot: true,
         ..on_two_cpus("cpu-wide-event")
@@ -144,6 +144,14 @@ pub const ALL: [GuestTest; 23] = [
         once: true,
         timeout: Duration::from_secs(360),
         ..on_two_cpus("twice")
+    },
+    GuestTest {
+        name: "refused-flags, debug kernel",
+        pseudo_nmi: true,
+        debug: true,
+        once: true,
+        timeout: Duration::from_secs(360),
+        ..on_two_cpus("refused-flags")
     },
     GuestTest {
         name: "raw-section, debug kernel",

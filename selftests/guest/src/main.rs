@@ -27,6 +27,7 @@ mod privileges;
 mod provoke;
 mod raw_section;
 mod record;
+mod refused_flags;
 mod ring;
 mod sampled;
 mod skeleton;
@@ -123,6 +124,9 @@ enum Test {
     Nested,
     /// Check that flags and cycles that no event asks for are not claimed
     Flags,
+    /// Check that a call that is refused for its flags takes nothing: for a kernel that
+    /// has an interpreter for BPF
+    RefusedFlags,
     /// Check that there is no snapshot while an overflow waits for its handler
     Frozen,
     /// Check that there are snapshots while the cycle counter's overflow waits for its
@@ -193,6 +197,7 @@ impl Test {
             Self::Twice => "twice",
             Self::Nested => "nested",
             Self::Flags => "flags",
+            Self::RefusedFlags => "refused-flags",
             Self::Frozen => "frozen",
             Self::CycleCounter => "cycle-counter",
             Self::LatePmu => "late-pmu",
@@ -232,6 +237,7 @@ fn main() -> ExitCode {
         Test::Twice => twice::run(),
         Test::Nested => nested::run(),
         Test::Flags => flags::run(),
+        Test::RefusedFlags => refused_flags::run(),
         Test::Frozen => frozen::run(),
         Test::CycleCounter => cycle_counter::run(),
         Test::LatePmu => late_pmu::run(),

@@ -60,10 +60,17 @@ enum Elsewhere {
     /// The kernel checks itself, with lockdep among other things, as the suite's own
     /// configuration for arm64 asks for.
     Debug,
+    /// The suite has not got its module, which has the traced function.
+    NoModule,
 }
 
 impl Elsewhere {
-    const ALL: [Self; 3] = [Self::FewRecords, Self::TwoSorts, Self::Debug];
+    const ALL: [Self; 4] = [
+        Self::FewRecords,
+        Self::TwoSorts,
+        Self::Debug,
+        Self::NoModule,
+    ];
 
     /// The test's name.
     const fn test(self) -> &'static str {
@@ -71,6 +78,7 @@ impl Elsewhere {
             Self::FewRecords => "get_branch_snapshot selftest, 8 records",
             Self::TwoSorts => "get_branch_snapshot selftest, two sorts of CPUs",
             Self::Debug => "get_branch_snapshot selftest, debug kernel",
+            Self::NoModule => "get_branch_snapshot selftest, without bpf_testmod",
         }
     }
 
@@ -78,7 +86,7 @@ impl Elsewhere {
     const fn may_skip(self) -> &'static [&'static str] {
         match self {
             Self::TwoSorts => &[],
-            Self::FewRecords | Self::Debug => &[TRACED_FUNCTION],
+            Self::FewRecords | Self::Debug | Self::NoModule => &[TRACED_FUNCTION],
         }
     }
 
@@ -99,6 +107,7 @@ impl Elsewhere {
                 timeout: 2 * ordinary.timeout,
                 ..ordinary
             },
+            Self::NoModule => ordinary,
         }
     }
 
@@ -115,14 +124,18 @@ impl Elsewhere {
     fn run(self, places: &Places, guest: &Guest, subject: &Subject) -> Result<Verdict> {
         let other = match self {
             Self::Debug => Some(&subject.debug),
-            Self::FewRecords | Self::TwoSorts => None,
+            Self::FewRecords | Self::TwoSorts | Self::NoModule => None,
         };
         let (commit, title) = (subject.patched(), subject.title(true));
         let builder = other.unwrap_or(&subject.builder);
         let kernel = builder.kernel(commit, &title)?;
         let share = share(places, subject, other, (commit, &title))?;
         let name = format!("{} on {title}", self.test());
-        let run = guest.run_as(&self.setup(), &kernel, &name, RETRIED, &share)?;
+        let command = match self {
+            Self::NoModule => format!("rm bpf_testmod.ko; {RETRIED}"),
+            Self::FewRecords | Self::TwoSorts | Self::Debug => RETRIED.to_owned(),
+        };
+        let run = guest.run_as(&self.setup(), &kernel, &name, &command, &share)?;
         guest::status(&run)?;
         Ok(outcome::of_helper(&run.output, self.may_skip()))
     }

@@ -1,0 +1,72 @@
+//! A call that is refused for its flags takes no snapshot: nothing is written, and the
+//! records are there for the next call.
+//!
+//! The verifier writes the look at the flags into programs that are compiled. So the
+//! program is interpreted here, and calls the helper itself.
+
+use std::fs;
+use std::mem::MaybeUninit;
+
+use anyhow::{Context as _, Result};
+use branch_records::record::RawRecord;
+use rustix::io::Errno;
+
+use crate::contract::{Helper, MAX_RECORDS};
+use crate::kallsyms::Kallsyms;
+use crate::verdict::{self, Verdict, check};
+use crate::{cpus, perf};
+
+/// Whether programs are compiled that are loaded from now on.
+const JIT: &str = "/proc/sys/net/core/bpf_jit_enable";
+/// Room for all there is.
+const WHOLE: usize = RawRecord::SIZE * MAX_RECORDS;
+
+pub(crate) fn run() -> Result<Verdict> {
+    if !Kallsyms::read()?.has_snapshot_function() {
+        return Ok(verdict::unsupported());
+    }
+    let events = match perf::open_everywhere(&cpus::online()?, perf::FOR_SNAPSHOTS) {
+        Ok(events) => events,
+        Err(error) => return verdict::cannot_record(error),
+    };
+    let mut object = MaybeUninit::uninit();
+    let Some(mut helper) = interpreted(&mut object)? else {
+        return Ok(Verdict::Skip(
+            "the kernel has no interpreter for BPF (CONFIG_BPF_JIT_ALWAYS_ON)".to_owned(),
+        ));
+    };
+    for (cpu, _) in &events {
+        cpus::pin_to(*cpu)?;
+        let refused = helper.call(WHOLE, 1)?;
+        check!(
+            refused.returned == -i64::from(Errno::INVAL.raw_os_error()),
+            "CPU {cpu}, a flag: the helper returned {}",
+            refused.returned
+        );
+        let written = refused.overwritten();
+        check!(
+            written.is_none(),
+            "CPU {cpu}: a call that is refused for its flags has taken a snapshot, and written \
+             record {}",
+            written.unwrap_or_default()
+        );
+        let taken = helper.call(WHOLE, 0)?;
+        check!(
+            !taken.records().is_empty(),
+            "CPU {cpu}, without flags: the helper returned {}",
+            taken.returned
+        );
+    }
+    Ok(Verdict::Pass)
+}
+
+/// The program as it is, not compiled; `None` where the kernel only compiles.
+fn interpreted(object: &mut MaybeUninit<libbpf_rs::OpenObject>) -> Result<Option<Helper<'_>>> {
+    let before = fs::read_to_string(JIT).with_context(|| format!("reading {JIT}"))?;
+    if fs::write(JIT, "0").is_err() {
+        return Ok(None);
+    }
+    let helper = Helper::load(object);
+    fs::write(JIT, before).with_context(|| format!("writing {JIT}"))?;
+    helper.map(Some)
+}
