@@ -33,10 +33,9 @@ const READ_IN_RUST: [&str; 2] = [
     "<arm_brbe_snapshot::Decoder>::write",
 ];
 /// What it has no other way to call than as a function of C.
-const HELPERS: [&str; 4] = [
+const HELPERS: [&str; 3] = [
     "rust_helper_local_daif_trace_off",
     "rust_helper_is_kernel_in_hyp_mode",
-    "rust_helper_read_pmovsclr",
     "rust_helper_local_daif_trace_on",
 ];
 /// What Rust shares with the rest of the driver.
