@@ -12,6 +12,7 @@ fn main() -> Result<()> {
         "contract",
         "cost",
         "overflow",
+        "interpreted",
         "nested",
         "pending",
         "raw_section",

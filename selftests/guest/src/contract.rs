@@ -13,7 +13,7 @@ use crate::skeleton::contract::{ContractSkel, ContractSkelBuilder, types};
 /// The records that the program has room for, and so the most it asks for.
 pub(crate) const MAX_RECORDS: usize = 64;
 /// What memory holds before the helper writes there.
-const STALE: u64 = u64::MAX;
+pub(crate) const STALE: u64 = u64::MAX;
 
 /// The loaded program.
 pub(crate) struct Helper<'object> {
@@ -128,7 +128,8 @@ impl<'object> Helper<'object> {
     }
 }
 
-fn run(program: &ProgramMut<'_>, arguments: [u64; 2]) -> Result<()> {
+/// Runs a program that takes two numbers.
+pub(crate) fn run(program: &ProgramMut<'_>, arguments: [u64; 2]) -> Result<()> {
     let mut context = arguments.map(u64::to_ne_bytes).concat();
     let input = ProgramInput {
         context_in: Some(&mut context),

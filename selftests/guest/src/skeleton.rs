@@ -21,6 +21,10 @@ pub(crate) mod cost {
     include!(concat!(env!("OUT_DIR"), "/cost.skel.rs"));
 }
 
+pub(crate) mod interpreted {
+    include!(concat!(env!("OUT_DIR"), "/interpreted.skel.rs"));
+}
+
 pub(crate) mod nested {
     include!(concat!(env!("OUT_DIR"), "/nested.skel.rs"));
 }
@@ -64,4 +68,4 @@ macro_rules! records_of {
     )+};
 }
 
-records_of!(contract, nested, overflow, pending, waste);
+records_of!(contract, interpreted, nested, overflow, pending, waste);
