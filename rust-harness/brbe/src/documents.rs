@@ -8,11 +8,11 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::commands::APPLIES;
-use crate::exec;
-use crate::jobs::Job;
-use crate::places::Places;
-use crate::verdict::Verdict;
+use host::paths::Paths;
+use host::process;
+use report::Job;
+use report::Verdict;
+use submit::patches::APPLIES;
 
 /// What the front door, a shell script, does itself.
 const OF_THE_FRONT_DOOR: [&[&str]; 3] = [&["shell"], &["bench", "cold"], &["bench", "warm"]];
@@ -149,9 +149,9 @@ const THEIR_TREE: &str = "../linux";
 /// # Errors
 ///
 /// When a document cannot be read.
-pub fn jobs<'a>(places: &'a Places, linux: &'a Path) -> Result<Vec<Job<'a>>> {
+pub fn jobs<'a>(paths: &'a Paths, linux: &'a Path) -> Result<Vec<Job<'a>>> {
     let mut jobs = Vec::new();
-    for path in all(&places.repo(""))? {
+    for path in all(&paths.repo(""))? {
         let text =
             fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
         let mut commands = told(&text);
@@ -159,13 +159,13 @@ pub fn jobs<'a>(places: &'a Places, linux: &'a Path) -> Result<Vec<Job<'a>>> {
         if commands.is_empty() {
             continue;
         }
-        let name = path.strip_prefix(places.repo("")).unwrap_or(&path);
+        let name = path.strip_prefix(paths.repo("")).unwrap_or(&path);
         let name = name.display().to_string();
         let test = format!("commands of {name}");
         jobs.push(Job::new("documents", test, move || {
             let (mut run, mut listed) = (0, 0);
             for told in &commands {
-                attempt(places, told, &name, linux)?;
+                attempt(paths, told, &name, linux)?;
                 match told.trial() {
                     Trial::List => listed += 1,
                     _ => run += 1,
@@ -178,7 +178,7 @@ pub fn jobs<'a>(places: &'a Places, linux: &'a Path) -> Result<Vec<Job<'a>>> {
 }
 
 /// Runs this program once more, as the command says.
-fn attempt(places: &Places, told: &Told, document: &str, linux: &Path) -> Result<()> {
+fn attempt(paths: &Paths, told: &Told, document: &str, linux: &Path) -> Result<()> {
     let mut words = told.words.clone();
     for word in words.iter_mut().filter(|word| *word == THEIR_TREE) {
         *word = linux.display().to_string();
@@ -196,9 +196,9 @@ fn attempt(places: &Places, told: &Told, document: &str, linux: &Path) -> Result
     command.args(&words).current_dir(scratch.path());
     // A page's name, for its log.
     let log = document.replace(['/', '.'], "-");
-    let status = exec::status(&out, &mut command)?;
+    let status = process::status(&out, &mut command)?;
     let output = fs::read(&out).unwrap_or_default();
-    fs::copy(&out, places.log(&format!("command-of-{log}"))).context("keeping the output")?;
+    fs::copy(&out, paths.log(&format!("command-of-{log}"))).context("keeping the output")?;
     let output = String::from_utf8_lossy(&output);
     ensure!(status.success(), "{said} ({status}):\n{output}");
     ensure!(

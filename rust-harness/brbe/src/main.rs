@@ -5,15 +5,15 @@ use std::os::fd::AsFd;
 use std::process::ExitCode;
 
 use brbe::commands::cli::Cli;
-use brbe::exec::{self, Interrupted};
 use clap::Parser as _;
+use host::process::{self, Interrupted};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 fn main() -> ExitCode {
     match Cli::parse().run() {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(1),
-        Err(error) if error.is::<Interrupted>() || exec::interrupted() => {
+        Err(error) if error.is::<Interrupted>() || process::interrupted() => {
             eprintln!("brbe: interrupted");
             ExitCode::from(130)
         }

@@ -44,7 +44,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Parser, Subcommand};
-use guest::{cpus, kallsyms, kcore, perf};
+use guest_support::{cpus, kallsyms, kcore, perf};
 
 use overflow::Taken;
 

@@ -4,8 +4,8 @@ use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use anyhow::Result;
-use guest::kallsyms::NO_SNAPSHOTS;
-use guest::perf::CannotRecord;
+use guest_support::kallsyms::NO_SNAPSHOTS;
+use guest_support::perf::CannotRecord;
 use serde::Serialize;
 
 use crate::path::NoPath;

@@ -7,7 +7,7 @@ use super::{CaptureError, check, hex};
 /// More ranges of code are not read.
 pub const MAX_CODE: usize = 100_000;
 /// The longest range of code.
-pub const MAX_CODE_BYTES: u64 = 1 << 16;
+pub const MAX_CODE_BYTES: u64 = crate::path::STRAIGHT;
 
 /// Instructions of the running kernel.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

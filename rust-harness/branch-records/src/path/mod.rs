@@ -42,7 +42,7 @@ pub trait Code {
 
 /// The longest way without a taken branch that is believed, in bytes. Unrolled
 /// loops of cryptography are a few thousand instructions long.
-pub const STRAIGHT: u64 = crate::capture::MAX_CODE_BYTES;
+pub const STRAIGHT: u64 = 1 << 16;
 
 /// Why a step is not known to be possible.
 enum Doubt {

@@ -8,13 +8,13 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 
 use super::{Definition, Engine, Wishes};
-use crate::cache::{self, Key};
-use crate::exec;
-use crate::matrix;
-use crate::mirror;
-use crate::places::Places;
-use crate::progress::Step;
-use crate::verdict::Verdict;
+use host::cache::{self, Key};
+use host::mirror;
+use host::paths::Paths;
+use host::process;
+use host::progress::Step;
+use kernel_tests::matrix;
+use report::Verdict;
 
 /// What pip installs, each at one version.
 const PYTHON: &str = "vm-images/toolchain/ci-requirements.txt";
@@ -38,15 +38,15 @@ validate(yaml.safe_load(open(sys.argv[1])), strict=True)
 /// # Errors
 ///
 /// When the judges cannot be had.
-pub fn check(places: &Places) -> Result<Verdict> {
-    let judges = judges(places)?;
-    let cells = matrix::cells(places, &[])?;
-    let definitions = super::definitions(places, &cells, &Wishes::default())?;
+pub fn check(paths: &Paths) -> Result<Verdict> {
+    let judges = judges(paths)?;
+    let cells = matrix::cells(paths, &[])?;
+    let definitions = super::definitions(paths, &cells, &Wishes::default())?;
     let dir = tempfile::tempdir().context("a directory for the definitions")?;
     let judge = |definition: &Definition, text: &str| {
         let file = dir.path().join("definition.yml");
         fs::write(&file, text).context("writing a definition")?;
-        judged(places, &judges, definition.engine, &file)
+        judged(paths, &judges, definition.engine, &file)
     };
     for definition in &definitions {
         let path = definition.path.display();
@@ -92,7 +92,7 @@ fn unfilled(text: &str) -> Option<&str> {
 
 /// A judge's words, if it does not agree.
 fn judged(
-    places: &Places,
+    paths: &Paths,
     judges: &Path,
     engine: Engine,
     file: &Path,
@@ -112,8 +112,8 @@ fn judged(
             python.args(["-c", JUDGE_LAVA]);
         }
     }
-    let log = exec::fresh(places.log("ci-check"))?;
-    let status = exec::status(&log, python.arg(file))?;
+    let log = process::fresh(paths.log("ci-check"))?;
+    let status = process::status(&log, python.arg(file))?;
     let said = fs::read_to_string(&log).unwrap_or_default();
     Ok(match status.success() {
         true => Ok(()),
@@ -122,14 +122,14 @@ fn judged(
 }
 
 /// The judges, in the cache.
-fn judges(places: &Places) -> Result<PathBuf> {
-    let requirements = places.repo(PYTHON);
+fn judges(paths: &Paths) -> Result<PathBuf> {
+    let requirements = paths.repo(PYTHON);
     let key = Key::new("ci judges 1")
         .with_file(&requirements)?
         .with(LAVA_SHA256);
-    cache::entry(places, "ci-judges", &key, |into| {
+    cache::entry(paths, "ci-judges", &key, |into| {
         let step = Step::start("fetch what judges jobs for CI engines");
-        let log = exec::fresh(places.log("ci-judges"))?;
+        let log = process::fresh(paths.log("ci-judges"))?;
         let mut pip = Command::new("python3");
         pip.args([
             "-m",
@@ -142,12 +142,12 @@ fn judges(places: &Places) -> Result<PathBuf> {
         pip.args(["--root-user-action", "ignore", "--target"])
             .arg(into.join(MODULES));
         pip.arg("--requirement").arg(&requirements);
-        exec::logged("pip", &log, &mut pip)?;
+        process::logged("pip", &log, &mut pip)?;
         let package = into.join("lava.deb");
         mirror::fetch("lava-common", LAVA, LAVA_SHA256, &package, &log)?;
         let mut dpkg = Command::new("dpkg-deb");
         dpkg.arg("--extract").arg(&package).arg(into.join("lava"));
-        exec::logged("dpkg-deb", &log, &mut dpkg)?;
+        process::logged("dpkg-deb", &log, &mut dpkg)?;
         step.done();
         Ok(())
     })

@@ -9,10 +9,10 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use clap::Args;
 
-use crate::guest::PSEUDO_NMI;
-use crate::guest_tests;
-use crate::matrix::{Cell, Machine};
-use crate::places::Places;
+use host::paths::Paths;
+use kernel_tests::guest_tests;
+use kernel_tests::matrix::{Cell, Machine};
+use machines::guest::PSEUDO_NMI;
 
 pub use check::check;
 
@@ -86,9 +86,9 @@ impl Engine {
 /// # Errors
 ///
 /// When a template cannot be read.
-pub fn definitions(places: &Places, cells: &[Cell], wishes: &Wishes) -> Result<Vec<Definition>> {
+pub fn definitions(paths: &Paths, cells: &[Cell], wishes: &Wishes) -> Result<Vec<Definition>> {
     let template = |engine: Engine| {
-        let path = places.repo(engine.template());
+        let path = paths.repo(engine.template());
         fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))
     };
     let parts = wishes.parts.to_string();

@@ -7,8 +7,8 @@ use anyhow::{Context, Result};
 use clap::Args;
 
 use crate::ci::{self, Wishes};
-use crate::matrix;
-use crate::places::Places;
+use host::paths::Paths;
+use kernel_tests::matrix;
 
 /// Write jobs for GitHub Actions, GitLab CI and LAVA, made of scripts/matrix.toml
 ///
@@ -27,9 +27,9 @@ pub struct CiJobs {
 
 impl CiJobs {
     /// Runs the command.
-    pub fn run(&self, places: &Places) -> Result<()> {
-        let cells = matrix::cells(places, &[])?;
-        for definition in ci::definitions(places, &cells, &self.wishes)? {
+    pub fn run(&self, paths: &Paths) -> Result<()> {
+        let cells = matrix::cells(paths, &[])?;
+        for definition in ci::definitions(paths, &cells, &self.wishes)? {
             let path = self.into.join(&definition.path);
             if let Some(dir) = path.parent() {
                 fs::create_dir_all(dir).with_context(|| format!("creating {}", dir.display()))?;

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 
-use crate::cache::{self, Lock, RUNS};
-use crate::places::Places;
+use host::cache::{self, Lock, RUNS};
+use host::paths::Paths;
 
 /// Say what the caches hold; remove it with --yes
 ///
@@ -35,9 +35,9 @@ const PARTS: [(&str, &str); 8] = [
 
 impl Clean {
     /// Runs the command.
-    pub fn run(&self, places: &Places) -> Result<()> {
+    pub fn run(&self, paths: &Paths) -> Result<()> {
         let alone = match self.yes {
-            true => Lock::try_take(places, RUNS)?,
+            true => Lock::try_take(paths, RUNS)?,
             false => None,
         };
         ensure!(
@@ -46,9 +46,9 @@ impl Clean {
         );
         let mut total = 0;
         for (part, what) in PARTS {
-            let dir = places.home(part);
+            let dir = paths.home(part);
             // What an earlier one has not come to remove.
-            let partial = places.home(format!("{part}.partial"));
+            let partial = paths.home(format!("{part}.partial"));
             let dir = if dir.exists() { dir } else { partial };
             if !dir.exists() {
                 continue;
@@ -60,7 +60,7 @@ impl Clean {
                 cache::discard(&dir)?;
             }
         }
-        for root in old_roots(places)? {
+        for root in old_roots(paths)? {
             let bytes = size(&root)?;
             total += bytes;
             println!(
@@ -83,9 +83,9 @@ impl Clean {
 }
 
 /// Toolchain roots other than the one that this runs in.
-fn old_roots(places: &Places) -> Result<Vec<PathBuf>> {
+fn old_roots(paths: &Paths) -> Result<Vec<PathBuf>> {
     let current = std::env::var_os("BRBE_ROOT").map(PathBuf::from);
-    let home = places.home("");
+    let home = paths.home("");
     let mut roots = Vec::new();
     for file in fs::read_dir(&home).with_context(|| format!("reading {}", home.display()))? {
         let path = file.context("reading the caches")?.path();
@@ -146,21 +146,21 @@ mod tests {
     #[test]
     fn nothing_is_removed_while_another_run_may_need_it() {
         let dir = tempfile::tempdir().unwrap();
-        let places = Places::at(dir.path(), dir.path());
+        let paths = Paths::at(dir.path(), dir.path());
         for made in ["cache/kernel-a", "build.partial/half", "mine"] {
             fs::create_dir_all(dir.path().join(made)).unwrap();
         }
         let clean = Clean { yes: true };
-        let run = Lock::share(&places, RUNS).unwrap();
-        let refused = clean.run(&places).unwrap_err().to_string();
+        let run = Lock::share(&paths, RUNS).unwrap();
+        let refused = clean.run(&paths).unwrap_err().to_string();
         assert!(
             refused.starts_with("another ./brbe is at work"),
             "{refused}"
         );
-        Clean { yes: false }.run(&places).unwrap();
+        Clean { yes: false }.run(&paths).unwrap();
         assert!(dir.path().join("cache/kernel-a").is_dir());
         drop(run);
-        clean.run(&places).unwrap();
+        clean.run(&paths).unwrap();
         let left = |name: &str| dir.path().join(name).exists();
         assert_eq!(
             ["cache", "cache.partial", "build.partial", "mine"].map(left),

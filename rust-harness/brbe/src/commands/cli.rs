@@ -7,10 +7,11 @@ use super::{
     bench::Bench, ci_jobs::CiJobs, clean::Clean, prove::Prove, rebase::Rebase, report::Report,
     snapshot::Snapshot, submit::Submit, test::Test, trace::Trace,
 };
-use crate::cache::{Lock, RUNS};
-use crate::exec;
-use crate::machine;
-use crate::places::Places;
+use host::cache::{Lock, RUNS};
+use host::paths::Paths;
+use host::process;
+use machines::fvp::model_child;
+use machines::qemu::vmtest_child;
 
 /// bpf_get_branch_snapshot() on arm64: build it, boot it, see what it says
 ///
@@ -64,31 +65,31 @@ impl Cli {
     /// When something else went wrong.
     pub fn run(self) -> Result<bool> {
         match self.command {
-            Command::Snapshot(snapshot) => with(|places| snapshot.run(places).map(|()| true)),
-            Command::Trace(trace) => with(|places| trace.run(places)),
-            Command::Test(test) => with(|places| test.run(places)),
-            Command::Prove(prove) => with(|places| prove.run(places)),
+            Command::Snapshot(snapshot) => with(|paths| snapshot.run(paths).map(|()| true)),
+            Command::Trace(trace) => with(|paths| trace.run(paths)),
+            Command::Test(test) => with(|paths| test.run(paths)),
+            Command::Prove(prove) => with(|paths| prove.run(paths)),
             Command::Report(report) => report.run(),
-            Command::CiJobs(jobs) => with(|places| jobs.run(places).map(|()| true)),
-            Command::Submit(submit) => with(|places| submit.run(places)),
-            Command::Rebase(rebase) => with(|places| rebase.run(places)),
-            Command::Bench(bench) => with(|places| bench.run(places).map(|()| true)),
+            Command::CiJobs(jobs) => with(|paths| jobs.run(paths).map(|()| true)),
+            Command::Submit(submit) => with(|paths| submit.run(paths)),
+            Command::Rebase(rebase) => with(|paths| rebase.run(paths)),
+            Command::Bench(bench) => with(|paths| bench.run(paths).map(|()| true)),
             Command::Clean(clean) => clean.run(&prepare()?).map(|()| true),
-            Command::Vm => machine::child::main().map(|()| true),
-            Command::Fvp { settings } => machine::fvp::child::main(&settings).map(|()| true),
+            Command::Vm => vmtest_child::main().map(|()| true),
+            Command::Fvp { settings } => model_child::main(&settings).map(|()| true),
         }
     }
 }
 
 /// Runs what uses the caches: while it does, nobody clears them.
-fn with(run: impl FnOnce(&Places) -> Result<bool>) -> Result<bool> {
-    let places = prepare()?;
-    let _lock = Lock::share(&places, RUNS)?;
-    run(&places)
+fn with(run: impl FnOnce(&Paths) -> Result<bool>) -> Result<bool> {
+    let paths = prepare()?;
+    let _lock = Lock::share(&paths, RUNS)?;
+    run(&paths)
 }
 
 /// From here on, Ctrl-C ends what was started first.
-fn prepare() -> Result<Places> {
-    ctrlc::set_handler(exec::interrupt).context("catching Ctrl-C")?;
-    Places::from_env()
+fn prepare() -> Result<Paths> {
+    ctrlc::set_handler(process::interrupt).context("catching Ctrl-C")?;
+    Paths::from_env()
 }

@@ -4,7 +4,7 @@ pub mod bench;
 pub mod ci_jobs;
 pub mod clean;
 pub mod cli;
-mod emulation;
+mod lane;
 pub mod prove;
 pub mod rebase;
 pub mod report;
@@ -12,7 +12,6 @@ pub mod snapshot;
 pub mod submit;
 pub mod test;
 pub mod trace;
-mod variant;
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -21,15 +20,13 @@ use anyhow::{Context as _, Result};
 use clap::Args;
 use serde::Serialize;
 
-use crate::arch::Arch;
-use crate::bases::{self, Base};
-use crate::kernel::{Builder, Config, Kernel};
-use crate::places::Places;
-use crate::series::{Change, Series};
-use crate::source::{self, Tree};
-use crate::verdict::{Report, Verdict};
+use ::report::{Report, Verdict};
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use host::paths::Paths;
+use kernels::subject::{Choice, Subject};
+use kernels::variant::Variant;
 
-pub use variant::Variant;
+use ::submit::patches::APPLIES;
 
 /// Prints what a command found: as JSON, or as `text` writes it.
 fn print(
@@ -46,19 +43,16 @@ fn print(
     }
 }
 
-/// The test that a series can be tested at all.
-pub const APPLIES: &str = "the series applies with git am";
-
 /// A series, if it applies: a test that others need.
 fn applied(
-    places: &Places,
+    paths: &Paths,
     args: &KernelArgs,
     name: &str,
     report: &mut Report,
 ) -> Result<Option<Subject>> {
     let mut subject = None;
     report.run_always(name, APPLIES, || {
-        let prepared = Subject::prepare(places, args)?;
+        let prepared = Subject::prepare(paths, &args.choice())?;
         let count = prepared.changes().len();
         subject = Some(prepared);
         Ok(Verdict::Pass(format!("{count} patches")))
@@ -100,207 +94,24 @@ pub struct KernelArgs {
     pub kernel_src: Option<PathBuf>,
 
     /// Which series of the base
-    #[arg(long, value_enum)]
+    #[arg(long, value_name = "SERIES", value_parser = series())]
     pub series: Option<Variant>,
 }
 
-/// A base and its source.
-struct Source {
-    is_default: bool,
-    base: Base,
-    tree: Tree,
-    is_of_user: bool,
-}
-
-/// A base with its source and a series, ready to be built.
-#[derive(Debug)]
-pub struct Subject {
-    /// It is the base that is taken where none is named.
-    pub is_default: bool,
-    /// The base.
-    pub base: Base,
-    /// Its source.
-    pub tree: Tree,
-    /// That is a user's, not the base's own.
-    pub is_of_user: bool,
-    /// Which series.
-    pub variant: Variant,
-    /// All patches, those of the series below it first.
-    pub series: Series,
-    /// The source's commit, then one for each patch.
-    pub commits: Vec<String>,
-    /// How many of the patches are of the series below it.
-    pub shared: usize,
-    /// Builds them.
-    pub builder: Builder,
-    /// Builds them with the kernel's own checks: lockdep, KASAN and others.
-    pub debug: Builder,
-}
-
-impl Subject {
-    /// Fetches and patches.
-    ///
-    /// # Errors
-    ///
-    /// When that fails, or the base has no such series.
-    pub fn prepare(places: &Places, args: &KernelArgs) -> Result<Self> {
-        let bases = bases::load(places)?;
-        let base = bases::choose(&bases, args.base.as_deref())?;
-        let variant = args.series.unwrap_or_default();
-        let source = Source {
-            is_default: base == bases[0],
-            tree: match &args.kernel_src {
-                Some(dir) => source::from_dir(places, dir)?,
-                None => source::from_mirror(places, &base)?,
-            },
-            is_of_user: args.kernel_src.is_some(),
-            base,
-        };
-        let title = variant.name(&source.base);
-        let none = || format!("there is no series {title} in kernel-patches");
-        Self::of(places, source, variant)?.with_context(none)
-    }
-
-    /// Another series of its base, if that has it, from this one's source.
-    pub fn with(&self, places: &Places, variant: Variant) -> Result<Option<Self>> {
-        let source = Source {
-            is_default: self.is_default,
+impl KernelArgs {
+    /// What they ask for.
+    pub fn choice(&self) -> Choice {
+        Choice {
             base: self.base.clone(),
-            tree: self.tree.clone(),
-            is_of_user: self.is_of_user,
-        };
-        Self::of(places, source, variant)
-    }
-
-    /// A series of a base, if that has it.
-    fn of(places: &Places, source: Source, variant: Variant) -> Result<Option<Self>> {
-        let Some((series, shared)) = variant.series(places, &source.base)? else {
-            return Ok(None);
-        };
-        let tree = match variant.own_tree() {
-            Some(name) => source.tree.beside(places, name)?,
-            None => source.tree,
-        };
-        let commits = series.commits(places, &tree)?;
-        let [builder, debug] = builders(places, &tree, Arch::Arm64, variant.fragments())?;
-        Ok(Some(Self {
-            is_default: source.is_default,
-            base: source.base,
-            tree,
-            is_of_user: source.is_of_user,
-            variant,
-            series,
-            commits,
-            shared,
-            builder,
-            debug,
-        }))
-    }
-
-    /// The same series on another architecture, which shares some of it.
-    pub fn on(&self, places: &Places, arch: Arch) -> Result<Self> {
-        let [builder, debug] = builders(places, &self.tree, arch, &[])?;
-        Ok(Self {
-            is_default: self.is_default,
-            base: self.base.clone(),
-            tree: self.tree.clone(),
-            is_of_user: self.is_of_user,
-            variant: self.variant,
-            shared: self.shared,
-            series: self.series.clone(),
-            commits: self.commits.clone(),
-            builder,
-            debug,
-        })
-    }
-
-    /// The kernel of a commit, which may be one in the midst of the series.
-    ///
-    /// # Errors
-    ///
-    /// When it cannot be built.
-    pub fn kernel(&self, builder: &Builder, commit: &str, title: &str) -> Result<Kernel> {
-        let is_in_midst = commit != self.patched() && self.commits.iter().any(|own| own == commit);
-        match is_in_midst {
-            true => builder.kernel_in_midst(commit, title),
-            false => builder.kernel(commit, title),
+            kernel_src: self.kernel_src.clone(),
+            series: self.series,
         }
-    }
-
-    /// What its patches change, those of the series below it left out.
-    pub fn changes(&self) -> Vec<Change<'_>> {
-        let commits = self.commits.iter().zip(&self.commits[1..]);
-        let patches = self.series.patches.iter().zip(commits);
-        let changes = patches.map(|(patch, (parent, commit))| Change {
-            patch,
-            parent,
-            commit,
-        });
-        changes.skip(self.shared).collect()
-    }
-
-    /// What builds kernels in another configuration: that of the base with more fragments.
-    ///
-    /// # Errors
-    ///
-    /// When the configuration cannot be read.
-    pub fn configured(&self, places: &Places, fragments: &[&str]) -> Result<Builder> {
-        let [builder, _] = builders(places, &self.tree, Arch::Arm64, fragments)?;
-        Ok(builder)
-    }
-
-    /// What builds the kernel as it is, or the one that checks itself.
-    pub fn builder_of(&self, debug: bool) -> &Builder {
-        match debug {
-            true => &self.debug,
-            false => &self.builder,
-        }
-    }
-
-    /// The text of a file of the kernel with all patches, as it is compiled: the tree
-    /// itself may be at another commit.
-    pub fn source(&self, file: &str) -> Option<String> {
-        let file = format!("{}:{file}", self.patched());
-        self.tree.git().read(&["show", &file]).ok()
-    }
-
-    /// The commit without any patch.
-    pub fn unpatched(&self) -> &str {
-        &self.commits[0]
-    }
-
-    /// The commit with all patches.
-    pub fn patched(&self) -> &str {
-        &self.commits[self.series.patches.len()]
-    }
-
-    /// What the kernel of the unpatched or the patched commit is called.
-    pub fn title(&self, patched: bool) -> String {
-        let title = match patched {
-            true => self.variant.title(&self.base),
-            false => format!("{} unpatched", self.base.version),
-        };
-        match self.builder.arch() {
-            Arch::Arm64 => title,
-            other => format!("{title}, {}", other.kernel()),
-        }
-    }
-
-    /// What the series is called.
-    pub fn name(&self) -> String {
-        self.variant.name(&self.base)
     }
 }
 
-/// What builds kernels as they are, and those that check themselves, with more
-/// fragments of the configuration.
-fn builders(places: &Places, tree: &Tree, arch: Arch, more: &[&str]) -> Result<[Builder; 2]> {
-    let builder = |family: &[&str]| {
-        let config = Config::load(places, &[family, more].concat())?;
-        Builder::new(places, tree, arch, config, &Config::load(places, family)?)
-    };
-    Ok([
-        builder(&["base", arch.kernel()])?,
-        builder(&["base", arch.kernel(), "debug"])?,
-    ])
+/// Reads the name of a series, and says in the help what each has.
+fn series() -> impl TypedValueParser<Value = Variant> {
+    let values =
+        Variant::ALL.map(|variant| PossibleValue::new(variant.argument()).help(variant.summary()));
+    PossibleValuesParser::new(values).try_map(|name| name.parse::<Variant>())
 }

@@ -6,11 +6,11 @@ use anyhow::{Context, Result};
 use clap::Args;
 
 use super::Variant;
-use crate::bases;
-use crate::places::Places;
-use crate::rebase::{self, Outcome};
-use crate::source::{self, BASE};
-use crate::verdict::{Report, Verdict};
+use host::paths::Paths;
+use kernels::bases;
+use kernels::rebase::{self, Outcome};
+use kernels::source::{self, BASE};
+use report::{Report, Verdict};
 
 /// Tell for each patch whether it fits a newer tree
 ///
@@ -28,7 +28,7 @@ pub struct Rebase {
     base: Option<String>,
 
     /// Which series of the base; it comes after those that it goes on top of
-    #[arg(long, value_enum)]
+    #[arg(long, value_name = "SERIES", value_parser = super::series())]
     series: Option<Variant>,
 
     /// Print the outcomes as JSON
@@ -38,7 +38,7 @@ pub struct Rebase {
 
 impl Rebase {
     /// Runs the command. Returns whether all patches apply, or are there.
-    pub fn run(&self, places: &Places) -> Result<bool> {
+    pub fn run(&self, places: &Paths) -> Result<bool> {
         let base = bases::choose(&bases::load(places)?, self.base.as_deref())?;
         let variant = self.series.unwrap_or_default();
         let name = variant.name(&base);

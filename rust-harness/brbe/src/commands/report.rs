@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 
-use crate::verdict::{self, html, junit, ktap};
+use report::{html, junit, ktap};
 
 /// A longer file is no report.
 const MAX_BYTES: u64 = 64 << 20;
@@ -45,7 +45,7 @@ enum Format {
 impl Report {
     /// Runs the command. Returns whether all is well.
     pub fn run(&self) -> Result<bool> {
-        let mut all = verdict::Report::default();
+        let mut all = report::Report::default();
         for path in &self.files {
             let problem = || format!("{} is no report of `brbe test --json`", path.display());
             let file = File::open(path).with_context(|| format!("opening {}", path.display()))?;

@@ -7,11 +7,13 @@ use branch_records::show::Show;
 use branch_records::vmlinux;
 use clap::Args;
 
-use super::{KernelArgs, Subject, trace};
-use crate::captures;
-use crate::guest::{Guest, Share};
-use crate::kernel::Kernel;
-use crate::places::Places;
+use super::{KernelArgs, trace};
+use host::paths::Paths;
+use kernels::kernel::Kernel;
+use kernels::subject::Subject;
+use machines::captures;
+use machines::guest::Guest;
+use machines::share::Share;
 
 /// Boot a patched kernel with BRBE and show why a call in it failed
 ///
@@ -34,8 +36,8 @@ pub struct Snapshot {
 
 impl Snapshot {
     /// Runs the command.
-    pub fn run(&self, places: &Places) -> Result<()> {
-        let subject = Subject::prepare(places, &self.kernel)?;
+    pub fn run(&self, paths: &Paths) -> Result<()> {
+        let subject = Subject::prepare(paths, &self.kernel.choice())?;
         let commit = if self.unpatched {
             subject.unpatched()
         } else {
@@ -43,8 +45,8 @@ impl Snapshot {
         };
         let title = subject.title(!self.unpatched);
         let kernel = subject.builder.kernel(commit, &title)?;
-        let guest = Guest::prepare(places)?;
-        let (capture, _) = take(places, &guest, &kernel, &format!("snapshot on {title}"))?;
+        let guest = Guest::prepare(paths)?;
+        let (capture, _) = take(paths, &guest, &kernel, &format!("snapshot on {title}"))?;
         // It is of the kernel alone.
         let source = |file: &str| subject.source(file);
         trace::show(&self.show, &kernel.vmlinux, &capture, &|_| None, &source)
@@ -54,12 +56,12 @@ impl Snapshot {
 /// Takes the snapshot in the guest and puts names to it here: the first that shows
 /// how the function came to its end, or else the first.
 pub fn take(
-    places: &Places,
+    paths: &Paths,
     guest: &Guest,
     kernel: &Kernel,
     name: &str,
 ) -> Result<(Capture, Report)> {
-    let share = Share::new(places)?;
+    let share = Share::new(paths)?;
     let (_, capture) = trace::take(guest, kernel, name, captures::WORDS, &share)?;
     let mut capture = capture.context("the guest's kernel refused no map")?;
     let files = |path: &str| guest.file(&share, path);

@@ -7,17 +7,19 @@ use anyhow::{Result, bail};
 use clap::Args;
 use serde::Serialize;
 
-use super::{KernelArgs, Subject, prove};
-use crate::git::Git;
-use crate::guest::Guest;
-use crate::places::Places;
-use crate::submit::checks::{self, Scope};
-use crate::submit::identity::Identity;
-use crate::submit::letter::Facts;
-use crate::submit::mailbox::{MAILBOX, Sending, TEST};
-use crate::submit::recipients::Recipients;
-use crate::tested::Tested;
-use crate::verdict::{Report, Verdict};
+use super::KernelArgs;
+use host::git::Git;
+use host::paths::Paths;
+use kernel_tests::proofs;
+use kernels::subject::Subject;
+use machines::guest::Guest;
+use report::{Report, Verdict};
+use submit::identity::Identity;
+use submit::letter::Facts;
+use submit::mailbox::{MAILBOX, Sending, TEST};
+use submit::ready::{self, Scope};
+use submit::recipients::Recipients;
+use submit::test_history::Tested;
 
 /// Check a series and write the mails that it would be sent as
 ///
@@ -135,9 +137,9 @@ fn send(dir: &Path) -> String {
 
 impl Submit {
     /// Runs the command. Returns whether all is well.
-    pub fn run(&self, places: &Places) -> Result<bool> {
+    pub fn run(&self, paths: &Paths) -> Result<bool> {
         let mut report = Report::default();
-        let subject = super::applied(places, &self.kernel, "series", &mut report)?;
+        let subject = super::applied(paths, &self.kernel, "series", &mut report)?;
         let mut mails = None;
         if let Some(subject) = &subject {
             let name = subject.name();
@@ -148,14 +150,14 @@ impl Submit {
                 );
             }
             if !self.no_checks {
-                self.check(places, subject, &mut report)?;
+                self.check(paths, subject, &mut report)?;
                 report.run(&name, "the tests, as they are recorded", || {
-                    let proofs = prove::titles(places, subject)?;
-                    Ok(Tested::load(places, subject)?.judge(&subject.title(true), &proofs))
+                    let proofs = proofs::titles(paths, subject)?;
+                    Ok(Tested::load(paths, subject)?.judge(&subject.title(true), &proofs))
                 })?;
             }
             report.run(&name, TEST, || {
-                mails = Some(self.write(places, subject)?);
+                mails = Some(self.write(paths, subject)?);
                 Ok(Verdict::pass())
             })?;
         }
@@ -177,11 +179,11 @@ impl Submit {
         Ok(is_ready)
     }
 
-    fn check(&self, places: &Places, subject: &Subject, report: &mut Report) -> Result<()> {
+    fn check(&self, paths: &Paths, subject: &Subject, report: &mut Report) -> Result<()> {
         let history = self.history(subject)?;
-        checks::of_patches(places, subject, self.scope(), history.as_ref(), report)?;
-        let guest = Guest::prepare(places)?.for_kernels_of(subject)?;
-        checks::in_guest(places, &guest, subject, report)
+        ready::of_patches(paths, subject, self.scope(), history.as_ref(), report)?;
+        let guest = Guest::prepare(paths)?.for_kernels_of(subject)?;
+        ready::in_guest(paths, &guest, subject, report)
     }
 
     fn scope(&self) -> Scope {
@@ -201,8 +203,8 @@ impl Submit {
     }
 
     /// Writes the mails, and has git read them.
-    fn write(&self, places: &Places, subject: &Subject) -> Result<Mails> {
-        let dir = self.place(places, subject);
+    fn write(&self, paths: &Paths, subject: &Subject) -> Result<Mails> {
+        let dir = self.place(paths, subject);
         let history = self.history(subject)?;
         let sending = Sending {
             signoff: self.signoff.as_ref(),
@@ -215,7 +217,7 @@ impl Submit {
             cc: &self.cc,
             history: history.as_ref(),
         };
-        let (names, recipients) = sending.write(places, subject, &dir)?;
+        let (names, recipients) = sending.write(paths, subject, &dir)?;
         Ok(Mails {
             mails: names.iter().map(|name| dir.join(name)).collect(),
             mailbox: dir.join(MAILBOX),
@@ -226,12 +228,12 @@ impl Submit {
     }
 
     /// Where the mails go: those that are signed off beside the others.
-    fn place(&self, places: &Places, subject: &Subject) -> PathBuf {
+    fn place(&self, paths: &Paths, subject: &Subject) -> PathBuf {
         self.output.clone().unwrap_or_else(|| {
             let name = subject.name().replace(' ', "-");
             let draft = if self.signoff.is_some() { "" } else { "-draft" };
             let name = format!("{name}-v{}{draft}", self.version);
-            places.home("submit").join(name)
+            paths.home("submit").join(name)
         })
     }
 

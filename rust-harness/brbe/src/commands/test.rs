@@ -11,25 +11,31 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result, ensure};
 use clap::Args;
 
-use super::{APPLIES, KernelArgs, Subject, Variant, prove};
-use crate::arch::Arch;
-use crate::bases;
-use crate::checks;
+use super::KernelArgs;
+use super::lane::LaneArgs;
 use crate::ci;
-use crate::cost;
 use crate::documents;
-use crate::guest::Guest;
-use crate::guest_tests;
-use crate::jobs::Limit;
-use crate::lane::{Lane, LaneArgs};
-use crate::machine::{Backend, Qemu};
-use crate::matrix::{self, Cell, Kernels, Only};
-use crate::places::Places;
-use crate::selection::{Partition, Selection};
-use crate::selftests;
-use crate::tested::Tested;
-use crate::verdict::{Report, Verdict};
-use crate::x86;
+use host::arch::Arch;
+use host::paths::Paths;
+use kernel_tests::cost;
+use kernel_tests::guest_tests;
+use kernel_tests::matrix::{self, Cell, Kernels, Only};
+use kernel_tests::proofs;
+use kernel_tests::selftests;
+use kernel_tests::x86;
+use kernels::bases;
+use kernels::subject::Subject;
+use kernels::variant::Variant;
+use machines::backend::Backend;
+use machines::guest::Guest;
+use machines::lane::Lane;
+use machines::qemu::Qemu;
+use report::Limit;
+use report::{Partition, Selection};
+use report::{Report, Verdict};
+use submit::patches;
+use submit::patches::APPLIES;
+use submit::test_history::Tested;
 
 /// Run all tests and print one table of verdicts
 ///
@@ -89,7 +95,7 @@ pub struct Test {
 
 impl Test {
     /// Runs the command. Returns whether all is well.
-    pub fn run(&self, places: &Places) -> Result<bool> {
+    pub fn run(&self, paths: &Paths) -> Result<bool> {
         let selection = Selection::new(self.only.clone(), self.partition);
         let mut report = match self.list {
             true => Report::list_of(selection),
@@ -97,14 +103,14 @@ impl Test {
         };
         match self.lane.open()? {
             Lane::Remote(ssh) => {
-                report.run_together(guest_tests::on_remote(places, &ssh), || Ok(()))?;
+                report.run_together(guest_tests::on_remote(paths, &ssh), || Ok(()))?;
             }
             Lane::Machines(backend) if self.matrix => {
-                self.matrix(places, &backend, &mut report)?;
+                self.matrix(paths, &backend, &mut report)?;
             }
             Lane::Machines(backend) => {
-                let guest = self.guest(places, Arch::Arm64, &backend)?;
-                self.all(places, &guest, &mut report)?;
+                let guest = self.guest(paths, Arch::Arm64, &backend)?;
+                self.all(paths, &guest, &mut report)?;
             }
         }
         let (_, failed, _) = report.counts();
@@ -117,74 +123,69 @@ impl Test {
         super::print_outcome(self.json, &report)
     }
 
-    fn guest(&self, places: &Places, arch: Arch, backend: &Arc<dyn Backend>) -> Result<Guest> {
+    fn guest(&self, paths: &Paths, arch: Arch, backend: &Arc<dyn Backend>) -> Result<Guest> {
         match self.list {
-            true => Ok(Guest::planned(places, arch, backend.clone())),
-            false => Guest::on(places, arch, backend.clone()),
+            true => Ok(Guest::planned(paths, arch, backend.clone())),
+            false => Guest::on(paths, arch, backend.clone()),
         }
     }
 
     /// All cells of the matrix that are wanted, those of one kernel together.
-    fn matrix(
-        &self,
-        places: &Places,
-        backend: &Arc<dyn Backend>,
-        report: &mut Report,
-    ) -> Result<()> {
-        let cells = matrix::cells(places, &self.cells)?;
+    fn matrix(&self, paths: &Paths, backend: &Arc<dyn Backend>, report: &mut Report) -> Result<()> {
+        let cells = matrix::cells(paths, &self.cells)?;
         for cells in cells.chunk_by(Cell::shares_a_kernel_with) {
-            let guest = |arch| self.guest(places, arch, backend);
-            let kernels = Kernels::prepare(places, &self.kernel, &cells[0], guest)?;
-            let jobs = cells.iter().map(|cell| kernels.job(places, cell));
+            let guest = |arch| self.guest(paths, arch, backend);
+            let kernels = Kernels::prepare(paths, &self.kernel.choice(), &cells[0], guest)?;
+            let jobs = cells.iter().map(|cell| kernels.job(paths, cell));
             report.run_together(jobs.collect(), || kernels.build().map(|_| ()))?;
         }
         Ok(())
     }
 
     /// Everything else.
-    fn all(&self, places: &Places, guest: &Guest, report: &mut Report) -> Result<()> {
+    fn all(&self, paths: &Paths, guest: &Guest, report: &mut Report) -> Result<()> {
         let names: Vec<String> = match (&self.kernel.base, &self.kernel.kernel_src) {
-            (None, None) => bases::load(places)?
+            (None, None) => bases::load(paths)?
                 .into_iter()
                 .map(|base| base.name)
                 .collect(),
-            (base, _) => vec![bases::choose(&bases::load(places)?, base.as_deref())?.name],
+            (base, _) => vec![bases::choose(&bases::load(paths)?, base.as_deref())?.name],
         };
-        checks::rust(places, report)?;
+        patches::rust(paths, report)?;
         report.run(
             "scripts",
             "jobs for CI engines, by the engines' schemas",
-            || ci::check(places),
+            || ci::check(paths),
         )?;
         let mut first = None;
         for name in names {
-            let Some(fixes) = self.applied(places, &name, Variant::Fixes, report)? else {
+            let Some(fixes) = self.applied(paths, &name, Variant::Fixes, report)? else {
                 continue;
             };
             let guest = &guest.for_kernels_of(&fixes)?;
             if self.wants(Variant::Fixes) {
-                self.fixes(places, guest, &fixes, report)?;
+                self.fixes(paths, guest, &fixes, report)?;
             }
             first.get_or_insert_with(|| fixes.tree.clone());
             if self.kernel.series == Some(Variant::Fixes) {
                 continue;
             }
-            let Some(subject) = self.applied(places, &name, Variant::Snapshot, report)? else {
+            let Some(subject) = self.applied(paths, &name, Variant::Snapshot, report)? else {
                 continue;
             };
             if self.wants(Variant::Snapshot) {
-                self.snapshot(places, guest, [&fixes, &subject], report)?;
+                self.snapshot(paths, guest, [&fixes, &subject], report)?;
             }
             for variant in Variant::ON_SNAPSHOT {
                 if self.wants(variant) {
-                    self.on_top(places, guest, &subject, variant, report)?;
+                    self.on_top(paths, guest, &subject, variant, report)?;
                 }
             }
         }
         // By now the kernels are there that they want.
         match &first {
             Some(tree) if self.kernel.series.is_none() => {
-                report.run_together(documents::jobs(places, &tree.path)?, || Ok(()))
+                report.run_together(documents::jobs(paths, &tree.path)?, || Ok(()))
             }
             _ => Ok(()),
         }
@@ -198,7 +199,7 @@ impl Test {
     /// A series of a base, if it applies.
     fn applied(
         &self,
-        places: &Places,
+        paths: &Paths,
         base: &str,
         variant: Variant,
         report: &mut Report,
@@ -208,30 +209,30 @@ impl Test {
             series: Some(variant),
             ..self.kernel.clone()
         };
-        let base = bases::choose(&bases::load(places)?, Some(base))?;
-        super::applied(places, &args, &variant.name(&base), report)
+        let base = bases::choose(&bases::load(paths)?, Some(base))?;
+        super::applied(paths, &args, &variant.name(&base), report)
     }
 
     /// All tests of the fixes alone. Their kernel is only booted where that is asked for:
     /// with the snapshot on top more can be seen of them.
     fn fixes(
         &self,
-        places: &Places,
+        paths: &Paths,
         guest: &Guest,
         subject: &Subject,
         report: &mut Report,
     ) -> Result<()> {
         let is_asked_for = self.kernel.series.is_some();
         let before = report.rows().len();
-        checks::style(places, subject, report)?;
-        checks::builds(subject, None, report)?;
+        patches::style(paths, subject, report)?;
+        patches::builds(subject, None, report)?;
         if is_asked_for {
-            fixes::check(places, guest, subject, self.prove, report)?;
+            fixes::check(paths, guest, subject, self.prove, report)?;
         }
-        self.keep(places, &guest.machine(), subject, report, before)?;
-        ready::check(places, guest, subject, subject.is_default, report)?;
+        self.keep(paths, &guest.machine(), subject, report, before)?;
+        ready::check(paths, guest, subject, subject.is_default, report)?;
         match is_asked_for {
-            true => ready::mails(places, subject, report),
+            true => ready::mails(paths, subject, report),
             false => Ok(()),
         }
     }
@@ -240,43 +241,43 @@ impl Test {
     /// all of them, so that the tree moves only once.
     fn snapshot(
         &self,
-        places: &Places,
+        paths: &Paths,
         guest: &Guest,
         [fixes, subject]: [&Subject; 2],
         report: &mut Report,
     ) -> Result<()> {
         let before = report.rows().len();
-        unpatched::check(places, guest, subject, report)?;
-        checks::style(places, subject, report)?;
-        checks::builds(subject, None, report)?;
-        patched::check(places, guest, subject, self.prove, report)?;
-        self.keep(places, &guest.machine(), subject, report, before)?;
-        self.keep_proofs(places, &guest.machine(), fixes, report, before)?;
+        unpatched::check(paths, guest, subject, report)?;
+        patches::style(paths, subject, report)?;
+        patches::builds(subject, None, report)?;
+        patched::check(paths, guest, subject, self.prove, report)?;
+        self.keep(paths, &guest.machine(), subject, report, before)?;
+        self.keep_proofs(paths, &guest.machine(), fixes, report, before)?;
         let before = report.rows().len();
         if subject.is_default && guest.capabilities().plugin {
-            self.on_x86(places, subject, report)?;
+            self.on_x86(paths, subject, report)?;
         }
-        self.keep(places, "QEMU's x86-64 machine", subject, report, before)?;
+        self.keep(paths, "QEMU's x86-64 machine", subject, report, before)?;
         // Of the other bases the kernel for x86-64 is not there: `brbe submit` does all.
-        ready::check(places, guest, subject, subject.is_default, report)?;
-        ready::mails(places, subject, report)
+        ready::check(paths, guest, subject, subject.is_default, report)?;
+        ready::mails(paths, subject, report)
     }
 
     /// All tests of a series that goes on top of the snapshot.
     fn on_top(
         &self,
-        places: &Places,
+        paths: &Paths,
         guest: &Guest,
         snapshot: &Subject,
         variant: Variant,
         report: &mut Report,
     ) -> Result<()> {
-        if !variant.exists(places, &snapshot.base) {
+        if !variant.exists(paths, &snapshot.base) {
             return Ok(());
         }
         let mut found = None;
         report.run_always(&variant.name(&snapshot.base), APPLIES, || {
-            let subject = snapshot.with(places, variant)?.context("it has gone")?;
+            let subject = snapshot.with(paths, variant)?.context("it has gone")?;
             let count = subject.changes().len();
             found = Some(subject);
             Ok(Verdict::Pass(format!("{count} patches")))
@@ -286,17 +287,17 @@ impl Test {
         };
         let (in_rust, is_asked_for) = (variant == Variant::Rust, self.kernel.series.is_some());
         let before = report.rows().len();
-        checks::style(places, subject, report)?;
+        patches::style(paths, subject, report)?;
         // A kernel that is built from nothing takes ten minutes.
         if variant.own_tree().is_some() && !is_asked_for {
             return Ok(());
         }
-        checks::builds(subject, in_rust.then_some(snapshot), report)?;
+        patches::builds(subject, in_rust.then_some(snapshot), report)?;
         // What leaves most of the driver as it is is tested as a whole where that is asked
         // for, and otherwise for what its patches change.
         match in_rust || is_asked_for {
-            true => patched::check(places, guest, subject, self.prove, report)?,
-            false => patched::check_changes(places, guest, subject, report)?,
+            true => patched::check(paths, guest, subject, self.prove, report)?,
+            false => patched::check_changes(paths, guest, subject, report)?,
         }
         let limit = match variant {
             Variant::Rust => Some(cost::LIMIT_IN_RUST),
@@ -304,17 +305,17 @@ impl Test {
             Variant::Fixes | Variant::Snapshot | Variant::LowWaste => None,
         };
         if let Some(limit) = limit {
-            patched::compare_cost(places, guest, [snapshot, subject], limit, report)?;
+            patched::compare_cost(paths, guest, [snapshot, subject], limit, report)?;
         }
-        self.keep(places, &guest.machine(), subject, report, before)?;
+        self.keep(paths, &guest.machine(), subject, report, before)?;
         let compiles = subject.is_default && is_asked_for && variant.own_tree().is_none();
-        ready::check(places, guest, subject, compiles, report)?;
-        ready::mails(places, subject, report)
+        ready::check(paths, guest, subject, compiles, report)?;
+        ready::mails(paths, subject, report)
     }
 
     /// What is asked of the series elsewhere.
-    fn on_x86(&self, places: &Places, subject: &Subject, report: &mut Report) -> Result<()> {
-        let subject = subject.on(places, Arch::X86_64)?;
+    fn on_x86(&self, paths: &Paths, subject: &Subject, report: &mut Report) -> Result<()> {
+        let subject = subject.on(paths, Arch::X86_64)?;
         let title = subject.title(true);
         if !selftests::DECIDED
             .iter()
@@ -322,15 +323,15 @@ impl Test {
         {
             return Ok(());
         }
-        let guest = self.guest(places, Arch::X86_64, &(Arc::new(Qemu) as Arc<dyn Backend>))?;
-        report.run_together(x86::jobs(places, &guest, &subject), || Ok(()))
+        let guest = self.guest(paths, Arch::X86_64, &(Arc::new(Qemu) as Arc<dyn Backend>))?;
+        report.run_together(x86::jobs(paths, &guest, &subject), || Ok(()))
     }
 
     /// Keeps what has been seen of a series since there were `before` rows, on machines of
     /// this kind.
     fn keep(
         &self,
-        places: &Places,
+        paths: &Paths,
         machine: &str,
         subject: &Subject,
         report: &Report,
@@ -340,13 +341,13 @@ impl Test {
             return Ok(());
         }
         let rows = &report.rows()[before..];
-        Tested::keep(places, subject, machine, rows, report.is_whole())
+        Tested::keep(paths, subject, machine, rows, report.is_whole())
     }
 
     /// Keeps for the fixes what has been seen of their safeguards, with the snapshot on top.
     fn keep_proofs(
         &self,
-        places: &Places,
+        paths: &Paths,
         machine: &str,
         fixes: &Subject,
         report: &Report,
@@ -355,10 +356,10 @@ impl Test {
         if self.unrecorded {
             return Ok(());
         }
-        let proofs = prove::titles(places, fixes)?;
+        let proofs = proofs::titles(paths, fixes)?;
         let rows = report.rows()[before..].iter();
         let rows = rows.filter(|row| proofs.contains(&row.subject)).cloned();
         let rows: Vec<_> = rows.collect();
-        Tested::keep(places, fixes, machine, &rows, false)
+        Tested::keep(paths, fixes, machine, &rows, false)
     }
 }

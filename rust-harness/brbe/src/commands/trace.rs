@@ -15,17 +15,20 @@ use branch_records::vmlinux::{KernelSymbols, Vmlinux};
 use clap::Args;
 
 use self::stop::{GRACE, stoppable};
-use super::{KernelArgs, Subject};
-use crate::arch::Arch;
-use crate::cache;
-use crate::captures;
-use crate::guest::{self, Guest, Setup, Share};
-use crate::kernel::Kernel;
-use crate::lane::{Lane, LaneArgs};
-use crate::machine::ssh::Ssh;
-use crate::machine::{Backend, End, Run};
-use crate::places::Places;
-use crate::remote;
+use super::KernelArgs;
+use super::lane::LaneArgs;
+use host::arch::Arch;
+use host::cache;
+use host::paths::Paths;
+use kernels::kernel::Kernel;
+use kernels::subject::Subject;
+use machines::backend::{Backend, End, Run};
+use machines::captures;
+use machines::guest::{self, Guest, Setup};
+use machines::lane::Lane;
+use machines::remote;
+use machines::share::Share;
+use machines::ssh::Ssh;
 
 /// Trace a patched kernel with BRBE and show the branches that were taken
 ///
@@ -78,10 +81,10 @@ Documentation/branch-trace.md explains them.";
 
 impl Trace {
     /// Runs the command. Returns whether anything was recorded.
-    pub fn run(&self, places: &Places) -> Result<bool> {
+    pub fn run(&self, paths: &Paths) -> Result<bool> {
         match self.lane.open()? {
-            Lane::Remote(ssh) => self.there(places, &ssh),
-            Lane::Machines(backend) => self.here(places, backend),
+            Lane::Remote(ssh) => self.there(paths, &ssh),
+            Lane::Machines(backend) => self.here(paths, backend),
         }
     }
 
@@ -90,13 +93,13 @@ impl Trace {
     }
 
     /// In a machine that boots a kernel of ours.
-    fn here(&self, places: &Places, backend: Arc<dyn Backend>) -> Result<bool> {
+    fn here(&self, paths: &Paths, backend: Arc<dyn Backend>) -> Result<bool> {
         ensure!(self.vmlinux.is_none(), "--vmlinux is for --on ssh://…");
-        let subject = Subject::prepare(places, &self.kernel)?;
+        let subject = Subject::prepare(paths, &self.kernel.choice())?;
         let title = subject.title(true);
         let kernel = subject.builder.kernel(subject.patched(), &title)?;
-        let guest = Guest::on(places, Arch::Arm64, backend)?.for_kernels_of(&subject)?;
-        let share = Share::new(places)?;
+        let guest = Guest::on(paths, Arch::Arm64, backend)?.for_kernels_of(&subject)?;
+        let share = Share::new(paths)?;
         let name = format!("trace on {title}");
         let limit = limit(self.words(), LONGEST_IN_MACHINES);
         let setup = Setup {
@@ -120,13 +123,13 @@ impl Trace {
     }
 
     /// On a machine that is there already.
-    fn there(&self, places: &Places, ssh: &Ssh) -> Result<bool> {
-        let share = Share::new(places)?;
+    fn there(&self, paths: &Paths, ssh: &Ssh) -> Result<bool> {
+        let share = Share::new(paths)?;
         let limit = limit(self.words(), LONGEST);
         let timeout = limit + GRACE;
         let run = |command: &str| {
             stoppable(&share, limit, || {
-                remote::run(places, ssh, &share, "trace", command, timeout)
+                remote::run(paths, ssh, &share, "trace", command, timeout)
             })
         };
         let Some(vmlinux) = &self.vmlinux else {

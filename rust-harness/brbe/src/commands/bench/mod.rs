@@ -7,7 +7,7 @@ mod waste;
 use anyhow::{Result, bail};
 use clap::{Args, Subcommand};
 
-use crate::places::Places;
+use host::paths::Paths;
 
 /// Measure what things cost
 ///
@@ -33,13 +33,13 @@ enum What {
 
 impl Bench {
     /// Runs the command.
-    pub fn run(&self, places: &Places) -> Result<()> {
+    pub fn run(&self, paths: &Paths) -> Result<()> {
         match &self.what {
-            What::Plugin(plugin) => plugin.run(places),
+            What::Plugin(plugin) => plugin.run(paths),
             // The front door, a shell script, is part of what is measured.
             What::Cold | What::Warm => bail!("start it as ./brbe bench cold or ./brbe bench warm"),
-            What::Snapshot(snapshot) => snapshot.run(places),
-            What::Waste(waste) => waste.run(places),
+            What::Snapshot(snapshot) => snapshot.run(paths),
+            What::Waste(waste) => waste.run(paths),
         }
     }
 }

@@ -7,10 +7,12 @@ use clap::Args;
 use comfy_table::{Table, presets::UTF8_FULL_CONDENSED};
 use serde::{Deserialize, Serialize};
 
-use crate::commands::{self, KernelArgs, Subject};
-use crate::guest::{self, Guest, Setup, Share};
-use crate::kernel::Kernel;
-use crate::places::Places;
+use crate::commands::{self, KernelArgs};
+use host::paths::Paths;
+use kernels::kernel::Kernel;
+use kernels::subject::Subject;
+use machines::guest::{self, Guest, Setup};
+use machines::share::Share;
 
 /// The plugin against the same QEMU without it
 ///
@@ -63,18 +65,18 @@ struct Ratio {
 
 impl Plugin {
     /// Runs the command.
-    pub(super) fn run(&self, places: &Places) -> Result<()> {
-        let subject = Subject::prepare(places, &self.kernel)?;
+    pub(super) fn run(&self, paths: &Paths) -> Result<()> {
+        let subject = Subject::prepare(paths, &self.kernel.choice())?;
         let title = subject.title(true);
         let kernel = subject.builder.kernel(subject.patched(), &title)?;
-        let guest = Guest::prepare(places)?;
-        let ratios = self.measure(places, &guest, &kernel)?;
+        let guest = Guest::prepare(paths)?;
+        let ratios = self.measure(paths, &guest, &kernel)?;
         commands::print(self.json, &ratios, |out| {
             writeln!(out, "{}", table(&ratios))
         })
     }
 
-    fn measure(&self, places: &Places, guest: &Guest, kernel: &Kernel) -> Result<Vec<Ratio>> {
+    fn measure(&self, paths: &Paths, guest: &Guest, kernel: &Kernel) -> Result<Vec<Ratio>> {
         let stock = Setup {
             plugin: None,
             ..Setup::default()
@@ -86,7 +88,7 @@ impl Plugin {
             let of = format!("{round} of {}", self.rounds);
             let boot_with = |setup: &Setup, name: &str, command: &str| {
                 measure(
-                    places,
+                    paths,
                     guest,
                     kernel,
                     setup,
@@ -127,14 +129,14 @@ impl Plugin {
 /// Boots once. Returns the seconds until the kernel starts the first program, and
 /// what the loops took.
 fn measure(
-    places: &Places,
+    paths: &Paths,
     guest: &Guest,
     kernel: &Kernel,
     setup: &Setup,
     name: &str,
     command: &str,
 ) -> Result<(f64, Vec<Loops>)> {
-    let share = Share::new(places)?;
+    let share = Share::new(paths)?;
     let run = guest.run_as(setup, kernel, name, command, &share)?;
     let status = guest::status(&run)?;
     ensure!(

@@ -6,11 +6,13 @@ use anyhow::Result;
 use clap::Args;
 use comfy_table::{Table, presets::UTF8_FULL_CONDENSED};
 
-use crate::commands::{self, KernelArgs, Subject, Variant};
-use crate::cost::{self, Cost, Costs, Measured, RECORDS};
-use crate::generated;
-use crate::guest::Guest;
-use crate::places::Places;
+use crate::commands::{self, KernelArgs};
+use host::paths::Paths;
+use kernel_tests::cost::{self, Cost, Costs, Measured, RECORDS};
+use kernel_tests::kept_figures;
+use kernels::subject::Subject;
+use kernels::variant::Variant;
+use machines::guest::Guest;
 
 /// Snapshots of each series, in instructions
 ///
@@ -34,15 +36,15 @@ pub(super) struct Snapshot {
 
 impl Snapshot {
     /// Runs the command.
-    pub(super) fn run(&self, places: &Places) -> Result<()> {
-        let first = Subject::prepare(places, &self.kernel)?;
+    pub(super) fn run(&self, paths: &Paths) -> Result<()> {
+        let first = Subject::prepare(paths, &self.kernel.choice())?;
         let mut subjects = vec![first];
         if self.kernel.series.is_none() {
             for variant in [Variant::Cheaper, Variant::Rust] {
-                subjects.extend(subjects[0].with(places, variant)?);
+                subjects.extend(subjects[0].with(paths, variant)?);
             }
         }
-        let guest = Guest::prepare(places)?;
+        let guest = Guest::prepare(paths)?;
         // One series after the other: changing the configuration takes time.
         let mut rows = Vec::new();
         for subject in &subjects {
@@ -52,26 +54,26 @@ impl Snapshot {
                 rows.push(Measured {
                     kernel: title.clone(),
                     records,
-                    costs: cost::measure(places, &guest, &kernel, &title, records)?,
+                    costs: cost::measure(paths, &guest, &kernel, &title, records)?,
                 });
             }
         }
         if self.write {
-            write(places, &rows)?;
+            write(paths, &rows)?;
         }
         commands::print(self.json, &rows, |out| writeln!(out, "{}", table(&rows)))
     }
 }
 
 /// Writes the counts in the place of those known of the same kernels, and the tables.
-fn write(places: &Places, rows: &[Measured]) -> Result<()> {
-    let mut all = cost::known(places)?;
+fn write(paths: &Paths, rows: &[Measured]) -> Result<()> {
+    let mut all = cost::known(paths)?;
     all.retain(|known| !rows.iter().any(|row| row.kernel == known.kernel));
     all.extend_from_slice(rows);
     all.sort_by(|a, b| (&a.kernel, a.records).cmp(&(&b.kernel, b.records)));
-    generated::keep(places, cost::KNOWN, &all)?;
+    kept_figures::keep(paths, cost::KNOWN, &all)?;
     let command = "./brbe bench snapshot --write";
-    generated::replace(places, "Documentation/cost.md", command, &document(&all))
+    kept_figures::replace(paths, "Documentation/cost.md", command, &document(&all))
 }
 
 /// A table for each kernel.

@@ -7,11 +7,13 @@ use anyhow::Result;
 use clap::Args;
 use comfy_table::{Table, presets::UTF8_FULL_CONDENSED};
 
-use crate::bases;
-use crate::commands::{self, KernelArgs, Subject, Variant};
-use crate::guest::Guest;
-use crate::places::Places;
-use crate::waste::{self, FILTERS, Wasted, Way};
+use crate::commands::{self, KernelArgs};
+use host::paths::Paths;
+use kernel_tests::waste::{self, FILTERS, Wasted, Way};
+use kernels::bases;
+use kernels::subject::{Choice, Subject};
+use kernels::variant::Variant;
+use machines::guest::Guest;
 
 mod by_patch;
 mod document;
@@ -62,10 +64,10 @@ pub(super) struct Waste {
 
 impl Waste {
     /// Runs the command.
-    pub(super) fn run(&self, places: &Places) -> Result<()> {
-        let guest = Guest::prepare(places)?;
+    pub(super) fn run(&self, paths: &Paths) -> Result<()> {
+        let guest = Guest::prepare(paths)?;
         if self.each {
-            return self.each_patch(places, &guest);
+            return self.each_patch(paths, &guest);
         }
         let mut measured = BTreeMap::new();
         let checks: &[Checks] = match (self.all, self.debug, self.lockdep) {
@@ -74,14 +76,14 @@ impl Waste {
             (.., true) => &[Checks::Lockdep],
             _ => &[Checks::None],
         };
-        let subjects = self.subjects(places)?;
+        let subjects = self.subjects(paths)?;
         let kernels = subjects
             .iter()
             .flat_map(|subject| checks.iter().map(move |checks| (subject, *checks)));
         for (subject, checks) in kernels {
-            let (title, ways) = measure(places, &guest, subject, checks)?;
+            let (title, ways) = measure(paths, &guest, subject, checks)?;
             if self.write {
-                document::write(places, &title, &ways)?;
+                document::write(paths, &title, &ways)?;
             }
             measured.insert(title, ways);
         }
@@ -97,13 +99,13 @@ impl Waste {
     }
 
     /// What each patch of a series saves.
-    fn each_patch(&self, places: &Places, guest: &Guest) -> Result<()> {
-        let subject = Subject::prepare(places, &self.kernel)?;
+    fn each_patch(&self, paths: &Paths, guest: &Guest) -> Result<()> {
+        let subject = Subject::prepare(paths, &self.kernel.choice())?;
         let title = subject.title(true);
-        let measured = by_patch::measure(places, guest, &subject)?;
+        let measured = by_patch::measure(paths, guest, &subject)?;
         if self.write {
-            by_patch::keep(places, &title, &measured)?;
-            document::render(places)?;
+            by_patch::keep(paths, &title, &measured)?;
+            document::render(paths)?;
         }
         let measured = BTreeMap::from([(title, measured)]);
         commands::print(self.json, &measured, |out| {
@@ -112,18 +114,18 @@ impl Waste {
     }
 
     /// The series.
-    fn subjects(&self, places: &Places) -> Result<Vec<Subject>> {
+    fn subjects(&self, paths: &Paths) -> Result<Vec<Subject>> {
         if !self.all {
-            return Ok(vec![Subject::prepare(places, &self.kernel)?]);
+            return Ok(vec![Subject::prepare(paths, &self.kernel.choice())?]);
         }
         let mut all = Vec::new();
-        for base in bases::load(places)? {
-            let args = KernelArgs {
+        for base in bases::load(paths)? {
+            let choice = Choice {
                 base: Some(base.name),
-                ..self.kernel.clone()
+                ..self.kernel.choice()
             };
-            let snapshot = Subject::prepare(places, &args)?;
-            let more = snapshot.with(places, Variant::LowWaste)?;
+            let snapshot = Subject::prepare(paths, &choice)?;
+            let more = snapshot.with(paths, Variant::LowWaste)?;
             all.extend([snapshot].into_iter().chain(more));
         }
         Ok(all)
@@ -140,7 +142,7 @@ enum Checks {
 }
 
 fn measure(
-    places: &Places,
+    paths: &Paths,
     guest: &Guest,
     subject: &Subject,
     checks: Checks,
@@ -149,14 +151,14 @@ fn measure(
         Checks::None => subject.builder.clone(),
         Checks::Lockdep => {
             let fragments = [subject.variant.fragments(), &["lockdep"]].concat();
-            subject.configured(places, &fragments)?
+            subject.configured(paths, &fragments)?
         }
         Checks::All => subject.debug.clone(),
     };
     let title = subject.title(true);
     let kernel = builder.kernel(subject.patched(), &title)?;
     let title = format!("{title}{}", builder.mark());
-    let ways = waste::measure(places, guest, &kernel, &title)?;
+    let ways = waste::measure(paths, guest, &kernel, &title)?;
     Ok((title, ways))
 }
 
@@ -190,7 +192,7 @@ fn named(ways: &[Way]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::waste::{At, Record};
+    use kernel_tests::waste::{At, Record};
 
     #[test]
     fn rendered() {

@@ -5,8 +5,8 @@ use std::fs;
 use anyhow::{Context as _, Result};
 use branch_records::report::{Branch, Report as Snapshots};
 
-use crate::source::Tree;
-use crate::verdict::Verdict;
+use kernels::source::Tree;
+use report::Verdict;
 
 /// The line that refuses a map without entries, by the kernel's source.
 pub(super) fn refusal(tree: &Tree) -> Result<u32> {

@@ -2,20 +2,21 @@
 
 use anyhow::{Context as _, Result};
 
-use crate::commands::{Subject, prove};
-use crate::guest::Guest;
-use crate::guest_tests::{self, GuestTest};
-use crate::perf;
-use crate::places::Places;
-use crate::selftests;
-use crate::verdict::Report;
+use host::paths::Paths;
+use kernel_tests::guest_tests::{self, GuestTest};
+use kernel_tests::perf;
+use kernel_tests::proofs;
+use kernel_tests::selftests;
+use kernels::subject::Subject;
+use machines::guest::Guest;
+use report::Report;
 
 use super::patched::only_qemu;
 
 /// All tests of the fixes. With `prove` their mutants go on top of the snapshot, which the
 /// tests that fail without a fix take.
 pub(super) fn check(
-    places: &Places,
+    paths: &Paths,
     guest: &Guest,
     subject: &Subject,
     prove: bool,
@@ -25,11 +26,11 @@ pub(super) fn check(
     let kernel = &subject.builder.planned(subject.patched())?;
     let runs = |test: &GuestTest| test.is_for(subject) && report.wants(&title, test.name);
     let tests = guest_tests::ALL.into_iter().filter(runs);
-    let mut jobs = guest_tests::jobs(places, guest, subject, tests);
-    jobs.push(selftests::must_not_pass(places, guest, subject));
+    let mut jobs = guest_tests::jobs(paths, guest, subject, tests);
+    jobs.push(selftests::must_not_pass(paths, guest, subject));
     if subject.is_default {
-        jobs.push(perf::recordings(places, guest, kernel, &title));
-        jobs.push(perf::suite(places, guest, kernel, subject));
+        jobs.push(perf::recordings(paths, guest, kernel, &title));
+        jobs.push(perf::suite(paths, guest, kernel, subject));
     }
     report.run_together(jobs, || {
         subject.builder.kernel(subject.patched(), &title)?;
@@ -38,10 +39,10 @@ pub(super) fn check(
     if !prove {
         return Ok(());
     }
-    let with = subject.with(places, subject.variant.proven_on())?;
+    let with = subject.with(paths, subject.variant.proven_on())?;
     let with = &with.context("the base has no snapshot to prove the fixes with")?;
-    let mutants = prove::load(places, subject.variant, &subject.base)?.into_iter();
+    let mutants = proofs::load(paths, subject.variant, &subject.base)?.into_iter();
     let jobs =
-        mutants.map(|mutant| prove::job(places, guest, with, mutant).or_skipped(only_qemu(guest)));
+        mutants.map(|mutant| proofs::job(paths, guest, with, mutant).or_skipped(only_qemu(guest)));
     report.run_together(jobs.collect(), || Ok(()))
 }

@@ -4,50 +4,50 @@ use std::num::NonZeroU32;
 
 use anyhow::{Context as _, Result};
 
-use crate::checks;
-use crate::commands::{Subject, Variant};
-use crate::guest::Guest;
-use crate::places::Places;
-use crate::submit;
-use crate::submit::checks::Scope;
-use crate::submit::letter::{Facts, Unseen};
-use crate::submit::mailbox::Sending;
-use crate::verdict::{Report, Verdict};
+use host::paths::Paths;
+use kernels::subject::Subject;
+use kernels::variant::Variant;
+use machines::guest::Guest;
+use report::{Report, Verdict};
+use submit::letter::{Facts, Unseen};
+use submit::mailbox::Sending;
+use submit::patches;
+use submit::ready::Scope;
 
 /// What is asked of a series before it is sent, and of nothing else; of what `compiles` in
 /// other configurations and with warnings only if that is wanted.
 pub(super) fn check(
-    places: &Places,
+    paths: &Paths,
     guest: &Guest,
     subject: &Subject,
     compiles: bool,
     report: &mut Report,
 ) -> Result<()> {
     let builders = match compiles {
-        true => submit::checks::builders(places, subject)?,
+        true => submit::ready::builders(paths, subject)?,
         false => Vec::new(),
     };
     // The kernel that runs has been built by now, and of a series in Rust one without it.
     let built = 1 + usize::from(subject.variant == Variant::Rust);
     for builder in builders.iter().skip(built) {
-        checks::builds_by(subject, builder, report)?;
+        patches::builds_by(subject, builder, report)?;
     }
-    submit::checks::of_files(places, subject, &builders, Scope::Sample, report)?;
+    submit::ready::of_files(paths, subject, &builders, Scope::Sample, report)?;
     if guest.capabilities().plugin {
-        submit::checks::bisecting(places, guest, subject, report)?;
+        submit::ready::bisecting(paths, guest, subject, report)?;
     }
     Ok(())
 }
 
 /// That its mails can be written: they tell what has been tested.
-pub(super) fn mails(places: &Places, subject: &Subject, report: &mut Report) -> Result<()> {
+pub(super) fn mails(paths: &Paths, subject: &Subject, report: &mut Report) -> Result<()> {
     report.run(&subject.name(), submit::mailbox::TEST, || {
-        written(places, subject)
+        written(paths, subject)
     })
 }
 
 /// The mails of a series, which are thrown away.
-fn written(places: &Places, subject: &Subject) -> Result<Verdict> {
+fn written(paths: &Paths, subject: &Subject) -> Result<Verdict> {
     let scratch = tempfile::tempdir().context("creating a directory for mails")?;
     let sending = Sending {
         signoff: None,
@@ -60,7 +60,7 @@ fn written(places: &Places, subject: &Subject) -> Result<Verdict> {
         cc: &[],
         history: None,
     };
-    let (mails, recipients) = match sending.write(places, subject, &scratch.path().join("mails")) {
+    let (mails, recipients) = match sending.write(paths, subject, &scratch.path().join("mails")) {
         Err(error) if error.is::<Unseen>() => return Ok(Verdict::Skip(error.to_string())),
         written => written?,
     };

@@ -2,12 +2,13 @@
 
 use anyhow::Result;
 
-use crate::commands::Subject;
-use crate::guest::{Guest, Share};
-use crate::machine::End;
-use crate::places::Places;
-use crate::selftests;
-use crate::verdict::{Report, Verdict};
+use host::paths::Paths;
+use kernel_tests::selftests;
+use kernels::subject::Subject;
+use machines::backend::End;
+use machines::guest::Guest;
+use machines::share::Share;
+use report::{Report, Verdict};
 
 /// What 7.0 does with a CPU-wide branch stack event until patch 1 mends it.
 const OOPS: &str = "armv8pmu_sched_task";
@@ -15,7 +16,7 @@ const OOPS: &str = "armv8pmu_sched_task";
 /// Without the patches the helper has nothing to give, and on 7.0 the event
 /// that it needs brings the kernel down.
 pub(super) fn check(
-    places: &Places,
+    paths: &Paths,
     guest: &Guest,
     subject: &Subject,
     report: &mut Report,
@@ -27,11 +28,11 @@ pub(super) fn check(
     report.run(&title, selftests::MUST_NOT_PASS, || {
         let died = |message: &[String]| died_in(message, has_oops);
         let at = (subject.unpatched(), title.as_str());
-        selftests::without_snapshot(places, guest, subject, &kernel()?, at, died)
+        selftests::without_snapshot(paths, guest, subject, &kernel()?, at, died)
     })?;
     if has_oops {
         report.run(&title, "cpu-wide-event: must oops", || {
-            let share = Share::new(places)?;
+            let share = Share::new(paths)?;
             let name = format!("cpu-wide-event on {title}");
             let run = guest.run(&kernel()?, &name, "./branch-guest cpu-wide-event", &share)?;
             Ok(match &run.end {

@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
 
-use crate::exec;
-use crate::guest::Share;
-use crate::progress;
+use host::process;
+use host::progress;
+use machines::share::Share;
 
 /// How long branch-trace may take to write down what it has.
 pub(super) const GRACE: Duration = Duration::from_secs(300);
@@ -93,7 +93,7 @@ fn stop_when_wanted(share: &Share, limit: Duration, caught: Caught, over: Receiv
     ));
     if let Err(error) = share.stop() {
         progress::say(&format!("brbe: it cannot be asked to stop: {error:#}"));
-        return exec::interrupt();
+        return process::interrupt();
     }
     // The limit of the run itself is just as long after the other one.
     let ended = over.recv_timeout(GRACE) != Err(RecvTimeoutError::Timeout);
@@ -102,20 +102,20 @@ fn stop_when_wanted(share: &Share, limit: Duration, caught: Caught, over: Receiv
             "brbe: it has told nothing within {}",
             humantime::format_duration(GRACE)
         ));
-        exec::interrupt();
+        process::interrupt();
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::guest::STOP;
-    use crate::places::Places;
+    use host::paths::Paths;
+    use machines::share::STOP;
 
     /// Whether a run is asked to stop, that waits for it for two seconds.
     fn is_asked(limit: Duration, begin: impl FnOnce()) -> bool {
         let home = tempfile::tempdir().unwrap();
-        let share = Share::new(&Places::at(home.path(), home.path())).unwrap();
+        let share = Share::new(&Paths::at(home.path(), home.path())).unwrap();
         let stop = share.path().join(STOP);
         let asked = stoppable(&share, limit, || {
             begin();

@@ -6,11 +6,11 @@ use std::fmt::Write as _;
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
-use crate::commands::Subject;
-use crate::generated;
-use crate::guest::Guest;
-use crate::places::Places;
-use crate::waste::{self, FILTERS, Way};
+use host::paths::Paths;
+use kernel_tests::kept_figures;
+use kernel_tests::waste::{self, FILTERS, Way};
+use kernels::subject::Subject;
+use machines::guest::Guest;
 
 /// Where it is kept.
 const KNOWN: &str = "Documentation/waste-by-patch.json";
@@ -45,7 +45,7 @@ impl UpTo {
 }
 
 /// Builds and boots a kernel for each patch.
-pub(super) fn measure(places: &Places, guest: &Guest, subject: &Subject) -> Result<Vec<UpTo>> {
+pub(super) fn measure(paths: &Paths, guest: &Guest, subject: &Subject) -> Result<Vec<UpTo>> {
     let changes = subject.changes();
     let first = changes.first().map(|change| (None, change.parent));
     let patches = changes
@@ -58,22 +58,22 @@ pub(super) fn measure(places: &Places, guest: &Guest, subject: &Subject) -> Resu
             Some(patch) => format!("{} up to {patch}", subject.title(true)),
         };
         let kernel = subject.builder.kernel(commit, &title)?;
-        let ways = waste::measure(places, guest, &kernel, &title)?;
+        let ways = waste::measure(paths, guest, &kernel, &title)?;
         measured.push(UpTo::new(patch, &ways));
     }
     Ok(measured)
 }
 
 /// What is kept of all series.
-pub(super) fn known(places: &Places) -> Result<Measured> {
-    generated::known(places, KNOWN)
+pub(super) fn known(paths: &Paths) -> Result<Measured> {
+    kept_figures::known(paths, KNOWN)
 }
 
 /// Keeps what was measured of one.
-pub(super) fn keep(places: &Places, kernel: &str, measured: &[UpTo]) -> Result<()> {
-    let mut all = known(places)?;
+pub(super) fn keep(paths: &Paths, kernel: &str, measured: &[UpTo]) -> Result<()> {
+    let mut all = known(paths)?;
     all.insert(kernel.to_owned(), measured.to_vec());
-    generated::keep(places, KNOWN, &all)
+    kept_figures::keep(paths, KNOWN, &all)
 }
 
 /// A table for each series: a line for each way, and a column for each patch.
@@ -164,7 +164,7 @@ mod tests {
     #[test]
     fn messages_of_patches_say_what_was_measured() {
         let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
-        let all = known(&Places::at(root, root)).unwrap();
+        let all = known(&Paths::at(root, root)).unwrap();
         let measured = &all["7.3.4 low-waste"];
         let mut seen = 0;
         for pair in measured.windows(2) {

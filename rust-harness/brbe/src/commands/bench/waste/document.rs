@@ -6,10 +6,10 @@ use anyhow::{Result, anyhow};
 use plotters::prelude::*;
 
 use super::by_patch;
-use crate::cache;
-use crate::generated;
-use crate::places::Places;
-use crate::waste::{self, FILTERS, Kept, Measured, Way};
+use host::cache;
+use host::paths::Paths;
+use kernel_tests::kept_figures;
+use kernel_tests::waste::{self, FILTERS, Kept, Measured, Way};
 
 const TABLE: &str = "Documentation/waste.md";
 const PLOT: &str = "Documentation/waste.svg";
@@ -17,23 +17,23 @@ const PLOT: &str = "Documentation/waste.svg";
 const COMMAND: &str = "./brbe bench waste --write";
 
 /// Writes all three: what was measured now in the place of what was known.
-pub(super) fn write(places: &Places, kernel: &str, ways: &[Way]) -> Result<()> {
-    let mut all = waste::known(places)?;
+pub(super) fn write(paths: &Paths, kernel: &str, ways: &[Way]) -> Result<()> {
+    let mut all = waste::known(paths)?;
     all.insert(kernel.to_owned(), ways.iter().map(Way::kept).collect());
-    generated::keep(places, waste::KNOWN, &all)?;
-    render(places)
+    kept_figures::keep(paths, waste::KNOWN, &all)?;
+    render(paths)
 }
 
 /// Makes the tables and the plot from the numbers that are kept.
-pub(super) fn render(places: &Places) -> Result<()> {
-    let plot = plot(&waste::known(places)?)?;
-    cache::write_atomically(&places.repo(PLOT), plot.as_bytes())?;
-    generated::replace(places, TABLE, COMMAND, &document(places)?)
+pub(super) fn render(paths: &Paths) -> Result<()> {
+    let plot = plot(&waste::known(paths)?)?;
+    cache::write_atomically(&paths.repo(PLOT), plot.as_bytes())?;
+    kept_figures::replace(paths, TABLE, COMMAND, &document(paths)?)
 }
 
 /// The tables, of the numbers that are kept.
-fn document(places: &Places) -> Result<String> {
-    Ok(by_patch::tables(&by_patch::known(places)?) + &tables(&waste::known(places)?))
+fn document(paths: &Paths) -> Result<String> {
+    Ok(by_patch::tables(&by_patch::known(paths)?) + &tables(&waste::known(paths)?))
 }
 
 /// A table for each kernel, and each wasted record by name.
@@ -150,12 +150,12 @@ mod tests {
     #[test]
     fn the_page_is_of_the_numbers_that_are_kept() {
         let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
-        let places = Places::at(root, root);
-        let page = fs::read_to_string(places.repo(TABLE)).unwrap();
-        assert!(page.ends_with(&document(&places).unwrap()), "{COMMAND}");
-        let drawn = fs::read_to_string(places.repo(PLOT)).unwrap();
+        let paths = Paths::at(root, root);
+        let page = fs::read_to_string(paths.repo(TABLE)).unwrap();
+        assert!(page.ends_with(&document(&paths).unwrap()), "{COMMAND}");
+        let drawn = fs::read_to_string(paths.repo(PLOT)).unwrap();
         assert!(
-            drawn == plot(&waste::known(&places).unwrap()).unwrap(),
+            drawn == plot(&waste::known(&paths).unwrap()).unwrap(),
             "{COMMAND}"
         );
     }

@@ -1,0 +1,47 @@
+//! For build scripts: compiles BPF programs, and generates their skeletons.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result};
+use libbpf_cargo::SkeletonBuilder;
+
+/// Compiles `NAME.bpf.c` in `sources` for each name, with the headers in `headers`, and
+/// generates `NAME.skel.rs` in cargo's output directory.
+///
+/// # Errors
+///
+/// When a program does not compile, with clang's words, or outside of a build script.
+pub fn generate(sources: &Path, headers: &Path, names: &[&str]) -> Result<()> {
+    let out = PathBuf::from(std::env::var_os("OUT_DIR").context("cargo sets OUT_DIR")?);
+    let arch = std::env::var("CARGO_CFG_TARGET_ARCH").context("cargo sets the target")?;
+    for name in names {
+        let source = sources.join(format!("{name}.bpf.c"));
+        SkeletonBuilder::new()
+            .source(&source)
+            .clang_args([
+                "-Wall".to_owned(),
+                "-Werror".to_owned(),
+                format!("-D__TARGET_ARCH_{}", bpf_name(&arch)),
+                format!("-I{}", headers.display()),
+                // Debian keeps <asm/types.h> apart for each architecture.
+                format!("-idirafter/usr/include/{arch}-linux-gnu"),
+            ])
+            .build_and_generate(out.join(format!("{name}.skel.rs")))
+            .with_context(|| format!("cannot build {}", source.display()))?;
+    }
+    println!("cargo:rerun-if-changed={}", sources.display());
+    println!("cargo:rerun-if-changed={}", headers.display());
+    // The static libelf reads compressed sections with it, and rustc's own
+    // libraries come before it on the command line.
+    println!("cargo:rustc-link-arg=-l:libzstd.a");
+    Ok(())
+}
+
+/// What <bpf/bpf_tracing.h> calls an architecture.
+fn bpf_name(arch: &str) -> &str {
+    match arch {
+        "aarch64" => "arm64",
+        "x86_64" => "x86",
+        other => other,
+    }
+}

@@ -1,0 +1,167 @@
+//! What the BPF programs have handed over, and what is to be known of it.
+
+use std::ffi::OsString;
+
+use anyhow::Result;
+use branch_records::capture::{Capture, Kernel, Snapshot};
+use guest_support::kallsyms::Kallsyms;
+use guest_support::kcore::{Around, Kcore};
+
+use crate::attach::Attached;
+use crate::branches::Branches;
+use crate::event;
+use crate::processes::Processes;
+use crate::programs;
+
+/// Snapshots, and the processes that they are of.
+#[derive(Clone, Default)]
+pub(crate) struct Batch {
+    snapshots: Vec<Snapshot>,
+    processes: Processes,
+}
+
+impl Batch {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.snapshots.is_empty()
+    }
+
+    /// Adds what another has.
+    pub(crate) fn append(&mut self, other: Self) {
+        self.snapshots.extend(other.snapshots);
+        self.processes.append(other.processes);
+    }
+
+    /// These with what only this machine knows of them, and only now: code and the
+    /// names of BPF programs.
+    pub(crate) fn capture(self, branches: Branches, symbols: &Kallsyms) -> Result<Capture> {
+        let system = rustix::system::uname();
+        let kernel = Kernel {
+            release: system.release().to_string_lossy().into_owned(),
+            machine: system.machine().to_string_lossy().into_owned(),
+            anchor: symbols.anchor()?,
+        };
+        let mut capture = Capture::new(scenario(std::env::args_os().skip(1)), kernel);
+        capture.branches = branches.names();
+        let ends = self.snapshots.iter().flat_map(|snapshot| &snapshot.records);
+        capture.symbols =
+            symbols.outside_the_image(ends.flat_map(|record| [record.from, record.to]));
+        programs::add_lines(&mut capture.symbols);
+        let lists = self.snapshots.iter().map(|snapshot| &snapshot.records[..]);
+        let code = match Kcore::open() {
+            Ok(kcore) => kcore.around(lists),
+            Err(error) => Around::without(error),
+        };
+        capture.code = code.code;
+        capture.code_missing = code.missing.map(|error| format!("{error:#}"));
+        capture.processes = self.processes.into_all();
+        capture.snapshots = self.snapshots;
+        Ok(capture)
+    }
+}
+
+/// Takes in what the BPF programs hand over.
+#[derive(Default)]
+pub(crate) struct Recorder {
+    waiting: Batch,
+    taken: usize,
+    /// How many there may be. More are not looked at.
+    limit: Option<usize>,
+    problem: Option<anyhow::Error>,
+}
+
+impl Recorder {
+    /// Nothing yet. `limit` is how many snapshots there may be.
+    pub(crate) fn up_to(limit: Option<usize>) -> Self {
+        Self {
+            limit,
+            ..Self::default()
+        }
+    }
+
+    /// How many snapshots there were.
+    pub(crate) fn taken(&self) -> usize {
+        self.taken
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        self.limit.is_some_and(|limit| self.taken >= limit)
+    }
+
+    /// Takes in what a BPF program handed over.
+    pub(crate) fn event(&mut self, bytes: &[u8], attached: &Attached) {
+        match event::parse(bytes, &attached.places) {
+            Ok(_) if self.is_full() => {}
+            Ok(snapshot) => {
+                self.waiting.processes.see(&snapshot);
+                self.waiting.snapshots.push(snapshot);
+                self.taken += 1;
+            }
+            Err(error) => self.problem = self.problem.take().or(Some(error)),
+        }
+    }
+
+    /// The snapshots that wait.
+    ///
+    /// # Errors
+    ///
+    /// When something else was handed over.
+    pub(crate) fn take(&mut self) -> Result<Batch> {
+        match self.problem.take() {
+            Some(problem) => Err(problem),
+            None => Ok(std::mem::take(&mut self.waiting)),
+        }
+    }
+}
+
+/// Options that say where something is or goes, and nothing of what is traced.
+const PLACES: [&str; 5] = ["-o", "--output", "--html", "--source", "--vmlinux"];
+
+/// What was asked for, but for where it goes.
+fn scenario(words: impl IntoIterator<Item = OsString>) -> String {
+    let mut words = words.into_iter();
+    let mut asked = vec!["branch-trace".to_owned()];
+    while let Some(word) = words.next() {
+        let word = word.to_string_lossy();
+        if word == "--" {
+            let command = words.by_ref();
+            asked.push(word.into_owned());
+            asked.extend(command.map(|word| word.to_string_lossy().into_owned()));
+        } else if PLACES.contains(&&*word) {
+            words.next();
+        } else if !PLACES.iter().any(|place| is_with_value(&word, place)) {
+            asked.push(word.into_owned());
+        }
+    }
+    let visible = |c: char| if c.is_control() { '?' } else { c };
+    asked.join(" ").chars().map(visible).take(200).collect()
+}
+
+/// `--html=FILE`
+fn is_with_value(word: &str, option: &str) -> bool {
+    let rest = word.strip_prefix(option);
+    rest.is_some_and(|rest| rest.starts_with('='))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_it_goes_is_not_what_is_asked_for() {
+        let words = [
+            "--errors",
+            "--html",
+            "x",
+            "--source=/y",
+            "-o",
+            "z",
+            "vfs_*",
+            "--",
+            "a\nb",
+            "-o",
+            "x",
+        ];
+        let scenario = scenario(words.map(OsString::from));
+        assert_eq!(scenario, "branch-trace --errors vfs_* -- a?b -o x");
+    }
+}

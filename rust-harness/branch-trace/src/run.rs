@@ -1,0 +1,281 @@
+//! From attaching to what was recorded.
+
+use std::cell::RefCell;
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Child, Command, ExitCode};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use branch_records::capture::MAX_SNAPSHOTS;
+use guest_support::kallsyms::{Kallsyms, NO_SNAPSHOTS};
+use guest_support::perf::{CannotRecord, Recording};
+use guest_support::{cpus, perf};
+use libbpf_rs::ErrorKind;
+
+use crate::arguments::Arguments;
+use crate::attach::{Attached, Common};
+use crate::branches::{self, Branches};
+use crate::generate;
+use crate::machine;
+use crate::names::Names;
+use crate::output::{self, Output, Stream};
+use crate::recorded::{Batch, Recorder};
+use crate::target::Target;
+
+/// Not supported here.
+const UNSUPPORTED: u8 = 77;
+/// How long there is nothing to do before it is asked whether to stop.
+const TURN: Duration = Duration::from_millis(100);
+
+static STOP: AtomicBool = AtomicBool::new(false);
+
+/// Does what the command line says.
+pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
+    if let Some(what) = arguments.generate {
+        generate::print(what)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    if let Some(path) = &arguments.input {
+        let capture = output::show_file(path, arguments.vmlinux.as_deref(), &arguments.show)?;
+        return Ok(status(capture.snapshots.len()));
+    }
+    trace(arguments)
+}
+
+/// Whether anything was recorded.
+fn status(snapshots: usize) -> ExitCode {
+    match snapshots {
+        0 => ExitCode::from(1),
+        _ => ExitCode::SUCCESS,
+    }
+}
+
+/// Traces, and shows or writes what was seen.
+fn trace(arguments: &Arguments) -> Result<ExitCode> {
+    let filter = arguments.filter()?;
+    if !arguments.verbose {
+        libbpf_rs::set_print(None);
+    }
+    machine::check_privilege()?;
+    let symbols = Kallsyms::read()?;
+    if !symbols.has_snapshot_function() {
+        return Ok(unsupported(NO_SNAPSHOTS));
+    }
+    let of_user = |target: &Target| matches!(target, Target::User { .. });
+    let level = match arguments.targets.iter().all(of_user) {
+        true => branches::USER,
+        false => branches::KERNEL,
+    };
+    let branches = Branches::of(&arguments.lbr, level);
+    // On every CPU: which one it will be is not known.
+    let recording = Recording::of_branches(branches.sample_type());
+    let events = match perf::open_everywhere(&cpus::online()?, recording) {
+        Ok(events) => events,
+        Err(error) => match CannotRecord::from(error) {
+            why if why.is_unsupported() => {
+                let advice =
+                    machine::advice().map_or(String::new(), |advice| format!("; {advice}"));
+                return Ok(unsupported(&format!("{why}{advice}")));
+            }
+            why => return Err(why.into()),
+        },
+    };
+    ctrlc::set_handler(|| STOP.store(true, Ordering::Relaxed)).context("cannot catch Ctrl-C")?;
+    let output = match &arguments.output {
+        Some(path) => Output::File(path),
+        None => Output::Shown {
+            show: &arguments.show,
+            names: Names::of_this_kernel(arguments.vmlinux.as_deref())?,
+        },
+    };
+    let possible = libbpf_rs::num_possible_cpus().context("cannot count the CPUs")?;
+    let common = Common {
+        filter: &filter,
+        slots: possible.next_power_of_two(),
+    };
+    let attached = Attached::to(&arguments.targets, &common)?;
+    let stream = Stream::to(output);
+    let limit = arguments.count.map(|count| count as usize);
+    let limit = match stream.keeps() {
+        true => limit.or(Some(MAX_SNAPSHOTS)),
+        false => limit,
+    };
+    let mut session = Session {
+        arguments,
+        attached: &attached,
+        branches,
+        recorder: RefCell::new(Recorder::up_to(limit)),
+        stream,
+        kept: Batch::default(),
+    };
+    session.follow()?;
+    let taken = session.finish()?;
+    drop(attached);
+    drop(events);
+    Ok(status(taken))
+}
+
+fn unsupported(why: &str) -> ExitCode {
+    eprintln!("branch-trace: {why}");
+    ExitCode::from(UNSUPPORTED)
+}
+
+/// What is traced, and what became of it so far.
+struct Session<'a> {
+    arguments: &'a Arguments,
+    attached: &'a Attached,
+    branches: Branches,
+    recorder: RefCell<Recorder>,
+    stream: Stream<'a>,
+    /// What is shown at the end.
+    kept: Batch,
+}
+
+impl Session<'_> {
+    /// Until the command has ended, or time or snapshots have run out, or somebody
+    /// wants to stop.
+    fn follow(&mut self) -> Result<()> {
+        let attached = self.attached;
+        let arguments = self.arguments;
+        // The ring calls while it is polled, and nobody else looks then.
+        let recorder = std::mem::take(&mut self.recorder);
+        let ring = attached.ring(|bytes| {
+            recorder.borrow_mut().event(bytes, attached);
+            0
+        })?;
+        if let Some(missing) = self.stream.missing() {
+            eprintln!("branch-trace: {missing}");
+        }
+        let mut command = Traced::start(&arguments.command)?;
+        eprintln!(
+            "branch-trace: tracing {}, until {}",
+            self.what(),
+            self.until()
+        );
+        let end = arguments
+            .duration
+            .map(|seconds| Instant::now() + Duration::from_secs(seconds));
+        loop {
+            match ring.poll(TURN) {
+                // By Ctrl-C, after which there is still something to be told.
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                polled => polled.context("cannot read from the BPF programs")?,
+            }
+            if self.stream.is_ready() {
+                let batch = recorder.borrow_mut().take()?;
+                self.show(batch)?;
+            }
+            let late = end.is_some_and(|end| Instant::now() >= end);
+            let full = recorder.borrow().is_full();
+            if command.has_ended()? || late || full || STOP.load(Ordering::Relaxed) {
+                break;
+            }
+        }
+        ring.consume()
+            .context("cannot read from the BPF programs")?;
+        drop(ring);
+        self.recorder = recorder;
+        let batch = self.recorder.get_mut().take()?;
+        self.show(batch)
+    }
+
+    /// Shows a few snapshots now, or at the end.
+    fn show(&mut self, batch: Batch) -> Result<()> {
+        if batch.is_empty() {
+            return Ok(());
+        }
+        if self.stream.keeps() {
+            self.kept.append(batch.clone());
+        }
+        if self.stream.is_live() {
+            // With the programs still there: their code and their names are asked for.
+            let symbols = Kallsyms::read()?;
+            let capture = batch.capture(self.branches, &symbols)?;
+            self.stream.some(&capture, &symbols)?;
+        }
+        Ok(())
+    }
+
+    /// Shows what is shown at the end. How many snapshots there were.
+    fn finish(mut self) -> Result<usize> {
+        let dropped = self.attached.dropped();
+        let taken = self.recorder.get_mut().taken();
+        let lost = match dropped {
+            0 => String::new(),
+            lost => format!(", {lost} more are lost: there was no room for them"),
+        };
+        let snapshots = match taken {
+            1 => "1 snapshot".to_owned(),
+            several => format!("{several} snapshots"),
+        };
+        if self.stream.keeps() {
+            let symbols = Kallsyms::read()?;
+            let mut capture = self.kept.capture(self.branches, &symbols)?;
+            capture.dropped = dropped;
+            self.stream.all(&capture, &symbols)?;
+        }
+        eprintln!("branch-trace: {snapshots}{lost}");
+        Ok(taken)
+    }
+
+    fn what(&self) -> String {
+        match &self.attached.places[..] {
+            [place] => place.name.clone(),
+            places => format!("{} functions", places.len()),
+        }
+    }
+
+    fn until(&self) -> String {
+        let Arguments {
+            count,
+            duration,
+            command,
+            ..
+        } = self.arguments;
+        let count = count.map(|count| format!("{count} snapshots are taken"));
+        let duration = duration.map(|seconds| format!("{seconds} s are over"));
+        let command = command
+            .first()
+            .map(|command| format!("{} ends", command.display()));
+        let ends = [command, count, duration, Some("Ctrl-C".to_owned())];
+        ends.into_iter().flatten().collect::<Vec<_>>().join(" or ")
+    }
+}
+
+/// The command that is traced, if there is one. It ends with this.
+struct Traced(Option<Child>);
+
+impl Traced {
+    /// In a process group of its own: Ctrl-C is for this program.
+    fn start(command: &[OsString]) -> Result<Self> {
+        let Some((program, arguments)) = command.split_first() else {
+            return Ok(Self(None));
+        };
+        let child = Command::new(program)
+            .args(arguments)
+            .process_group(0)
+            .spawn();
+        let child = child.with_context(|| format!("cannot start {}", program.display()))?;
+        Ok(Self(Some(child)))
+    }
+
+    fn has_ended(&mut self) -> Result<bool> {
+        let Some(child) = &mut self.0 else {
+            return Ok(false);
+        };
+        let status = child.try_wait().context("cannot wait for the command")?;
+        Ok(status.is_some())
+    }
+}
+
+impl Drop for Traced {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.0 {
+            // It may have ended.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! `--on`: where guests run.
+
+use anyhow::Result;
+use clap::Args;
+use machines::lane::Lane;
+
+/// Which machines.
+#[derive(Args, Clone, Debug)]
+pub(super) struct LaneArgs {
+    /// Where to run: qemu, fvp:FILE, ssh://USER@HOST:PORT, or a program
+    ///
+    /// `fvp:FILE` is Arm's model, as a TOML file describes it; `ssh://` a machine that
+    /// already runs a patched kernel. Anything else is the path of a program that boots
+    /// machines: Documentation/lanes.md has the protocol.
+    #[arg(long = "on", value_name = "LANE", default_value = "qemu")]
+    on: String,
+
+    /// One more option for ssh, by the names of ssh_config
+    #[arg(long, value_name = "NAME=VALUE")]
+    ssh_option: Vec<String>,
+}
+
+impl LaneArgs {
+    /// The lane that was asked for.
+    ///
+    /// # Errors
+    ///
+    /// When there is no such lane.
+    pub(super) fn open(&self) -> Result<Lane> {
+        Lane::open(&self.on, &self.ssh_option)
+    }
+}

@@ -1,0 +1,103 @@
+//! The FVP lane, with a stand-in that takes the model's arguments and runs QEMU.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+
+use super::brbe;
+use host::arch::Arch;
+use host::cargo;
+use host::paths::Paths;
+use kernels::kernel::Kernel;
+use kernels::subject::Subject;
+use machines::backend::End;
+use machines::fvp::Fvp;
+use machines::guest::{Guest, Setup};
+use machines::share::Share;
+use report::Verdict;
+
+/// Longer than the stand-in takes to boot.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+pub(super) fn check(paths: &Paths, kernel: &Kernel, subject: &Subject) -> Result<Verdict> {
+    let dir = Share::new(paths)?;
+    let model = cargo::stand_in(paths)?;
+    let write = |name: &str, text: &str| -> Result<_> {
+        let path = dir.path().join(name);
+        fs::write(&path, text).with_context(|| format!("writing {}", path.display()))?;
+        Ok(path)
+    };
+    write("bl31.bin", "no firmware")?;
+    let model = format!("model = {:?}\n", model.display().to_string());
+    let tf_a = format!("{model}[firmware.tf-a]\nbl31 = 'bl31.bin'\n");
+    let good = write("fvp.toml", &tf_a)?;
+
+    // Through the whole command, with a test that reads records.
+    let on = format!("fvp:{}", good.display());
+    let test = format!("{}: cpu-wide-event", subject.title(true));
+    let arguments = [
+        "test",
+        "--unrecorded",
+        "--json",
+        "--base",
+        &subject.base.name,
+        "--on",
+        &on,
+        &test,
+    ];
+    brbe(paths, "lane-fvp", &arguments)?.expect_passed("cpu-wide-event")?;
+
+    // Each way in which a run can end.
+    let run = |file: &Path, command: &str, timeout| {
+        let guest = Guest::on(paths, Arch::Arm64, Arc::new(Fvp::load(file)?))?;
+        let guest = guest.for_kernels_of(subject)?;
+        let setup = Setup {
+            timeout,
+            ..Setup::default()
+        };
+        let name = format!("stand-in, {command}");
+        let run = guest.run_as(&setup, kernel, &name, command, &Share::new(paths)?)?;
+        anyhow::Ok((run.end, run.output))
+    };
+    let wrapper = "make = ['sh', '-c', 'printf \"%s\\n\" \"$1\" \"$2\" >\"$3\"', 'wrapper', \
+                   '{image}', '{cmdline}', '{elf}']";
+    let wrapped = write(
+        "wrapped.toml",
+        &format!("{model}[firmware.boot-wrapper]\n{wrapper}\n"),
+    )?;
+    match run(&wrapped, "echo here; nproc; exit 7", PATIENCE)? {
+        (End::Exited(7), output) if output == "here\n2\n" => {}
+        other => bail!("{other:?} instead of status 7"),
+    }
+    match run(&good, "echo c > /proc/sysrq-trigger", PATIENCE)? {
+        (End::Panicked(said), _) if said.join("\n").contains("sysrq triggered crash") => {}
+        other => bail!("{other:?} instead of a panic"),
+    }
+    match run(
+        &good,
+        "echo here > /dev/kmsg; sleep 1000",
+        Duration::from_secs(40),
+    )? {
+        (End::TimedOut(last), _) if last.iter().any(|line| line.contains("here")) => {}
+        other => bail!("{other:?} instead of a time-out"),
+    }
+    for (parameter, told) in [
+        ("'stand_in.unlicensed' = 1", "it has no licence"),
+        (
+            "'cluster0.has_brbf' = 1",
+            "a parameter that this version does not know",
+        ),
+    ] {
+        let file = write("wrong.toml", &format!("{tf_a}[parameters]\n{parameter}\n"))?;
+        match run(&file, "true", PATIENCE)? {
+            (End::Failed(why), _) => ensure!(why.contains(told), "{parameter}: {why}"),
+            other => bail!("{parameter}: {other:?}"),
+        }
+    }
+    Ok(Verdict::Pass(
+        "TF-A and boot wrapper, five ends of a run".to_owned(),
+    ))
+}

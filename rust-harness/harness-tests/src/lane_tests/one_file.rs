@@ -1,0 +1,63 @@
+//! A lane that a user adds: a program of one file.
+
+use anyhow::{Context as _, Result, bail, ensure};
+
+use super::brbe;
+use host::arch::Arch;
+use host::cargo;
+use host::paths::Paths;
+use kernels::kernel::Kernel;
+use kernels::subject::Subject;
+use report::Verdict;
+
+pub(super) fn check(paths: &Paths, _: &Kernel, subject: &Subject) -> Result<Verdict> {
+    let lane = paths.repo("scripts/lanes/example");
+    // The lane knows nothing of this checkout.
+    let plugin = cargo::plugin(paths, Arch::Arm64)?;
+    let program = std::env::current_exe().context("where this program is")?;
+    let dir = tempfile::tempdir().context("a directory for the lane")?;
+    let mine = dir.path().join("mine");
+    let text = std::fs::read_to_string(&lane).with_context(|| lane.display().to_string())?;
+    let text = text
+        .replace("/path/to/brbe", &program.display().to_string())
+        .replace("/path/to/libqemu_brbe.so", &plugin.display().to_string());
+    std::fs::write(&mine, text).context("writing the lane")?;
+    std::fs::set_permissions(&mine, std::os::unix::fs::PermissionsExt::from_mode(0o755))
+        .context("making it a program")?;
+
+    let title = subject.title(true);
+    let mine = mine.display().to_string();
+    let run = |test: &str| {
+        let test = format!("{title}: {test}");
+        let base = &subject.base.name;
+        brbe(
+            paths,
+            "lane-mine",
+            &[
+                "test",
+                "--unrecorded",
+                "--json",
+                "--base",
+                base,
+                "--on",
+                &mine,
+                &test,
+            ],
+        )
+    };
+    run("cpu-wide-event")?.expect_passed("cpu-wide-event")?;
+    // What it says that it cannot do is not asked of it.
+    let beyond = "privileges, kernel at EL2 (VHE)";
+    let report = run(beyond)?.report()?;
+    let reason = match report.verdict(beyond) {
+        Some(Verdict::Skip(reason)) => reason,
+        other => bail!("{beyond}: {other:?} instead of skipped"),
+    };
+    ensure!(
+        reason == "it needs a kernel at EL2",
+        "skipped since {reason}"
+    );
+    Ok(Verdict::Pass(
+        "a test run, and one skipped for what the lane lacks".to_owned(),
+    ))
+}

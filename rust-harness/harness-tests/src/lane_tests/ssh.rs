@@ -1,0 +1,388 @@
+//! The ssh lane, against an sshd in a guest: its connections come in over a virtio port,
+//! which this side has at an address of the loopback device.
+
+use std::fs;
+use std::io;
+use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use super::{brbe, brbe_until};
+use host::paths::Paths;
+use host::process;
+use kernels::kernel::Kernel;
+use machines::backend::{End, SHARE};
+use machines::guest::{self, Guest, Setup};
+use machines::share::Share;
+use machines::ssh::Ssh;
+use report::Verdict;
+
+/// All of it, in the guest.
+const TIMEOUT: Duration = Duration::from_secs(400);
+/// Until sshd is there.
+const BOOT: Duration = Duration::from_secs(120);
+/// From one look to the next.
+const LOOK: Duration = Duration::from_millis(20);
+/// One command over ssh.
+const COMMAND: Duration = Duration::from_secs(60);
+/// From the start of a trace to the command that it traces.
+const TRACED: Duration = Duration::from_secs(120);
+/// Bytes of sshd's log that are read.
+const LOG: u64 = 1 << 20;
+
+/// The file that the guest makes in the shared directory when it waits for its connection
+/// of this number, from 0: it has seen the one before end. No file is made twice or removed,
+/// so that guest and host cannot meet on one.
+fn ready(connection: u32) -> String {
+    format!("ready.{connection}")
+}
+
+/// What the guest does: an sshd for each connection, until it is told to end.
+const GUEST: &str = r#"
+mkdir -p /run/sshd
+cp host_key /run/host_key && chmod 600 /run/host_key
+for name in /sys/class/virtio-ports/*/name; do
+    [ "$(cat "$name")" != brbe-ssh ] || port=/dev/$(basename "$(dirname "$name")")
+done
+is_connected() {
+    grep -q '^host_connected: 1' "/sys/kernel/debug/virtio-ports/${port##*/}"
+}
+connection=0
+until [ -e /run/done ]; do
+    touch ready.$connection
+    connection=$((connection + 1))
+    until is_connected; do sleep 0.1; done
+    /usr/sbin/sshd -i -f $PWD/sshd_config -E $PWD/sshd.log \
+        $(cat /run/sshd_options 2>/dev/null) <>"$port" >&0
+    # What the next one says is not for this connection.
+    while is_connected; do sleep 0.1; done
+done
+ls -d /tmp/brbe.* 2>/dev/null
+exit 0
+"#;
+
+/// From the next connection on there is nothing but busybox: as on small boards.
+const BUSYBOX_ALONE: &str = "mkdir /run/busybox && busybox --install -s /run/busybox && \
+                             echo -o SetEnv=PATH=/run/busybox >/run/sshd_options";
+
+const SSHD: &str = "\
+HostKey /run/host_key
+AuthorizedKeysFile /mnt/vmtest/user_key.pub
+PermitRootLogin prohibit-password
+PasswordAuthentication no
+StrictModes no
+UsePAM no
+PidFile none
+PrintMotd no
+";
+
+/// The guest's sshd, and what it takes to log in.
+struct Machine {
+    share: Share,
+    socket: PathBuf,
+    listener: TcpListener,
+    port: u16,
+    over: AtomicBool,
+}
+
+pub(super) fn check(paths: &Paths, guest: &Guest, kernel: &Kernel, title: &str) -> Result<Verdict> {
+    let machine = Machine::prepare(paths)?;
+    let name = format!("sshd on {title}");
+    thread::scope(|scope| {
+        let forwarding = scope.spawn(|| machine.forward());
+        let booted = scope.spawn(|| {
+            let run = guest.run_as(&machine.setup(), kernel, &name, GUEST, &machine.share);
+            // Nobody waits for it any more.
+            machine.over.store(true, Ordering::SeqCst);
+            run
+        });
+        let checked = machine.wait().and_then(|()| machine.use_it(paths, kernel));
+        let told = machine.end(paths);
+        let run = booted
+            .join()
+            .map_err(|_| anyhow::anyhow!("the guest's thread died"))?;
+        forwarding
+            .join()
+            .map_err(|_| anyhow::anyhow!("forwarding died"))??;
+        let said = checked.with_context(|| machine.log())?;
+        told?;
+        let run = run?;
+        ensure!(
+            guest::status(&run)? == 0,
+            "the guest ended with {:?}",
+            run.end
+        );
+        ensure!(run.output.trim().is_empty(), "left behind: {}", run.output);
+        Ok(Verdict::Pass(said))
+    })
+}
+
+impl Machine {
+    fn prepare(paths: &Paths) -> Result<Self> {
+        let share = Share::new(paths)?;
+        let dir = share.path().to_owned();
+        for key in ["host_key", "user_key"] {
+            let mut keygen = Command::new("ssh-keygen");
+            keygen
+                .args(["-q", "-t", "ed25519", "-N", "", "-f"])
+                .arg(dir.join(key));
+            process::logged("making a key", &paths.log("lane-ssh-keys"), &mut keygen)?;
+        }
+        fs::write(dir.join("sshd_config"), SSHD).context("writing sshd's configuration")?;
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("listening")?;
+        listener.set_nonblocking(true).context("listening")?;
+        let port = listener.local_addr().context("listening")?.port();
+        let key = fs::read_to_string(dir.join("host_key.pub")).context("the host's key")?;
+        fs::write(dir.join("known_hosts"), format!("[127.0.0.1]:{port} {key}"))
+            .context("writing the known hosts")?;
+        Ok(Self {
+            socket: dir.join("port"),
+            share,
+            listener,
+            port,
+            over: AtomicBool::new(false),
+        })
+    }
+
+    fn setup(&self) -> Setup {
+        let chardev = format!(
+            "socket,id=ssh,server=on,wait=off,path={}",
+            self.socket.display()
+        );
+        let qemu = [
+            "-chardev",
+            &chardev,
+            "-device",
+            "virtio-serial-pci,id=ssh-bus",
+            "-device",
+            "virtserialport,bus=ssh-bus.0,chardev=ssh,name=brbe-ssh",
+        ];
+        Setup {
+            timeout: TIMEOUT,
+            qemu: qemu.map(str::to_owned).into(),
+            ..Setup::default()
+        }
+    }
+
+    /// Hands connections on, one after the other, until the guest has ended.
+    fn forward(&self) -> Result<()> {
+        let mut next = 0;
+        while !self.over.load(Ordering::SeqCst) {
+            if !self.share.path().join(ready(next)).exists() {
+                thread::sleep(LOOK);
+                continue;
+            }
+            match self.listener.accept() {
+                Ok((connection, _)) => {
+                    connection.set_nonblocking(false).context("a connection")?;
+                    next += 1;
+                    // The other end may go at any time.
+                    let _ = join(&connection, &self.socket);
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    thread::sleep(LOOK);
+                }
+                Err(error) => return Err(error).context("accepting a connection"),
+            }
+        }
+        Ok(())
+    }
+
+    fn wait(&self) -> Result<()> {
+        let deadline = Instant::now() + BOOT;
+        while !self.share.path().join(ready(0)).exists() {
+            ensure!(
+                Instant::now() < deadline,
+                "the guest is not up after {BOOT:?}"
+            );
+            ensure!(!self.over.load(Ordering::SeqCst), "the guest has ended");
+            thread::sleep(Duration::from_millis(100));
+        }
+        Ok(())
+    }
+
+    fn log(&self) -> String {
+        let log = self.share.open("sshd.log", LOG);
+        log.and_then(|log| Ok(io::read_to_string(log)?))
+            .unwrap_or_default()
+    }
+
+    fn destination(&self) -> String {
+        format!("ssh://root@127.0.0.1:{}", self.port)
+    }
+
+    /// ssh's options that have the keys, and known hosts of its own.
+    fn options(&self, known_hosts: &Path) -> Vec<String> {
+        vec![
+            format!(
+                "IdentityFile={}",
+                self.share.path().join("user_key").display()
+            ),
+            "IdentitiesOnly=yes".to_owned(),
+            format!("UserKnownHostsFile={}", known_hosts.display()),
+        ]
+    }
+
+    fn ssh(&self) -> Result<Ssh> {
+        Ok(Ssh {
+            to: self.destination().parse()?,
+            options: self.options(&self.share.path().join("known_hosts")),
+        })
+    }
+
+    /// As a user does, and then what users do not see.
+    fn use_it(&self, paths: &Paths, kernel: &Kernel) -> Result<String> {
+        let to = self.destination();
+        let options = self.options(&self.share.path().join("known_hosts"));
+        let reach: Vec<_> = ["--on", &to]
+            .into_iter()
+            .chain(options.iter().flat_map(|option| ["--ssh-option", option]))
+            .collect();
+        let test = brbe(
+            paths,
+            "lane-ssh-test",
+            &[&["test", "--json"], &reach[..]].concat(),
+        )?;
+        test.expect_passed("cpu-wide-event")?;
+        let (passed, _, skipped) = test.report()?.counts();
+
+        let vmlinux = kernel.vmlinux.display().to_string();
+        let words = ["--errors", "array_map_alloc_check", "--"];
+        let provoke = ["./branch-guest", "provoke", "refused-map"];
+        let here = [
+            &["trace"],
+            &reach[..],
+            &["--vmlinux", &vmlinux],
+            &words,
+            &provoke,
+        ]
+        .concat();
+        let there = [&["trace"], &reach[..], &words, &provoke].concat();
+        for (arguments, shown) in [(here, "arraymap.c:"), (there, "array_map_alloc_check")] {
+            let trace = brbe(paths, "lane-ssh-trace", &arguments)?;
+            ensure!(
+                trace.status == Some(0) && trace.stdout.contains(shown),
+                "no {shown} in {}\n{}",
+                trace.stdout,
+                trace.stderr
+            );
+        }
+
+        self.stop_a_trace(
+            paths,
+            &[&["trace"], &reach[..], &["--vmlinux", &vmlinux]].concat(),
+        )?;
+
+        // A machine that is not the one that is known is not talked to.
+        let other = self.share.path().join("other_hosts");
+        fs::write(&other, "").context("writing other known hosts")?;
+        let stranger = Ssh {
+            options: self.options(&other),
+            ..self.ssh()?
+        };
+        match self.run(paths, &stranger, "true", COMMAND)? {
+            (End::Failed(why), _) if why.contains("compare the key") => {}
+            end => bail!("an unknown host was talked to: {end:?}"),
+        }
+
+        // Status, output and files come back; nothing is left of a command that hangs.
+        let ssh = self.ssh()?;
+        match self.run(paths, &ssh, "echo one; echo two >there; exit 7", COMMAND)? {
+            (End::Exited(7), output) if output.trim() == "one" => {}
+            end => bail!("{end:?} instead of status 7"),
+        }
+        match self.run(paths, &ssh, "sleep 1234", Duration::from_secs(10))? {
+            (End::TimedOut(_), _) => {}
+            end => bail!("{end:?} instead of a time-out"),
+        }
+        let left = "sleep 1; ls -d /tmp/brbe.* | wc -l; pgrep -fc 'sleep 123[4]'";
+        match self.run(paths, &ssh, left, COMMAND)? {
+            (End::Exited(_), output) if output.trim() == "1\n0" => {}
+            end => bail!("left behind: {end:?}"),
+        }
+        match self.run(paths, &ssh, BUSYBOX_ALONE, COMMAND)? {
+            (End::Exited(0), _) => {}
+            end => bail!("there is no busybox: {end:?}"),
+        }
+        let alone = "echo $PATH; echo two >there; exit 7";
+        match self.run(paths, &ssh, alone, COMMAND)? {
+            (End::Exited(7), output) if output.trim() == "/run/busybox" => {}
+            end => bail!("with busybox alone: {end:?}"),
+        }
+        Ok(format!(
+            "{passed} guest tests passed, {skipped} skipped; trace, and stopped; busybox; \
+             nothing left there"
+        ))
+    }
+
+    /// What is recorded until Ctrl-C is shown.
+    fn stop_a_trace(&self, paths: &Paths, trace: &[&str]) -> Result<()> {
+        const MARK: &str = "traced";
+        let command = format!("touch {SHARE}/{MARK}; exec sleep 1234");
+        let words = ["tracepoint:sched:sched_process_exec", "--"];
+        let arguments = [trace, &words, &["sh", "-c", &command]].concat();
+        let mark = self.share.path().join(MARK);
+        let deadline = Instant::now() + TRACED;
+        let trace = brbe_until(paths, "lane-ssh-stopped", &arguments, || {
+            mark.exists() || Instant::now() > deadline
+        })?;
+        ensure!(
+            trace.status == Some(0) && trace.stdout.contains("sched_process_exec"),
+            "stopped, with status {:?}: {}\n{}",
+            trace.status,
+            trace.stdout,
+            trace.stderr
+        );
+        Ok(())
+    }
+
+    fn run(
+        &self,
+        paths: &Paths,
+        ssh: &Ssh,
+        command: &str,
+        timeout: Duration,
+    ) -> Result<(End, String)> {
+        let share = Share::new(paths)?;
+        let log = paths.log("lane-ssh");
+        let run = ssh.run(share.path(), command, timeout, &log, &mut |_| {})?;
+        if command.contains(">there") {
+            let there = io::read_to_string(share.open("there", 100)?);
+            ensure!(
+                there.is_ok_and(|text| text == "two\n"),
+                "the file did not come back"
+            );
+        }
+        Ok((run.end, run.output))
+    }
+
+    /// Has the guest end, if it has not yet.
+    fn end(&self, paths: &Paths) -> Result<()> {
+        if self.over.load(Ordering::SeqCst) || process::interrupted() {
+            return Ok(());
+        }
+        let (end, _) = self.run(paths, &self.ssh()?, "touch /run/done", COMMAND)?;
+        ensure!(end == End::Exited(0), "ending the guest: {end:?}");
+        Ok(())
+    }
+}
+
+/// Copies both ways until one side has ended, and then ends the other.
+fn join(connection: &TcpStream, socket: &Path) -> io::Result<()> {
+    let port = UnixStream::connect(socket)?;
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let _ = io::copy(&mut &*connection, &mut &port);
+            let _ = port.shutdown(Shutdown::Both);
+        });
+        let _ = io::copy(&mut &port, &mut &*connection);
+        let _ = connection.shutdown(Shutdown::Both);
+    });
+    Ok(())
+}

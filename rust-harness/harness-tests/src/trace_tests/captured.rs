@@ -1,0 +1,440 @@
+//! Every kind of target, and filters: branch-trace records in the guest, and names are
+//! found on this side.
+
+use std::collections::BTreeSet;
+
+use anyhow::{Context, Result};
+use branch_records::capture::{Capture, Moment};
+use branch_records::files::Files;
+use branch_records::listing::{self, Listing};
+use branch_records::record::BranchType;
+use branch_records::report::{End, Report, SnapshotReport};
+use branch_records::symbol::{Resolve, is_kernel};
+use branch_records::vmlinux::{KernelSymbols, Vmlinux};
+
+use machines::captures;
+use machines::guest::Guest;
+use machines::share::Share;
+use report::Verdict;
+
+/// What branch-trace is asked for, and what has to come of it.
+struct Case {
+    /// What it is started by, if not by the shell.
+    by: &'static str,
+    words: &'static [&'static str],
+    /// What is wrong, if anything.
+    check: fn(&Seen<'_>) -> Option<String>,
+}
+
+/// What came of it.
+struct Seen<'a> {
+    report: Report,
+    symbols: &'a dyn Resolve,
+    /// The kernel's files of source.
+    source: &'a dyn Fn(&str) -> Option<String>,
+}
+
+const CASES: [Case; 10] = [
+    Case {
+        by: "",
+        words: &captures::WORDS,
+        check: ends_at_the_failing_check,
+    },
+    Case {
+        by: "",
+        words: &[
+            "--errors",
+            "map_create",
+            "--",
+            "./branch-guest",
+            "provoke",
+            "refused-map",
+        ],
+        check: names_the_callback,
+    },
+    Case {
+        by: "./branch-guest provoke refused-packet --",
+        words: &[
+            "--errors",
+            "-n",
+            "3",
+            "fexit:bpf:refuse_packet:check_packet",
+        ],
+        check: ends_at_the_failing_check_in_bpf,
+    },
+    Case {
+        by: "",
+        words: &[
+            "kretprobe:vfs_rea[d]",
+            "fentry:vfs_write",
+            "--filter",
+            "comm == 'ls*', cpu >= 0 && !(pid == 1)",
+            "--",
+            "bash",
+            "-c",
+            "ls /etc >/dev/null; cat /etc/debian_version",
+        ],
+        check: |seen| is_of_ls_alone(&seen.report),
+    },
+    Case {
+        by: "mkdir /sys/fs/cgroup/traced;",
+        words: &[
+            "kretprobe:vfs_open",
+            "--filter",
+            "cgroup == '/traced'",
+            "--",
+            "bash",
+            "-c",
+            "cat /etc/debian_version; \
+             echo $$ >/sys/fs/cgroup/traced/cgroup.procs; exec head -c 1 /etc/debian_version",
+        ],
+        check: |seen| is_of_the_group(&seen.report),
+    },
+    Case {
+        by: "",
+        words: &[
+            "vfs_*",
+            "--filter",
+            "duration > 1us && failed || duration >= 1us && ret > 0",
+            "-n",
+            "7",
+            "--",
+            "cat",
+            "/etc/debian_version",
+            "/no/such/file",
+        ],
+        check: |seen| is_timed(&seen.report),
+    },
+    Case {
+        by: "",
+        words: &[
+            "uprobe:/usr/bin/bash:main",
+            "--lbr",
+            "any,u",
+            "--",
+            "bash",
+            "-c",
+            "true",
+        ],
+        check: |seen| ends_in_main(&seen.report),
+    },
+    Case {
+        by: "",
+        words: &[
+            "uretprobe:/usr/lib/aarch64-linux-gnu/libc.so.6:malloc",
+            "-n",
+            "3",
+            "--",
+            "bash",
+            "-c",
+            "true",
+        ],
+        check: |seen| returns_from("malloc", &seen.report.snapshots),
+    },
+    Case {
+        by: "",
+        words: &["tracepoint:sched:sched_switch", "--", "sleep", "0.1"],
+        check: |seen| is_a_tracepoint(&seen.report),
+    },
+    Case {
+        by: "",
+        words: &["rt:sys_exit", "--lbr", "any_ret,cond", "--", "true"],
+        check: |seen| has_returns_and_conditions(&seen.report.snapshots),
+    },
+];
+
+/// Lines of shell that run all of them.
+pub(super) fn script() -> String {
+    let line = |(number, case): (usize, &Case)| {
+        let trace = captures::command(case.words.iter().copied());
+        let by = case.by;
+        format!("{by} {trace} && mv capture.json {number}.json || echo case {number}: status $?\n")
+    };
+    CASES.iter().enumerate().map(line).collect()
+}
+
+/// What came of that. `output` is what was printed in the guest.
+pub(super) fn verdict(
+    guest: &Guest,
+    share: &Share,
+    vmlinux: &Vmlinux,
+    source: &dyn Fn(&str) -> Option<String>,
+    output: &str,
+) -> Result<Verdict> {
+    let mut snapshots = 0;
+    for (number, case) in CASES.iter().enumerate() {
+        let Ok(capture) = captures::read_as(share, &format!("{number}.json")) else {
+            return Ok(Verdict::Fail(format!("{:?}:\n{output}", case.words)));
+        };
+        snapshots += capture.snapshots.len();
+        if let Some(problem) = problem(case, &capture, guest, share, vmlinux, source)? {
+            return Ok(Verdict::Fail(format!("{:?}: {problem}", case.words)));
+        }
+    }
+    Ok(Verdict::Pass(format!(
+        "{} ways, {snapshots} snapshots",
+        CASES.len()
+    )))
+}
+
+fn problem(
+    case: &Case,
+    capture: &Capture,
+    guest: &Guest,
+    share: &Share,
+    vmlinux: &Vmlinux,
+    source: &dyn Fn(&str) -> Option<String>,
+) -> Result<Option<String>> {
+    let find = |path: &str| guest.file(share, path);
+    let files = Files::new(&capture.processes, &find);
+    let symbols =
+        KernelSymbols::new(vmlinux, capture, files).context("putting names to the addresses")?;
+    let seen = Seen {
+        report: Report::new(capture, &symbols),
+        symbols: &symbols,
+        source,
+    };
+    Ok(without_records(&seen.report.snapshots).or_else(|| (case.check)(&seen)))
+}
+
+/// The first snapshot that shows how its function came to its end.
+fn explained<'a>(seen: &'a Seen<'_>) -> Option<&'a SnapshotReport> {
+    let mut snapshots = seen.report.snapshots.iter();
+    snapshots.find(|snapshot| snapshot.last_jump.is_some())
+}
+
+/// The listing of the traced function, with a text for each line that was executed.
+fn executed(seen: &Seen<'_>, snapshot: &SnapshotReport) -> Option<(Listing, Vec<String>)> {
+    let listings = listing::of_snapshot(snapshot, seen.symbols, seen.report.step());
+    let listing = listings.into_iter().find(|listing| listing.is_traced)?;
+    let file = (seen.source)(&listing.file).unwrap_or_default();
+    let file: Vec<_> = file.lines().collect();
+    let lines = listing.lines.iter().filter(|(_, line)| line.executed);
+    let text = |(number, line): (&u32, &listing::Line)| {
+        let of_file = file.get(*number as usize - 1).copied();
+        let text = line.text.as_deref().or(of_file);
+        text.unwrap_or_default().trim().to_owned()
+    };
+    let texts = lines.map(text).collect();
+    Some((listing, texts))
+}
+
+/// The check that refuses the map is the last one that was made: of what is behind it,
+/// only the end was executed.
+fn ends_at_the_failing_check(seen: &Seen<'_>) -> Option<String> {
+    let is_check = |line: &str| line.contains("attr->max_entries == 0");
+    let is_end = |line: &str| matches!(line, "}" | "return -EINVAL;");
+    ends_at(seen, is_check, is_end)
+}
+
+/// The same in a BPF program, whose source is what its types hold.
+fn ends_at_the_failing_check_in_bpf(seen: &Seen<'_>) -> Option<String> {
+    let is_check = |line: &str| line.contains("skb->mark == 0");
+    let is_end = |line: &str| matches!(line, "}" | "return -EPERM;");
+    ends_at(seen, is_check, is_end)
+}
+
+fn ends_at(
+    seen: &Seen<'_>,
+    is_check: impl Fn(&str) -> bool,
+    is_end: impl Fn(&str) -> bool,
+) -> Option<String> {
+    let Some(snapshot) = explained(seen) else {
+        return Some("no snapshot has a jump of the function".to_owned());
+    };
+    let Some((listing, texts)) = executed(seen, snapshot) else {
+        return Some(format!("there is no source of {}", snapshot.function));
+    };
+    let Some(check) = texts.iter().position(|text| is_check(text)) else {
+        return Some(format!("the check that failed is not among {texts:?}"));
+    };
+    if let Some(behind) = texts[check + 1..].iter().find(|text| !is_end(text)) {
+        return Some(format!("{behind:?} is said to have been executed"));
+    }
+    if texts.len() == listing.lines.len() {
+        return Some("nothing is left that was not executed".to_owned());
+    }
+    None
+}
+
+fn is_in(end: &End, function: &str) -> bool {
+    end.symbol
+        .as_ref()
+        .is_some_and(|symbol| symbol.base_name() == function)
+}
+
+fn names_the_callback(seen: &Seen<'_>) -> Option<String> {
+    let calls = seen
+        .report
+        .snapshots
+        .iter()
+        .flat_map(|snapshot| &snapshot.records);
+    let mut calls = calls.filter(|branch| branch.kind == BranchType::IndirectCall);
+    let named = calls.any(|branch| {
+        is_in(&branch.from, "map_create") && is_in(&branch.to, "array_map_alloc_check")
+    });
+    (!named).then(|| "map_create() did not call array_map_alloc_check()".to_owned())
+}
+
+fn is_of_ls_alone(report: &Report) -> Option<String> {
+    let mut snapshots = report.snapshots.iter();
+    if let Some(other) = snapshots.find(|snapshot| snapshot.comm != "ls") {
+        return Some(format!("one of {:?}", other.comm));
+    }
+    let moments = [Moment::Entry, Moment::Return];
+    let missing = moments.into_iter().find(|moment| {
+        let mut snapshots = report.snapshots.iter();
+        !snapshots.any(|snapshot| snapshot.moment == *moment)
+    });
+    missing.map(|missing| format!("none at {missing:?}"))
+}
+
+/// What was done before the group was joined is not there.
+fn is_of_the_group(report: &Report) -> Option<String> {
+    let names: BTreeSet<_> = report.snapshots.iter().map(|s| &*s.comm).collect();
+    let is_it = names.contains("head") && !names.contains("cat");
+    (!is_it).then(|| format!("those of {names:?}"))
+}
+
+fn is_timed(report: &Report) -> Option<String> {
+    if report.snapshots.len() != 7 {
+        return Some(format!("{} snapshots, not 7", report.snapshots.len()));
+    }
+    let short = report.snapshots.iter().find(|snapshot| {
+        let took_long = snapshot.duration.is_some_and(|duration| duration >= 1_000);
+        !took_long || snapshot.returned.is_none()
+    });
+    short.map(|snapshot| format!("{:?} after {:?}", snapshot.returned, snapshot.duration))
+}
+
+fn ends_in_main(report: &Report) -> Option<String> {
+    let snapshot = report.snapshots.first()?;
+    let newest = snapshot.records.last();
+    let is_main = newest.is_some_and(|branch| is_in(&branch.to, "main"));
+    (!is_main).then(|| format!("the newest branch is {newest:?}"))
+}
+
+/// All are of this function when it returned, and of user space alone.
+fn returns_from(function: &str, snapshots: &[SnapshotReport]) -> Option<String> {
+    let is_it = |snapshot: &&SnapshotReport| {
+        let mut ends = snapshot.records.iter().map(|branch| branch.from.address);
+        snapshot.function == function
+            && snapshot.moment == Moment::Return
+            && snapshot.returned.is_some()
+            && !snapshot.records.is_empty()
+            && ends.all(|end| end.is_none_or(|address| !is_kernel(address)))
+    };
+    let other = snapshots.iter().find(|snapshot| !is_it(snapshot));
+    other.map(|other| {
+        format!(
+            "{} at {:?}, {:?}",
+            other.function, other.moment, other.records
+        )
+    })
+}
+
+fn is_a_tracepoint(report: &Report) -> Option<String> {
+    let other = report.snapshots.iter().find(|snapshot| {
+        snapshot.moment != Moment::Tracepoint
+            || snapshot.function != "sched:sched_switch"
+            || snapshot.path.as_ref().is_none_or(|path| !path.is_path())
+    });
+    other.map(|snapshot| format!("{} at {:?}", snapshot.function, snapshot.moment))
+}
+
+/// These are there, and nothing else but the exception's return that user space is left by.
+fn has_returns_and_conditions(snapshots: &[SnapshotReport]) -> Option<String> {
+    let branches = snapshots.iter().flat_map(|snapshot| &snapshot.records);
+    let kinds: Vec<_> = branches.map(|branch| branch.kind).collect();
+    let asked = [BranchType::Return, BranchType::Conditional];
+    if let Some(missing) = asked.iter().find(|kind| !kinds.contains(kind)) {
+        return Some(format!("no branch of type {}", missing.name()));
+    }
+    let is_expected =
+        |kind: &BranchType| asked.contains(kind) || *kind == BranchType::ExceptionReturn;
+    let other = kinds.iter().find(|kind| !is_expected(kind));
+    other.map(|kind| format!("a branch of type {}", kind.name()))
+}
+
+/// Snapshots in which there is nothing to look at: a check of all branches would pass.
+fn without_records(snapshots: &[SnapshotReport]) -> Option<String> {
+    let is_any = snapshots
+        .iter()
+        .any(|snapshot| !snapshot.records.is_empty());
+    let errors: BTreeSet<_> = snapshots.iter().filter_map(|s| s.errno).collect();
+    let count = snapshots.len();
+    (!is_any).then(|| format!("none of {count} snapshots has records, by errors {errors:?}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use branch_records::capture::Returned;
+    use branch_records::record::{Cycles, Privilege, Speculation};
+    use branch_records::report::Branch;
+
+    /// A snapshot when malloc() returned, of branches of these types.
+    fn snapshot(kinds: &[BranchType]) -> SnapshotReport {
+        let end = || End {
+            address: Some(0x1000),
+            symbol: None,
+        };
+        let branch = |kind: &BranchType| Branch {
+            number: 0,
+            machinery: false,
+            from: end(),
+            to: end(),
+            kind: *kind,
+            mispredicted: None,
+            cycles: Cycles::Unknown,
+            privilege: Privilege::User,
+            speculation: Speculation::NotAvailable,
+        };
+        SnapshotReport {
+            function: "malloc".to_owned(),
+            moment: Moment::Return,
+            returned: Some(Returned::Signed(0)),
+            cpu: 0,
+            pid: 1,
+            tid: 1,
+            comm: "bash".to_owned(),
+            time: 1,
+            duration: None,
+            asked: 64,
+            errno: kinds.is_empty().then_some(2),
+            last_jump: None,
+            machinery: 0,
+            path: None,
+            records: kinds.iter().map(branch).collect(),
+        }
+    }
+
+    #[test]
+    fn snapshots_without_records_are_none() {
+        use BranchType::{Call, Conditional, ExceptionReturn, Return};
+        let empty = || snapshot(&[]);
+        assert!(without_records(&[]).is_some());
+        let said = without_records(&[empty(), empty()]).unwrap();
+        assert!(said.contains("none of 2") && said.contains("{2}"), "{said}");
+        assert_eq!(without_records(&[empty(), snapshot(&[Call])]), None);
+
+        assert_eq!(returns_from("malloc", &[snapshot(&[Return])]), None);
+        assert!(returns_from("malloc", &[snapshot(&[Return]), empty()]).is_some());
+        assert!(returns_from("free", &[snapshot(&[Return])]).is_some());
+
+        let both = [
+            snapshot(&[Return, ExceptionReturn]),
+            snapshot(&[Conditional]),
+        ];
+        assert_eq!(has_returns_and_conditions(&both), None);
+        for (wrong, said) in [
+            (&[][..], "no branch of type RET"),
+            (&[Return], "no branch of type COND"),
+            (&[Conditional, ExceptionReturn], "no branch of type RET"),
+            (&[Return, Conditional, Call], "a branch of type CALL"),
+        ] {
+            let found = has_returns_and_conditions(&[snapshot(wrong), empty()]);
+            assert_eq!(found.as_deref(), Some(said));
+        }
+    }
+}

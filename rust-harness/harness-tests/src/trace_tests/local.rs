@@ -1,0 +1,220 @@
+//! What branch-trace shows, and says, on the machine that it traces.
+
+use std::io;
+
+use anyhow::Result;
+
+use machines::share::Share;
+use report::Verdict;
+
+/// A line of shell, and what is to come of it.
+struct Case {
+    line: &'static str,
+    status: i32,
+    says: &'static [&'static str],
+    /// What may not be there.
+    never: &'static [&'static str],
+}
+
+const fn says(line: &'static str, says: &'static [&'static str]) -> Case {
+    Case {
+        line,
+        status: 0,
+        says,
+        never: &[],
+    }
+}
+
+const fn refuses(line: &'static str, says: &'static [&'static str]) -> Case {
+    Case {
+        status: 2,
+        never: &["trace: tracing"],
+        ..self::says(line, says)
+    }
+}
+
+/// What the page of the first case is called.
+const PAGE: &str = "why.html";
+/// Bytes of it that are read.
+const MOST: u64 = 64 << 20;
+
+const CASES: [Case; 18] = [
+    says(
+        "./branch-trace --vmlinux vmlinux --html why.html --errors array_map_alloc_check -- \
+         ./branch-guest provoke refused-map",
+        &[
+            "array_map_alloc_check() returned -22 (-EINVAL)",
+            "(kernel/bpf/arraymap.c:59)",
+            "the path on the source: why.html",
+        ],
+    ),
+    Case {
+        never: &["arraymap.c", "\u{1b}["],
+        ..says(
+            "./branch-trace --errors array_map_alloc_check -- ./branch-guest provoke refused-map",
+            &[
+                "no debug information of kernel",
+                "tracing array_map_alloc_check, until ./branch-guest ends or Ctrl-C",
+                "array_map_alloc_check() returned -22 (-EINVAL)",
+                "> [#",
+                "branch-trace: 10 snapshots\n",
+            ],
+        )
+    },
+    says(
+        "./branch-trace --json -n 2 rt:sys_exit -- ls",
+        &[
+            "\"format\": \"branch-report\"",
+            "branch-trace: 2 snapshots\n",
+        ],
+    ),
+    // Without a command it goes on until somebody ends it.
+    says(
+        "./branch-trace --brstack tracepoint:sched:sched_process_exec >live & \
+         until [ -s live ]; do ls /etc >/dev/null; done; \
+         kill -INT $!; wait $!; status=$?; head -n 1 live; (exit $status)",
+        &[
+            " sched:sched_process_exec: 0x",
+            "until Ctrl-C",
+            " snapshots\n",
+        ],
+    ),
+    Case {
+        never: &["Broken pipe", "cannot"],
+        ..says(
+            "./branch-trace --brstack rt:sys_exit -- sh -c 'ls -lR /etc >/dev/null' | head -n 1",
+            &["sys_exit: 0x"],
+        )
+    },
+    says(
+        "./branch-trace --output x.json -n 1 rt:sys_exit -- ls >/dev/null && \
+         ./branch-trace --input x.json --vmlinux vmlinux",
+        &["tracepoint sys_exit", "(kernel/"],
+    ),
+    says(
+        "./branch-trace --generate man",
+        &[".TH branch-trace 1", "\\-\\-filter"],
+    ),
+    says("./branch-trace --generate bash", &["_branch__trace()"]),
+    Case {
+        status: 1,
+        ..says(
+            "./branch-trace --errors --duration 1 map_create",
+            &["branch-trace: 0 snapshots\n"],
+        )
+    },
+    refuses(
+        "setpriv --reuid 65534 ./branch-trace vfs_read",
+        &["run as root", "CAP_BPF, CAP_PERFMON and CAP_SYSLOG"],
+    ),
+    refuses(
+        "./branch-trace 'no_such_function_*'",
+        &["no function that can be traced is called no_such_function_*"],
+    ),
+    refuses(
+        "./branch-trace fentry:el1_interrupt",
+        &["inlined, notrace, or not there"],
+    ),
+    refuses(
+        "./branch-trace 'fexit:vfs_*'",
+        &["too many", "kretprobe:vfs_*"],
+    ),
+    refuses(
+        "./branch-trace --errors fentry:vfs_read",
+        &["not traced when it returns"],
+    ),
+    refuses(
+        "./branch-trace fexit:bpf:no_such",
+        &["no BPF program is called no_such"],
+    ),
+    refuses(
+        "./branch-trace --vmlinux /usr/bin/bash vfs_read",
+        &["/usr/bin/bash is of another kernel"],
+    ),
+    refuses(
+        "mount -t tmpfs none /sys/kernel/btf; ./branch-trace vfs_read",
+        &["CONFIG_DEBUG_INFO_BTF", "kretprobe:FUNCTION do without"],
+    ),
+    says(
+        "./branch-trace -n 1 kretprobe:vfs_read -- ls; umount /sys/kernel/btf",
+        &["vfs_read() returned"],
+    ),
+];
+
+/// Before each case, and its number behind.
+const BEGIN: &str = "=== case ";
+/// Behind what it says.
+const STATUS: &str = "=== status ";
+
+/// Lines of shell that run all of them.
+pub(super) fn script() -> String {
+    let line = |(number, case): (usize, &Case)| {
+        let line = case.line;
+        format!("echo '{BEGIN}{number}'; {{ {line}; }} 2>&1; echo \"{STATUS}$?\"\n")
+    };
+    CASES.iter().enumerate().map(line).collect()
+}
+
+/// What came of that.
+pub(super) fn verdict(share: &Share, output: &str) -> Result<Verdict> {
+    for (number, case) in CASES.iter().enumerate() {
+        if let Some(problem) = problem(case, said(output, number)) {
+            return Ok(Verdict::Fail(format!("{}: {problem}", case.line)));
+        }
+    }
+    let page = share
+        .open(PAGE, MOST)
+        .and_then(|page| Ok(io::read_to_string(page)?));
+    if !page
+        .as_deref()
+        .unwrap_or_default()
+        .contains("<g class=\"last\">")
+    {
+        return Ok(Verdict::Fail(format!("{PAGE} does not show the last jump")));
+    }
+    Ok(Verdict::Pass(format!("{} command lines", CASES.len())))
+}
+
+/// What a case said, and its status.
+fn said(output: &str, number: usize) -> Option<(&str, i32)> {
+    let (_, rest) = output.split_once(&format!("{BEGIN}{number}\n"))?;
+    let (said, rest) = rest.split_once(STATUS)?;
+    let status = rest.lines().next()?.trim().parse().ok()?;
+    Some((said, status))
+}
+
+fn problem(case: &Case, said: Option<(&str, i32)>) -> Option<String> {
+    let Some((said, status)) = said else {
+        return Some("it was not run".to_owned());
+    };
+    if status != case.status {
+        return Some(format!("status {status}, not {}:\n{said}", case.status));
+    }
+    if let Some(missing) = case.says.iter().find(|words| !said.contains(**words)) {
+        return Some(format!("{missing:?} is not in\n{said}"));
+    }
+    let unwanted = case.never.iter().find(|words| said.contains(**words));
+    unwanted.map(|words| format!("{words:?} is in\n{said}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_case_said_is_judged() {
+        let output = "=== case 0\nhello\n=== status 0\n=== case 1\nno such\n=== status 2\n";
+        assert_eq!(said(output, 0), Some(("hello\n", 0)));
+        assert_eq!(said(output, 2), None);
+        let case = refuses("x", &["no such"]);
+        assert_eq!(problem(&case, said(output, 1)), None);
+        for wrong in [
+            None,
+            Some(("no such", 0)),
+            Some(("other", 2)),
+            Some(("no such, trace: tracing", 2)),
+        ] {
+            assert!(problem(&case, wrong).is_some(), "{wrong:?}");
+        }
+    }
+}

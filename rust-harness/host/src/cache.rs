@@ -1,0 +1,401 @@
+//! Cache entries: directories named after all that went into them, there under
+//! their name only when they are complete. What no run uses any more goes.
+
+mod eviction;
+
+use std::collections::BTreeMap;
+use std::fs::{self, File, TryLockError};
+use std::io::{self, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use sha2::{Digest, Sha256};
+
+use crate::paths::Paths;
+use crate::process;
+use crate::progress::Step;
+
+/// The end of the name of what is not complete.
+const PARTIAL: &str = ".partial";
+
+/// What goes into an entry. The order of the calls counts.
+#[derive(Clone, Debug, Default)]
+pub struct Key(Sha256);
+
+impl Key {
+    /// An empty key for entries of this kind.
+    pub fn new(kind: &str) -> Self {
+        Self::default().with(kind)
+    }
+
+    /// Adds one input. Lengths are hashed as well: ("ab", "c") is not ("a", "bc").
+    #[must_use]
+    pub fn with(mut self, input: impl AsRef<[u8]>) -> Self {
+        let input = input.as_ref();
+        self.0.update((input.len() as u64).to_le_bytes());
+        self.0.update(input);
+        self
+    }
+
+    /// Adds the contents of a file.
+    pub fn with_file(self, path: &Path) -> Result<Self> {
+        let text = fs::read(path).with_context(|| format!("reading {}", path.display()))?;
+        Ok(self.with(text))
+    }
+
+    /// 16 hexadecimal digits.
+    pub fn name(&self) -> String {
+        hex(&self.0.clone().finalize()[..8])
+    }
+}
+
+/// Lower case hexadecimal.
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// A lock that other runs of this program respect; released when dropped.
+#[derive(Debug)]
+pub struct Lock(File);
+
+/// The locks of the entries that this process has used, by their paths: while it runs
+/// nobody removes one.
+static IN_USE: Mutex<BTreeMap<PathBuf, Lock>> = Mutex::new(BTreeMap::new());
+
+/// Adds an entry to those, or takes it from them if there is no lock.
+fn use_entry(entry: &Path, lock: Option<Lock>) {
+    let mut in_use = IN_USE.lock().unwrap_or_else(PoisonError::into_inner);
+    match lock {
+        Some(lock) => in_use.insert(entry.to_owned(), lock),
+        None => in_use.remove(entry),
+    };
+}
+
+impl Lock {
+    /// Waits for the lock of this name.
+    ///
+    /// # Errors
+    ///
+    /// When the lock cannot be had, or the run is interrupted.
+    pub fn take(paths: &Paths, name: &str) -> Result<Self> {
+        wait_for(name, || Self::try_take(paths, name))
+    }
+
+    /// Waits for the lock of this name, which others may have beside this.
+    ///
+    /// # Errors
+    ///
+    /// As [`Lock::take`].
+    pub fn share(paths: &Paths, name: &str) -> Result<Self> {
+        let file = Self::open(paths, name)?;
+        wait_for(name, || {
+            Ok(is_had(name, file.try_lock_shared())?.then_some(()))
+        })?;
+        Ok(Self(file))
+    }
+
+    /// The lock of this name, unless another run has it.
+    ///
+    /// # Errors
+    ///
+    /// When the system has no locks to give.
+    pub fn try_take(paths: &Paths, name: &str) -> Result<Option<Self>> {
+        let file = Self::open(paths, name)?;
+        Ok(is_had(name, file.try_lock())?.then_some(Self(file)))
+    }
+
+    /// Lets others have the lock beside this.
+    fn into_shared(self, name: &str) -> Result<Self> {
+        let Self(file) = self;
+        file.lock_shared()
+            .with_context(|| format!("sharing the lock of {name}"))?;
+        Ok(Self(file))
+    }
+
+    fn open(paths: &Paths, name: &str) -> Result<File> {
+        let dir = paths.home("locks");
+        fs::create_dir_all(&dir).with_context(|| format!("creating {}", dir.display()))?;
+        let path = dir.join(name);
+        File::create(&path).with_context(|| format!("creating {}", path.display()))
+    }
+}
+
+/// The lock that each run has a share in: who has it alone may clear the caches.
+pub const RUNS: &str = "runs";
+
+/// How often somebody looks who waits for a lock. A call that waits by itself goes on when
+/// the run is interrupted, and says nothing.
+const POLL: Duration = Duration::from_millis(50);
+/// Who waits for longer than this says for what.
+const SILENT: Duration = Duration::from_secs(1);
+
+/// What `get` gives, as soon as it gives anything.
+fn wait_for<T>(name: &str, mut get: impl FnMut() -> Result<Option<T>>) -> Result<T> {
+    let start = Instant::now();
+    let mut step: Option<Step> = None;
+    loop {
+        if let Some(got) = get()? {
+            if let Some(step) = step {
+                step.done();
+            }
+            return Ok(got);
+        }
+        if process::interrupted() {
+            return Err(process::Interrupted.into());
+        }
+        if step.is_none() && start.elapsed() > SILENT {
+            step = Some(Step::start(format!("wait for {name}, which is in use")));
+        }
+        thread::sleep(POLL);
+    }
+}
+
+fn is_had(name: &str, tried: Result<(), TryLockError>) -> Result<bool> {
+    match tried {
+        Ok(()) => Ok(true),
+        Err(TryLockError::WouldBlock) => Ok(false),
+        Err(TryLockError::Error(error)) => Err(error).with_context(|| format!("locking {name}")),
+    }
+}
+
+/// Where the entry `kind-key` is, or will be.
+pub fn place(paths: &Paths, kind: &str, key: &Key) -> PathBuf {
+    paths.home("cache").join(format!("{kind}-{}", key.name()))
+}
+
+/// The entry `kind-key`, made by `fill` in an empty directory unless it exists.
+///
+/// A run that is killed leaves a `.partial` directory, which the next one that
+/// needs the entry removes. Nobody removes one that this process has been given.
+pub fn entry(
+    paths: &Paths,
+    kind: &str,
+    key: &Key,
+    fill: impl FnOnce(&Path) -> Result<()>,
+) -> Result<PathBuf> {
+    let name = format!("{kind}-{}", key.name());
+    let done = place(paths, kind, key);
+    // Who finds it missing may find it made a moment later, by another thread of this process
+    // too, which keeps the lock from then on.
+    let lock = wait_for(&name, || {
+        if use_if_there(paths, &name, &done)? {
+            return Ok(Some(None));
+        }
+        // Removed by hand, it may be in use here and not there.
+        use_entry(&done, None);
+        Ok(Lock::try_take(paths, &name)?.map(Some))
+    })?;
+    if let Some(lock) = lock {
+        if !done.is_dir() {
+            eviction::make_room(paths);
+            make(paths, &name, &done, fill)?;
+        }
+        use_entry(&done, Some(lock.into_shared(&name)?));
+    }
+    Ok(done)
+}
+
+/// Has nobody remove an entry, if it is there.
+fn use_if_there(paths: &Paths, name: &str, entry: &Path) -> Result<bool> {
+    // What is there may be removed before the lock is had, and what is being made is not
+    // waited for here.
+    if !entry.is_dir() {
+        return Ok(false);
+    }
+    let lock = Lock::share(paths, name)?;
+    let is_there = entry.is_dir();
+    if is_there {
+        eviction::mark_used(entry);
+        use_entry(entry, Some(lock));
+    }
+    Ok(is_there)
+}
+
+fn make(
+    paths: &Paths,
+    name: &str,
+    done: &Path,
+    fill: impl FnOnce(&Path) -> Result<()>,
+) -> Result<()> {
+    let partial = paths.home("cache").join(format!("{name}{PARTIAL}"));
+    remove(&partial)?;
+    fs::create_dir_all(&partial).with_context(|| format!("creating {}", partial.display()))?;
+    match fill(&partial) {
+        Ok(()) => fs::rename(&partial, done).with_context(|| format!("naming {}", done.display())),
+        Err(error) => {
+            remove(&partial)?;
+            Err(error)
+        }
+    }
+}
+
+/// Removes a directory if it is there; under its name it is there as a whole or not at all.
+///
+/// # Errors
+///
+/// Those of the file system.
+pub fn discard(dir: &Path) -> Result<()> {
+    let partial = dir.with_extension(&PARTIAL[1..]);
+    if partial != dir && dir.exists() {
+        remove(&partial)?;
+        fs::rename(dir, &partial).with_context(|| format!("renaming {}", dir.display()))?;
+    }
+    remove(&partial)
+}
+
+/// Removes a directory if it is there.
+pub fn remove(dir: &Path) -> Result<()> {
+    match fs::remove_dir_all(dir) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(error).with_context(|| format!("removing {}", dir.display()))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Writes a file so that it is either there as a whole or not at all.
+pub fn write_atomically(path: &Path, contents: &[u8]) -> Result<()> {
+    let write = || -> io::Result<()> {
+        let folder = match path.parent() {
+            Some(folder) if folder != Path::new("") => folder,
+            _ => Path::new("."),
+        };
+        let mut file = tempfile::Builder::new()
+            .permissions(fs::Permissions::from_mode(0o644))
+            .tempfile_in(folder)?;
+        file.write_all(contents)?;
+        file.persist(path)?;
+        Ok(())
+    };
+    write().with_context(|| format!("writing {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use anyhow::bail;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::SystemTime;
+
+    fn paths(dir: &tempfile::TempDir) -> Paths {
+        Paths::at(dir.path(), dir.path())
+    }
+
+    #[test]
+    fn keys_tell_the_borders_of_inputs() {
+        assert_ne!(
+            Key::new("k").with("ab").with("c").name(),
+            Key::new("k").with("a").with("bc").name()
+        );
+        assert_eq!(
+            Key::new("k").with("a").name(),
+            Key::new("k").with("a").name()
+        );
+        assert_eq!(Key::new("k").name().len(), 16);
+    }
+
+    #[test]
+    fn an_entry_is_filled_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let key = Key::new("test");
+        let made = entry(&paths(&dir), "test", &key, |into| {
+            Ok(fs::write(into.join("x"), "1")?)
+        })
+        .unwrap();
+        let again = entry(&paths(&dir), "test", &key, |_| bail!("filled twice")).unwrap();
+        assert_eq!(made, again);
+        assert_eq!(fs::read_to_string(again.join("x")).unwrap(), "1");
+    }
+
+    #[test]
+    fn those_who_want_it_at_once_all_get_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let key = Key::new("test");
+        let filled = AtomicUsize::new(0);
+        let want = || {
+            entry(&paths(&dir), "test", &key, |_| {
+                filled.fetch_add(1, Ordering::SeqCst);
+                // The others find it missing meanwhile.
+                thread::sleep(2 * POLL);
+                Ok(())
+            })
+        };
+        thread::scope(|scope| {
+            let all = [(); 4].map(|()| scope.spawn(want));
+            for one in all {
+                one.join().unwrap().unwrap();
+            }
+        });
+        assert_eq!(filled.into_inner(), 1);
+        let locked = Lock::try_take(&paths(&dir), &format!("test-{}", key.name()));
+        assert!(locked.unwrap().is_none(), "it is in use");
+    }
+
+    #[test]
+    fn what_is_used_stays_and_making_something_has_the_rest_go() {
+        let dir = tempfile::tempdir().unwrap();
+        let paths = paths(&dir);
+        let made = |name: &str| {
+            let key = Key::new("test").with(name);
+            let made = entry(&paths, "test", &key, |_| Ok(())).unwrap();
+            let long_ago = SystemTime::now() - Duration::from_hours(24 * 365);
+            File::open(&made).unwrap().set_modified(long_ago).unwrap();
+            made
+        };
+        let [in_use, left] = ["in use", "left"].map(made);
+        use_entry(&left, None);
+        made("new");
+        assert!(in_use.is_dir());
+        assert!(!left.exists());
+        // It is marked as used whenever it is asked for.
+        entry(&paths, "test", &Key::new("test").with("in use"), |_| {
+            bail!("it is there")
+        })
+        .unwrap();
+        use_entry(&in_use, None);
+        made("newer");
+        assert!(in_use.is_dir());
+    }
+
+    #[test]
+    fn what_was_removed_by_hand_is_made_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let key = Key::new("test");
+        for _ in 0..2 {
+            let made = entry(&paths(&dir), "test", &key, |_| Ok(())).unwrap();
+            fs::remove_dir(made).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_failure_leaves_nothing_and_is_tried_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let key = Key::new("test");
+        let failed = entry(&paths(&dir), "test", &key, |into| {
+            fs::write(into.join("half"), "")?;
+            bail!("no space")
+        });
+        assert!(failed.is_err());
+        assert_eq!(fs::read_dir(dir.path().join("cache")).unwrap().count(), 0);
+        let made = entry(&paths(&dir), "test", &key, |_| Ok(())).unwrap();
+        assert_eq!(fs::read_dir(made).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn what_a_killed_run_left_is_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let key = Key::new("test");
+        let left = dir
+            .path()
+            .join("cache")
+            .join(format!("test-{}.partial", key.name()));
+        fs::create_dir_all(&left).unwrap();
+        fs::write(left.join("half"), "").unwrap();
+        let made = entry(&paths(&dir), "test", &key, |_| Ok(())).unwrap();
+        assert_eq!(fs::read_dir(made).unwrap().count(), 0);
+    }
+}

@@ -1,0 +1,219 @@
+//! What goes from the cache by itself: an entry that no run has used for two weeks, and
+//! on a disk that is nearly full the kernels that have gone unused for longest.
+//!
+//! A series that is worked on leaves a kernel for each of its states, and of each mutant
+//! of those, of 200 MB each: some 10 GB for a change of one patch that is proven. An entry's
+//! time of modification is when it was last used.
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use anyhow::{Context as _, Result};
+
+use super::{Lock, PARTIAL, discard};
+use crate::paths::Paths;
+
+/// Unused for this long, an entry goes.
+const KEPT: Duration = Duration::from_hours(14 * 24);
+/// A kernel that was used since then stays on a disk that is nearly full: what is being
+/// worked on would be built again and again.
+const RECENT: Duration = Duration::from_hours(12);
+/// And one that was used since then on a disk that is full: by the run that needs the room,
+/// perhaps.
+const THIS_RUN: Duration = Duration::from_hours(2);
+/// How the names of kernels begin. Other entries hold little, or much that is needed for
+/// each kernel.
+const KERNEL: &str = "kernel-";
+/// A disk with less space than this is nearly full, in bytes. A kernel's build directory
+/// is 2 GB, a cargo target 7 GB.
+const SPACE: u64 = 10 << 30;
+/// A disk with less space than this is full: what is being built may be more.
+const LITTLE: u64 = 4 << 30;
+
+/// Says that an entry is used now. One that belongs to somebody else goes a little early.
+pub(super) fn mark_used(entry: &Path) {
+    let _ = File::open(entry).and_then(|entry| entry.set_modified(SystemTime::now()));
+}
+
+/// Makes room for one entry more, unless another run is at it. What cannot be removed is
+/// no reason not to go on.
+pub(super) fn make_room(paths: &Paths) {
+    let cache = paths.home("cache");
+    let make = || {
+        fs::create_dir_all(&cache).with_context(|| format!("creating {}", cache.display()))?;
+        match Lock::try_take(paths, "eviction")? {
+            Some(_lock) => evict(paths, SystemTime::now(), || space(&cache)),
+            None => Ok(()),
+        }
+    };
+    if let Err(error) = make() {
+        eprintln!("brbe: removing what is not used any more: {error:#}");
+    }
+}
+
+/// Bytes that are free for this user where a directory is.
+fn space(dir: &Path) -> Result<u64> {
+    let system = nix::sys::statvfs::statvfs(dir)
+        .with_context(|| format!("asking for the space of {}", dir.display()))?;
+    Ok(system.blocks_available() * system.fragment_size())
+}
+
+fn evict(paths: &Paths, now: SystemTime, space: impl Fn() -> Result<u64>) -> Result<()> {
+    let mut unused = Vec::new();
+    for entry in entries(&paths.home("cache"))? {
+        unused.push((unused_since(&entry, now)?, entry));
+    }
+    unused.sort_unstable();
+    while let Some((since, entry)) = unused.pop() {
+        let name = entry.file_name().and_then(OsStr::to_str);
+        let name = name.context("an entry has a name")?;
+        let kept = match name.starts_with(KERNEL) {
+            true => kept(space()?),
+            false => KEPT,
+        };
+        if since <= kept {
+            continue;
+        }
+        // Who has this lock makes the entry, or uses it.
+        let Some(_lock) = Lock::try_take(paths, name.trim_end_matches(PARTIAL))? else {
+            continue;
+        };
+        if entry.is_dir() && unused_since(&entry, now)? >= since {
+            discard(&entry)?;
+        }
+    }
+    Ok(())
+}
+
+/// How long a kernel is kept that is not used, where there is so much space.
+fn kept(space: u64) -> Duration {
+    match space {
+        SPACE.. => KEPT,
+        LITTLE.. => RECENT,
+        _ => THIS_RUN,
+    }
+}
+
+fn entries(cache: &Path) -> Result<Vec<PathBuf>> {
+    let dirs = fs::read_dir(cache).with_context(|| format!("reading {}", cache.display()))?;
+    let dirs = dirs.map(|dir| dir.map(|dir| dir.path()));
+    dirs.collect::<Result<_, _>>()
+        .with_context(|| format!("reading {}", cache.display()))
+}
+
+/// How long an entry has not been used; not at all, if another run has just removed it.
+fn unused_since(entry: &Path, now: SystemTime) -> Result<Duration> {
+    let used = match fs::metadata(entry).and_then(|data| data.modified()) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Duration::ZERO),
+        used => used.with_context(|| format!("looking at {}", entry.display()))?,
+    };
+    Ok(now.duration_since(used).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOUR: Duration = Duration::from_hours(1);
+
+    struct Cache {
+        dir: tempfile::TempDir,
+        now: SystemTime,
+    }
+
+    impl Cache {
+        /// Entries that were last used so many hours ago.
+        fn new(used: &[(&str, u32)]) -> Self {
+            let dir = tempfile::tempdir().unwrap();
+            let now = SystemTime::now();
+            for (name, hours) in used {
+                let entry = dir.path().join("cache").join(name);
+                fs::create_dir_all(&entry).unwrap();
+                fs::write(entry.join("Image"), "kernel").unwrap();
+                let entry = File::open(entry).unwrap();
+                entry.set_modified(now - *hours * HOUR).unwrap();
+            }
+            Self { dir, now }
+        }
+
+        fn paths(&self) -> Paths {
+            Paths::at(self.dir.path(), self.dir.path())
+        }
+
+        /// Evicts on a disk that is nearly full unless so many entries are left.
+        fn evict(&self, room_with: usize) -> Vec<String> {
+            self.evict_with(room_with, LITTLE)
+        }
+
+        /// Evicts where there is so much space unless so many entries are left.
+        fn evict_with(&self, room_with: usize, little: u64) -> Vec<String> {
+            let enough = || {
+                Ok(match self.left().len() > room_with {
+                    true => little,
+                    false => SPACE,
+                })
+            };
+            evict(&self.paths(), self.now, enough).unwrap();
+            self.left()
+        }
+
+        fn left(&self) -> Vec<String> {
+            let entries = entries(&self.dir.path().join("cache")).unwrap();
+            let names = entries.iter().map(|entry| entry.file_name().unwrap());
+            let mut names: Vec<_> = names
+                .map(|name| name.to_str().unwrap().to_owned())
+                .collect();
+            names.sort();
+            names
+        }
+    }
+
+    #[test]
+    fn what_is_not_used_for_two_weeks_goes() {
+        let cache = Cache::new(&[("kernel-a", 14 * 24 + 1), ("kernel-b", 14 * 24 - 1)]);
+        assert_eq!(cache.evict(usize::MAX), ["kernel-b"]);
+    }
+
+    #[test]
+    fn on_a_nearly_full_disk_the_longest_unused_go_until_there_is_room() {
+        let cache = Cache::new(&[("kernel-a", 20), ("kernel-b", 40), ("kernel-c", 30)]);
+        assert_eq!(cache.evict(2), ["kernel-a", "kernel-c"]);
+        assert_eq!(cache.evict(1), ["kernel-a"]);
+    }
+
+    #[test]
+    fn what_was_used_of_late_and_what_is_no_kernel_stays_on_a_nearly_full_disk() {
+        let cache = Cache::new(&[("kernel-a", 11), ("kernel-b", 13), ("source-c", 20)]);
+        assert_eq!(cache.evict(0), ["kernel-a", "source-c"]);
+    }
+
+    #[test]
+    fn on_a_disk_without_space_only_what_a_run_may_use_stays() {
+        let cache = Cache::new(&[("kernel-a", 1), ("kernel-b", 3), ("kernel-c", 11)]);
+        assert_eq!(cache.evict_with(2, LITTLE - 1), ["kernel-a", "kernel-b"]);
+        assert_eq!(cache.evict_with(0, LITTLE - 1), ["kernel-a"]);
+    }
+
+    #[test]
+    fn what_another_run_has_locked_stays() {
+        let cache = Cache::new(&[("kernel-a", 400), ("kernel-b.partial", 400)]);
+        let held = ["kernel-a", "kernel-b"].map(|name| Lock::take(&cache.paths(), name).unwrap());
+        assert_eq!(cache.evict(0).len(), 2);
+        drop(held);
+        assert!(cache.evict(0).is_empty());
+    }
+
+    #[test]
+    fn an_entry_that_is_used_stays() {
+        let cache = Cache::new(&[("kernel-a", 400), ("kernel-b", 400)]);
+        mark_used(&cache.dir.path().join("cache/kernel-a"));
+        assert_eq!(cache.evict(0), ["kernel-a"]);
+    }
+
+    #[test]
+    fn a_disk_has_space() {
+        assert!(space(&std::env::temp_dir()).unwrap() > 0);
+    }
+}

@@ -1,0 +1,81 @@
+//! What the harness builds of itself: the plugin for QEMU, the guest's programs.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::{Context, Result};
+
+use crate::arch::Arch;
+use crate::paths::Paths;
+use crate::process;
+use crate::progress::Step;
+
+/// The plugin that gives branch records to such machines, for the QEMU of the toolchain
+/// root.
+pub fn plugin(paths: &Paths, arch: Arch) -> Result<PathBuf> {
+    let (package, records) = match arch {
+        Arch::Arm64 => ("qemu-brbe", "BRBE"),
+        Arch::X86_64 => ("qemu-lbr", "LBR"),
+    };
+    build(
+        paths,
+        &format!("plugin-{}", arch.kernel()),
+        &format!("the {records} plugin for QEMU"),
+        &["--package", package],
+    )?;
+    let library = format!("release/lib{}.so", package.replace('-', "_"));
+    Ok(target()?.join(library))
+}
+
+/// What plays Arm's model, beside the plugin.
+pub fn stand_in(paths: &Paths) -> Result<PathBuf> {
+    plugin(paths, Arch::Arm64)?;
+    let package = "fvp-stand-in";
+    build(
+        paths,
+        package,
+        "a stand-in for Arm's model",
+        &["--package", package],
+    )?;
+    Ok(target()?.join("release").join(package))
+}
+
+/// The programs that run in the guest: the tests, and the tracer.
+pub fn guest(paths: &Paths, arch: Arch) -> Result<[PathBuf; 2]> {
+    let target = arch.target();
+    let mut args = vec!["--package", "guest", "--package", "branch-trace"];
+    args.extend(["--target", &target]);
+    // They run on any root, whatever libraries it has. For arm64 .cargo/config.toml
+    // says so; on x86-64 not everything is to be linked like that.
+    let linked = format!("target.{target}.rustflags=['-C', 'target-feature=+crt-static']");
+    if arch == Arch::X86_64 {
+        args.extend(["--config", &linked]);
+    }
+    let what = format!("the guest's programs, {}", arch.kernel());
+    build(paths, &format!("guest-{}", arch.kernel()), &what, &args)?;
+    let built = self::target()?.join(&target).join("release");
+    Ok(["branch-guest", "branch-trace"].map(|name| built.join(name)))
+}
+
+fn build(paths: &Paths, log: &str, what: &str, args: &[&str]) -> Result<()> {
+    let log = process::fresh(paths.log(log))?;
+    let step = Step::start(format!("build {what}"));
+    let mut cargo = cargo(paths);
+    cargo.args(["build", "--locked", "--release"]).args(args);
+    process::logged(&format!("build of {what}"), &log, &mut cargo)?;
+    step.done();
+    Ok(())
+}
+
+/// `cargo` in the checkout.
+pub fn cargo(paths: &Paths) -> Command {
+    let mut cargo = Command::new("cargo");
+    cargo.current_dir(paths.repo(""));
+    cargo
+}
+
+fn target() -> Result<PathBuf> {
+    std::env::var_os("CARGO_TARGET_DIR")
+        .map(PathBuf::from)
+        .context("CARGO_TARGET_DIR is not set: start this program with ./brbe")
+}

@@ -1,0 +1,18 @@
+//! The machine that the harness runs on: everything that knows nothing of kernels, guests
+//! and tests.
+//!
+//! [`paths`] says where the checkout and the caches are, [`cache`] keeps what is made under
+//! names that change with its inputs, [`process`] runs programs and ends them when the user
+//! interrupts, [`progress`] shows what is under way. [`git`], [`cargo`] and [`mirror`] are
+//! the tools behind it; [`toolchain`] identifies the compilers, [`arch`] names the
+//! architectures.
+
+pub mod arch;
+pub mod cache;
+pub mod cargo;
+pub mod git;
+pub mod mirror;
+pub mod paths;
+pub mod process;
+pub mod progress;
+pub mod toolchain;

@@ -1,0 +1,77 @@
+//! Files of the Debian mirror that apt is configured with.
+
+use std::fs;
+use std::io::{self, Read as _};
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+use sha2::{Digest as _, Sha256};
+
+use crate::cache;
+use crate::process;
+
+/// Downloads a file by its path below the mirror, with apt's own means, which know of its
+/// proxies, and verifies it. `what` is how it is called.
+///
+/// # Errors
+///
+/// When it cannot be had, or is not what it has to be.
+pub fn fetch(what: &str, path: &str, sha256: &str, into: &Path, log: &Path) -> Result<()> {
+    let mirror = std::env::var("BRBE_MIRROR").context(
+        "BRBE_MIRROR is not set: start this program with ./brbe, which finds apt's mirror",
+    )?;
+    let mut helper = Command::new("/usr/lib/apt/apt-helper");
+    helper
+        .args([
+            "-o",
+            "APT::Sandbox::User=root",
+            "-o",
+            "Acquire::Retries=3",
+            "download-file",
+        ])
+        .arg(format!("{}/{path}", mirror.trim_end_matches('/')))
+        .arg(into);
+    process::step(&format!("fetch {what}"), log, &mut helper)
+        .with_context(|| format!("{what} could not be fetched from apt's mirror"))?;
+    verify(into, sha256).with_context(|| format!("{what} from apt's mirror"))
+}
+
+/// Compares a file's sha256 with what it has to be.
+fn verify(file: &Path, sha256: &str) -> Result<()> {
+    let mut source = fs::File::open(file).with_context(|| format!("opening {}", file.display()))?;
+    let mut hash = Sha256::new();
+    let mut buffer = vec![0; 1 << 20];
+    loop {
+        match source.read(&mut buffer) {
+            Ok(0) => break,
+            Ok(count) => hash.update(&buffer[..count]),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error).with_context(|| format!("reading {}", file.display())),
+        }
+    }
+    let found = cache::hex(&hash.finalize());
+    if found != sha256 {
+        bail!("sha256 is {found}, and this repository wants {sha256}: the file was not used");
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wrong_hash_is_named_with_the_right_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("x");
+        fs::write(&file, "abc").unwrap();
+        let right = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+        verify(&file, right).unwrap();
+        let wrong = verify(&file, &"0".repeat(64)).unwrap_err().to_string();
+        assert!(
+            wrong.contains(right) && wrong.contains("was not used"),
+            "{wrong}"
+        );
+    }
+}

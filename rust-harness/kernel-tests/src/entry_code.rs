@@ -1,0 +1,147 @@
+//! Whether the snapshot pauses BRBE before any branch is taken, by the kernel's
+//! code: each branch before that would push out a record.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context as _, Result, ensure};
+use branch_records::path::{Flow, Kind, flow};
+use branch_records::vmlinux::Vmlinux;
+use object::{Object as _, ObjectSection as _};
+
+use report::Verdict;
+
+/// What the check is called.
+pub const TEST: &str = "no branch before the pause, by the code";
+
+/// What BPF calls, in both languages.
+pub const ENTRY: &str = "arm_brbe_snapshot_branch_stack";
+
+/// `MSR DAIFSet, #15` (Arm ARM, C6.2, "MSR (immediate)").
+pub(crate) const MASK_ALL: u32 = 0xd503_4fdf;
+/// `MSR BRBFCR_EL1, <Xt>`, whatever the register (Arm ARM, `BRBFCR_EL1`).
+const WRITE_BRBFCR: u32 = 0xd511_9020;
+/// The bits that are the register.
+pub const REGISTER: u32 = 0x1f;
+/// `ISB` (Arm ARM, C6.2, "ISB").
+const ISB: u32 = 0xd503_3fdf;
+
+/// What comes before the pause takes effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Before {
+    instructions: usize,
+    /// Branches that are not taken where there is a snapshot.
+    conditional: usize,
+}
+
+/// Reads the function that BPF calls, from its entry.
+///
+/// # Errors
+///
+/// When `vmlinux` cannot be read.
+pub fn check(vmlinux: &Path) -> Result<Verdict> {
+    let words = entry_code(vmlinux)?;
+    Ok(match before(&words) {
+        Ok(Before {
+            instructions,
+            conditional,
+        }) => Verdict::Pass(format!(
+            "{instructions} instructions, of which {conditional} are branches out of line"
+        )),
+        Err(why) => Verdict::Fail(why),
+    })
+}
+
+/// Follows the code on which there is a snapshot: conditional branches lead away
+/// from it.
+fn before(words: &[u32]) -> Result<Before, String> {
+    let (mut masked, mut paused, mut conditional) = (false, false, 0);
+    for (index, word) in words.iter().enumerate() {
+        match *word {
+            ISB if paused => {
+                return Ok(Before {
+                    instructions: index + 1,
+                    conditional,
+                });
+            }
+            MASK_ALL => masked = true,
+            word if word & !REGISTER == WRITE_BRBFCR && !masked => {
+                return Err("BRBE is paused before exceptions are masked".to_owned());
+            }
+            word if word & !REGISTER == WRITE_BRBFCR => paused = true,
+            word => match flow(word) {
+                Flow::On => {}
+                Flow::Direct {
+                    kind: Kind::Conditional,
+                    ..
+                } => conditional += 1,
+                flow => {
+                    return Err(format!(
+                        "instruction {index} ({word:#010x}) is a branch before BRBE is paused: {flow:?}"
+                    ));
+                }
+            },
+        }
+    }
+    Err("BRBE is not paused".to_owned())
+}
+
+/// The instructions of [`ENTRY`].
+///
+/// # Errors
+///
+/// When `vmlinux` cannot be read, or has not got them.
+pub fn entry_code(vmlinux: &Path) -> Result<Vec<u32>> {
+    let range = Vmlinux::open(vmlinux)?.function(ENTRY)?;
+    let bytes = fs::read(vmlinux).with_context(|| format!("reading {}", vmlinux.display()))?;
+    let file = object::File::parse(&*bytes).context("vmlinux is no ELF file")?;
+    let length = range.end - range.start;
+    let code = file
+        .sections()
+        .find_map(|section| section.data_range(range.start, length).ok()?);
+    let code = code.with_context(|| format!("vmlinux has not got the code of {ENTRY}()"))?;
+    ensure!(
+        code.len() as u64 == length,
+        "vmlinux has a part of {ENTRY}() only"
+    );
+    let words = code
+        .as_chunks()
+        .0
+        .iter()
+        .copied()
+        .map(u32::from_le_bytes)
+        .collect();
+    Ok(words)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOP: u32 = 0xd503_201f;
+    const CBZ: u32 = 0x3400_0041;
+    const BL: u32 = 0x9400_0010;
+    const PAUSE: u32 = WRITE_BRBFCR | 9;
+
+    #[test]
+    fn only_branches_that_are_not_taken_may_come_before_the_pause() {
+        let good = [NOP, MASK_ALL, CBZ, PAUSE, ISB, BL];
+        let found = Before {
+            instructions: 5,
+            conditional: 1,
+        };
+        assert_eq!(before(&good), Ok(found));
+        for (bad, why) in [
+            (
+                vec![BL, MASK_ALL, PAUSE, ISB],
+                "instruction 0 (0x94000010) is a branch",
+            ),
+            (vec![PAUSE, MASK_ALL, ISB], "before exceptions are masked"),
+            (vec![MASK_ALL, PAUSE, BL, ISB], "instruction 2"),
+            (vec![MASK_ALL, PAUSE], "not paused"),
+        ] {
+            let said = before(&bad).unwrap_err();
+            assert!(said.contains(why), "{said}");
+        }
+    }
+}

@@ -1,0 +1,246 @@
+//! All combinations of kernels and machines: `scripts/matrix.toml`.
+
+mod definition;
+
+use std::fs;
+use std::str::FromStr;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::guest_tests;
+use crate::selftests;
+use crate::x86;
+use host::arch::Arch;
+use host::paths::Paths;
+use kernels::kernel::Kernel;
+use kernels::subject::{Choice, Subject};
+use kernels::variant::Variant;
+use machines::backend::Capabilities;
+use machines::guest::{Guest, PSEUDO_NMI, Setup};
+use report::Job;
+
+pub use definition::{AXES, Cell, Machine};
+
+/// Cells of the matrix that are wanted: `records=16,level=VHE` has to match as a whole.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Only(Vec<(String, String)>);
+
+/// Not a choice of cells.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[error("{0:?} is no choice such as records=16,level=VHE; the axes are {axes}", axes = AXES.join(", "))]
+pub struct NoChoice(String);
+
+impl FromStr for Only {
+    type Err = NoChoice;
+
+    fn from_str(text: &str) -> Result<Self, NoChoice> {
+        let parse = |part: &str| {
+            let (axis, value) = part.split_once('=')?;
+            AXES.contains(&axis)
+                .then(|| (axis.to_owned(), value.to_owned()))
+        };
+        let parts: Option<_> = text.split(',').map(parse).collect();
+        parts.map(Self).ok_or_else(|| NoChoice(text.to_owned()))
+    }
+}
+
+impl Only {
+    fn takes(&self, cell: &Cell) -> bool {
+        let Self(parts) = self;
+        parts
+            .iter()
+            .all(|(axis, value)| cell.value(axis) == Some(value.as_str()))
+    }
+}
+
+/// The cells that are wanted: all, or those that one of `only` takes.
+///
+/// # Errors
+///
+/// When the definition is wrong, or nothing is left.
+pub fn cells(paths: &Paths, only: &[Only]) -> Result<Vec<Cell>> {
+    let file = paths.repo("scripts/matrix.toml");
+    let text = fs::read_to_string(&file).with_context(|| format!("reading {}", file.display()))?;
+    let mut cells = definition::cells(&text).with_context(|| file.display().to_string())?;
+    cells.retain(|cell| only.is_empty() || only.iter().any(|only| only.takes(cell)));
+    ensure!(
+        !cells.is_empty(),
+        "no cell of {} is like that",
+        file.display()
+    );
+    Ok(cells)
+}
+
+/// The kernels of one base and language, by which the cells are run.
+#[derive(Debug)]
+pub struct Kernels {
+    subject: Subject,
+    guest: Guest,
+}
+
+impl Kernels {
+    /// Those that a cell runs on.
+    ///
+    /// # Errors
+    ///
+    /// When the tree cannot be prepared, or there is no such series.
+    pub fn prepare(
+        paths: &Paths,
+        choice: &Choice,
+        cell: &Cell,
+        guest: impl FnOnce(Arch) -> Result<Guest>,
+    ) -> Result<Self> {
+        let series = match cell.in_rust {
+            true => Variant::Rust,
+            false => Variant::Snapshot,
+        };
+        let choice = Choice {
+            base: Some(cell.base.clone()),
+            series: Some(series),
+            ..choice.clone()
+        };
+        let mut subject = Subject::prepare(paths, &choice)?;
+        let arch = cell.arch();
+        if arch != Arch::Arm64 {
+            subject = subject.on(paths, arch)?;
+        }
+        let guest = guest(arch)?.for_kernels_of(&subject)?;
+        Ok(Self { subject, guest })
+    }
+
+    /// The tests of a cell.
+    pub fn job<'a>(&'a self, paths: &'a Paths, cell: &Cell) -> Job<'a> {
+        let title = cell.to_string();
+        if let Some(reason) = unmet(cell, &self.guest.capabilities()) {
+            return Job::skipped(title, "all tests", reason);
+        }
+        let setup = setup(cell);
+        let name = format!("tests of {title}");
+        match cell.machine {
+            Machine::X86_64 => {
+                let tests = selftests::DECIDED.map(str::to_owned).into();
+                Job::several(title, tests, move || {
+                    let kernel = self.build()?;
+                    selftests::on_patched(paths, &self.guest, &setup, &self.subject, &kernel)
+                })
+            }
+            Machine::Arm64 | Machine::Heterogeneous => {
+                let tests = guest_tests::on(cell.machine == Machine::Heterogeneous);
+                let names = tests.iter().map(|test| test.name.to_owned()).collect();
+                Job::several(title, names, move || {
+                    let kernel = self.build()?;
+                    guest_tests::on_machine(paths, &self.guest, &setup, &kernel, &name, &tests)
+                })
+            }
+        }
+    }
+
+    /// Builds the kernel, or finds it built.
+    ///
+    /// # Errors
+    ///
+    /// When it does not build.
+    pub fn build(&self) -> Result<Kernel> {
+        let title = self.subject.title(true);
+        self.subject.builder.kernel(self.subject.patched(), &title)
+    }
+}
+
+/// The machine of a cell.
+fn setup(cell: &Cell) -> Setup {
+    let mut setup = Setup {
+        plugin: Some(vec![format!("records={}", cell.records)]),
+        virtualization: cell.vhe,
+        ..Setup::default()
+    };
+    if cell.pseudo_nmi {
+        setup.kernel_args.push(PSEUDO_NMI.to_owned());
+    }
+    match cell.machine {
+        Machine::Arm64 => {}
+        Machine::Heterogeneous => {
+            (setup.cpus, setup.brbe_cpus) = (4, Some(2));
+        }
+        Machine::X86_64 => {
+            setup.plugin = Some(vec![format!("depth={}", cell.records)]);
+            setup.qemu = x86::emulated();
+        }
+    }
+    setup
+}
+
+/// Why such machines cannot be those of a cell, if they cannot.
+fn unmet(cell: &Cell, machines: &Capabilities) -> Option<String> {
+    let needs = [
+        (
+            cell.machine == Machine::X86_64 && !machines.plugin,
+            "x86_64",
+        ),
+        (
+            cell.machine == Machine::Heterogeneous && !machines.heterogeneous,
+            "two sorts of processors",
+        ),
+        (cell.vhe && !machines.vhe, "a kernel at EL2"),
+        (cell.pseudo_nmi && !machines.pseudo_nmi, "pseudo-NMIs"),
+        (
+            !machines.plugin && cell.records != machines.records,
+            "another number of records",
+        ),
+    ];
+    let missing = needs.into_iter().find(|(is_missing, _)| *is_missing);
+    missing.map(|(_, what)| format!("it needs {what}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use machines::backend::Backend as _;
+    use machines::qemu::Qemu;
+
+    fn cells() -> Vec<Cell> {
+        definition::cells(include_str!("../../../scripts/matrix.toml")).unwrap()
+    }
+
+    #[test]
+    fn cells_are_chosen_by_their_values() {
+        let chosen = |text: &str| {
+            let only: Only = text.parse().unwrap();
+            cells().iter().filter(|cell| only.takes(cell)).count()
+        };
+        assert_eq!(chosen("machine=x86_64"), 2);
+        assert!(chosen("level=VHE") > chosen("level=VHE,records=16"));
+        assert_eq!(chosen("records=16,machine=heterogeneous"), 0);
+        for wrong in ["", "x", "colour=red", "records"] {
+            assert!(wrong.parse::<Only>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn qemu_has_all_machines_and_others_say_what_they_lack() {
+        let model = Capabilities {
+            cpus: 8,
+            records: 64,
+            vhe: true,
+            ..Capabilities::default()
+        };
+        let able = |machines: &Capabilities| {
+            let able = |cell: &&Cell| unmet(cell, machines).is_none();
+            cells().iter().filter(able).count()
+        };
+        assert_eq!(able(&Qemu.capabilities()), cells().len());
+        // Two levels, of two bases and two languages but one.
+        assert_eq!(able(&model), 6);
+    }
+
+    #[test]
+    fn a_cell_is_a_machine() {
+        for cell in cells() {
+            let setup = setup(&cell);
+            assert_eq!(setup.virtualization, cell.vhe);
+            assert_eq!(setup.kernel_args.len(), usize::from(cell.pseudo_nmi));
+            let records = format!("={}", cell.records);
+            let plugin = setup.plugin.unwrap();
+            assert!(plugin.iter().any(|option| option.ends_with(&records)));
+        }
+    }
+}

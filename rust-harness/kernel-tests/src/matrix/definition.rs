@@ -1,0 +1,256 @@
+//! The axes of the matrix, and the cells that they make.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use anyhow::{Context, Result, bail, ensure};
+use serde::{Deserialize, Serialize};
+
+use host::arch::Arch;
+
+/// The axes, in the order of a cell's name.
+pub const AXES: [&str; 6] = [
+    "base",
+    "language",
+    "machine",
+    "level",
+    "interrupts",
+    "records",
+];
+
+/// As it is written.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Definition {
+    axes: BTreeMap<String, Vec<String>>,
+    #[serde(default)]
+    without: Vec<BTreeMap<String, String>>,
+}
+
+/// The reason of an exclusion.
+const WHY: &str = "why";
+
+/// What runs a cell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum Machine {
+    /// Processors with BRBE.
+    Arm64,
+    /// Some with BRBE, and others of another sort without.
+    Heterogeneous,
+    /// Processors with LBRs.
+    X86_64,
+}
+
+/// One combination.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cell {
+    /// In the order of [`AXES`].
+    values: [String; AXES.len()],
+    /// A base's name.
+    pub base: String,
+    /// The snapshot is taken in Rust.
+    pub in_rust: bool,
+    /// What it runs on.
+    pub machine: Machine,
+    /// The kernel runs at EL2.
+    pub vhe: bool,
+    /// The PMU's interrupt is a pseudo-NMI.
+    pub pseudo_nmi: bool,
+    /// Branch records of each processor.
+    pub records: u8,
+}
+
+impl Cell {
+    fn new(values: [String; AXES.len()]) -> Result<Self> {
+        let [base, language, machine, level, interrupts, records] = &values;
+        let one_of = |axis: &str, value: &str, names: &[&str]| {
+            let place = names.iter().position(|name| *name == value);
+            place.with_context(|| {
+                format!(
+                    "{axis} {value:?} is not known; there are {}",
+                    names.join(", ")
+                )
+            })
+        };
+        let machines = [Machine::Arm64, Machine::Heterogeneous, Machine::X86_64];
+        let names = ["arm64", "heterogeneous", "x86_64"];
+        let records = records.parse().ok();
+        Ok(Self {
+            base: base.clone(),
+            in_rust: one_of("language", language, &["C", "Rust"])? == 1,
+            machine: machines[one_of("machine", machine, &names)?],
+            vhe: one_of("level", level, &["EL1", "VHE"])? == 1,
+            pseudo_nmi: one_of("interrupts", interrupts, &["IRQ", "pseudo-NMI"])? == 1,
+            records: records
+                .filter(|count| [8, 16, 32, 64].contains(count))
+                .context("records are 8, 16, 32 or 64")?,
+            values,
+        })
+    }
+
+    /// Its value on an axis.
+    pub fn value(&self, axis: &str) -> Option<&str> {
+        let place = AXES.iter().position(|name| *name == axis)?;
+        Some(&self.values[place])
+    }
+
+    /// Of what kind its processors are.
+    pub fn arch(&self) -> Arch {
+        match self.machine {
+            Machine::Arm64 | Machine::Heterogeneous => Arch::Arm64,
+            Machine::X86_64 => Arch::X86_64,
+        }
+    }
+
+    /// Whether it runs on the same kernel as another one.
+    pub fn shares_a_kernel_with(&self, other: &Self) -> bool {
+        let kernel = |cell: &Self| (cell.base.clone(), cell.in_rust, cell.arch());
+        kernel(self) == kernel(other)
+    }
+}
+
+impl fmt::Display for Cell {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [base, language, machine, level, interrupts, records] = &self.values;
+        write!(f, "{base} {language}, {machine}, ")?;
+        match self.machine {
+            Machine::X86_64 => write!(f, "{records} records"),
+            _ => write!(f, "{level}, {interrupts}, {records} records"),
+        }
+    }
+}
+
+/// The cells of a definition.
+///
+/// # Errors
+///
+/// When it has other axes or values than are known, or leaves out what is not there.
+pub(super) fn cells(text: &str) -> Result<Vec<Cell>> {
+    let Definition { axes, without } = toml::from_str(text)?;
+    for axis in axes.keys() {
+        ensure!(AXES.contains(&axis.as_str()), "there is no axis {axis}");
+    }
+    for exclusion in &without {
+        check(exclusion, &axes)?;
+    }
+    let mut all: Vec<Vec<String>> = vec![Vec::new()];
+    for axis in AXES {
+        let values = axes
+            .get(axis)
+            .with_context(|| format!("axis {axis} is missing"))?;
+        let longer = |cell: &Vec<String>| {
+            let cell = cell.clone();
+            values
+                .iter()
+                .map(move |value| [&cell[..], std::slice::from_ref(value)].concat())
+        };
+        all = all.iter().flat_map(longer).collect();
+    }
+    let is_left_out = |cell: &Cell| {
+        let matches = |(axis, value): (&String, &String)| {
+            axis == WHY || cell.value(axis) == Some(value.as_str())
+        };
+        without
+            .iter()
+            .any(|exclusion| exclusion.iter().all(matches))
+    };
+    let mut cells = Vec::new();
+    for values in all {
+        let values = values.try_into();
+        let values = values.map_err(|_| anyhow::anyhow!("a value for each axis"))?;
+        let cell = Cell::new(values)?;
+        if !is_left_out(&cell) {
+            cells.push(cell);
+        }
+    }
+    Ok(cells)
+}
+
+/// An exclusion says why, and matches something.
+fn check(exclusion: &BTreeMap<String, String>, axes: &BTreeMap<String, Vec<String>>) -> Result<()> {
+    ensure!(
+        exclusion.contains_key(WHY),
+        "{exclusion:?} does not say {WHY}"
+    );
+    ensure!(exclusion.len() > 1, "{exclusion:?} leaves everything out");
+    for (axis, value) in exclusion {
+        let known = axes.get(axis).is_some_and(|values| values.contains(value));
+        if axis != WHY && !known {
+            bail!("{axis} = {value:?} is left out, and not there");
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const AXES_OF_ONE: &str = "[axes]\nbase = ['7.3']\nlanguage = ['C']\nmachine = ['arm64']\n\
+                               level = ['EL1', 'VHE']\ninterrupts = ['IRQ']\nrecords = ['8', '64']\n";
+
+    #[test]
+    fn cells_are_all_combinations() {
+        let names: Vec<_> = cells(AXES_OF_ONE)
+            .unwrap()
+            .iter()
+            .map(Cell::to_string)
+            .collect();
+        assert_eq!(
+            names,
+            [
+                "7.3 C, arm64, EL1, IRQ, 8 records",
+                "7.3 C, arm64, EL1, IRQ, 64 records",
+                "7.3 C, arm64, VHE, IRQ, 8 records",
+                "7.3 C, arm64, VHE, IRQ, 64 records",
+            ]
+        );
+    }
+
+    #[test]
+    fn some_are_left_out() {
+        let text = format!("{AXES_OF_ONE}[[without]]\nlevel = 'VHE'\nrecords = '8'\nwhy = 'x'\n");
+        let cells = cells(&text).unwrap();
+        assert_eq!(cells.len(), 3);
+        assert!(!cells.iter().any(|cell| cell.vhe && cell.records == 8));
+        assert!(
+            cells
+                .iter()
+                .all(|cell| cell.shares_a_kernel_with(&cells[0]))
+        );
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        for (text, said) in [
+            (
+                AXES_OF_ONE.replace("EL1", "EL7"),
+                "level \"EL7\" is not known",
+            ),
+            (AXES_OF_ONE.replace("'8'", "'9'"), "records are 8, 16"),
+            (
+                AXES_OF_ONE.replace("level", "colour"),
+                "there is no axis colour",
+            ),
+            (
+                AXES_OF_ONE.replace("base = ['7.3']\n", ""),
+                "axis base is missing",
+            ),
+            (
+                format!("{AXES_OF_ONE}[[without]]\nlevel = 'EL2'\nwhy = 'x'\n"),
+                "level = \"EL2\" is left out, and not there",
+            ),
+            (
+                format!("{AXES_OF_ONE}[[without]]\nlevel = 'VHE'\n"),
+                "does not say why",
+            ),
+            (
+                format!("{AXES_OF_ONE}[[without]]\nwhy = 'x'\n"),
+                "leaves everything out",
+            ),
+        ] {
+            let error = format!("{:#}", cells(&text).unwrap_err());
+            assert!(error.contains(said), "{error}");
+        }
+    }
+}

@@ -1,0 +1,330 @@
+//! A counter that overflows at every instruction of a snapshot.
+//!
+//! Under `-icount` time is instructions: the guest's program `overflow` makes the
+//! period of a sampling event longer by one instruction from round to round,
+//! and takes a snapshot in each. The plugin tells what each overflow hit
+//! (`watch=`), so that it is seen, and not assumed, that none was left out.
+
+pub mod judge;
+
+use std::fs::File;
+use std::io::{self, BufReader};
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use branch_records::path;
+use branch_records::record::{BranchType, Cycles, RawRecord};
+use branch_records::sweep::Sweep;
+
+use crate::watch::functions::functions;
+use crate::watch::window::{Functions, windows};
+use host::paths::Paths;
+use host::progress;
+use judge::{Findings, judge};
+use kernels::kernel::Kernel;
+use machines::guest::{self, Guest, PSEUDO_NMI, Setup};
+use machines::share::{self, Share};
+use report::Job;
+use report::Verdict;
+
+/// For thousands of rounds.
+const TIMEOUT: Duration = Duration::from_secs(600);
+
+/// Cycles that an instruction takes with `shift=1`.
+///
+/// QEMU sets its timer for an event counter's overflow a nanosecond too early
+/// (`pmevcntr_op_finish()`: `-(counter + 1)`), finds no overflow then, and sets
+/// no other. Where an instruction takes two, and a period is even, the timer is
+/// late by one instead.
+const CYCLES: u32 = 2;
+
+/// How the guest's program takes a snapshot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Taken {
+    /// As all do.
+    Plainly,
+    /// With interrupts disabled.
+    InterruptsOff,
+}
+
+impl Taken {
+    /// What the guest's program calls it.
+    fn option(self) -> &'static str {
+        match self {
+            Self::Plainly => "plainly",
+            Self::InterruptsOff => "interrupts-off",
+        }
+    }
+}
+
+/// How a snapshot is taken, and on which machine.
+#[derive(Clone, Copy, Debug)]
+pub struct Kind {
+    /// For people.
+    pub name: &'static str,
+    /// The overflow's interrupt is a pseudo-NMI, which `local_irq_save()` does
+    /// not mask.
+    pub pseudo_nmi: bool,
+    /// How the guest's program takes the snapshot.
+    pub taken: Taken,
+    /// Of the record buffer.
+    pub records: u32,
+}
+
+/// Each kind that is tried.
+pub const KINDS: [Kind; 5] = [
+    Kind {
+        name: "overflow at each instruction",
+        pseudo_nmi: false,
+        taken: Taken::Plainly,
+        records: 16,
+    },
+    Kind {
+        name: "overflow at each instruction, interrupts off",
+        pseudo_nmi: false,
+        taken: Taken::InterruptsOff,
+        records: 16,
+    },
+    Kind {
+        name: "overflow at each instruction, pseudo-NMI",
+        pseudo_nmi: true,
+        taken: Taken::Plainly,
+        records: 16,
+    },
+    Kind {
+        name: "overflow at each instruction, pseudo-NMI, interrupts off",
+        pseudo_nmi: true,
+        taken: Taken::InterruptsOff,
+        records: 16,
+    },
+    Kind {
+        name: "overflow at each instruction, pseudo-NMI, two banks",
+        pseudo_nmi: true,
+        taken: Taken::Plainly,
+        records: 64,
+    },
+];
+
+/// A job for each kind.
+pub fn jobs<'a>(
+    paths: &'a Paths,
+    guest: &'a Guest,
+    kernel: &'a Kernel,
+    title: &str,
+) -> impl Iterator<Item = Job<'a>> {
+    KINDS.into_iter().map(move |kind| {
+        let title = title.to_owned();
+        Job::new(title.clone(), kind.name, move || {
+            sweep(paths, guest, kernel, &title, kind)
+        })
+    })
+}
+
+/// Runs one kind on `kernel`, which is called `title`. An interrupt may have kept an overflow from where
+/// it should have come: then once more.
+pub fn sweep(
+    paths: &Paths,
+    guest: &Guest,
+    kernel: &Kernel,
+    title: &str,
+    kind: Kind,
+) -> Result<Verdict> {
+    let functions = functions(&kernel.vmlinux)?;
+    let name = format!("{} on {title}", kind.name);
+    let once = || sweep_once(paths, guest, kernel, &name, kind, &functions);
+    Ok(match once()? {
+        Err(said) => Verdict::Fail(said),
+        Ok(findings) if findings.wrong > 0 || findings.missed().is_empty() => {
+            verdict(kind, &findings)
+        }
+        Ok(mut findings) => match once()? {
+            Err(said) => Verdict::Fail(said),
+            Ok(more) => {
+                findings.add(more);
+                verdict(kind, &findings)
+            }
+        },
+    })
+}
+
+/// What one boot shows, or what the guest said where it failed.
+fn sweep_once(
+    paths: &Paths,
+    guest: &Guest,
+    kernel: &Kernel,
+    name: &str,
+    kind: Kind,
+    functions: &Functions,
+) -> Result<Result<Findings, String>> {
+    let share = Share::new(paths)?;
+    let log = share.path().join("watch.log");
+    let setup = setup(kind, functions, &log);
+    let command = format!(
+        "./branch-guest overflow --step {CYCLES} --taken {} --output sweep.json",
+        kind.taken.option()
+    );
+    let run = guest.run_as(&setup, kernel, name, &command, &share)?;
+    if guest::status(&run)? != 0 {
+        return Ok(Err(run.output));
+    }
+    let [saw, log] = [share.path().join("sweep.json"), log];
+    let findings = read(&saw, &log, functions);
+    if !matches!(&findings, Ok(findings) if findings.wrong == 0) {
+        for (file, ending) in [(&saw, "json"), (&log, "watch")] {
+            let kept = paths
+                .log(&name.replace([' ', ','], "-"))
+                .with_extension(ending);
+            let copy = |mut from| io::copy(&mut from, &mut File::create(&kept)?);
+            copy(share::open_from_guest(file, MOST)?)
+                .with_context(|| format!("keeping {}", kept.display()))?;
+            progress::say(&format!("    {} keeps what was seen", kept.display()));
+        }
+    }
+    findings.map(Ok)
+}
+
+/// Bytes that are read of what the guest and the plugin saw: 0.2 GB are usual.
+const MOST: u64 = 4 << 30;
+
+/// What the guest and the plugin saw.
+fn read(saw: &Path, log: &Path, functions: &Functions) -> Result<Findings> {
+    let open = |path: &Path| share::open_from_guest(path, MOST).map(BufReader::new);
+    let sweep = Sweep::from_reader(open(saw)?).context("what the guest saw")?;
+    let (mut possible, mut undecided) = (0, 0);
+    let impossible = |records: &[RawRecord]| {
+        let path = path::check(records, &sweep.code);
+        possible += path.possible;
+        undecided += path.undecided;
+        let broken = path.broken.first().map(ToString::to_string);
+        broken.or_else(|| uncounted(records))
+    };
+    let windows = windows(open(log)?, functions)?;
+    let findings = judge(&sweep, &windows, impossible)?;
+    Ok(Findings {
+        possible,
+        undecided,
+        ..findings
+    })
+}
+
+fn setup(kind: Kind, functions: &Functions, log: &Path) -> Setup {
+    let mut kernel_args = vec!["nokaslr".to_owned()];
+    if kind.pseudo_nmi {
+        kernel_args.push(PSEUDO_NMI.to_owned());
+    }
+    Setup {
+        timeout: TIMEOUT,
+        cpus: 1,
+        plugin: Some(vec![
+            format!("records={}", kind.records),
+            format!("watch={}", functions.to_option()),
+            format!("watch-log={}", log.display()),
+        ]),
+        qemu: ["-icount", "shift=1"].map(str::to_owned).to_vec(),
+        kernel_args,
+        ..Setup::default()
+    }
+}
+
+/// Which of the records, newest first, has not as many cycles as instructions on
+/// the way to it. The one that an interrupt came before is not one of them.
+fn uncounted(records: &[RawRecord]) -> Option<String> {
+    records.windows(2).enumerate().find_map(|(index, pair)| {
+        let [newer, older] = pair else { return None };
+        if newer.from == 0 || older.to == 0 {
+            return None;
+        }
+        let decoded = newer.decode();
+        let executed = u64::from(decoded.kind != BranchType::Irq);
+        let bytes = newer.from.checked_sub(older.to);
+        let length = bytes.map(|bytes| bytes / 4 + executed);
+        let contiguous = match (length, decoded.cycles) {
+            (None, _) => false,
+            // BRBINF<n>_EL1.CC is rounded from 256 on.
+            (_, Cycles::Unknown | Cycles::AtLeast(_) | Cycles::Count(256..)) => true,
+            (Some(length), Cycles::Count(cycles)) => length == u64::from(cycles),
+        };
+        (!contiguous).then(|| {
+            let (cycles, end) = (newer.flags >> 4 & 0xffff, older.to);
+            format!(
+                "record {} leads to {end:#x}, and record {index} starts at {:#x}, {cycles} cycles later",
+                index + 1,
+                newer.from
+            )
+        })
+    })
+}
+
+fn verdict(kind: Kind, findings: &Findings) -> Verdict {
+    let Findings {
+        rounds,
+        instructions,
+        ..
+    } = findings;
+    if findings.wrong > 0 {
+        return Verdict::Fail(format!(
+            "{} of {rounds} rounds are wrong:\n    {}",
+            findings.wrong,
+            findings.examples.join("\n    ")
+        ));
+    }
+    // A record with one address only leaves two steps open.
+    let (possible, undecided) = (findings.possible, findings.undecided);
+    if undecided > possible / 10 {
+        return Verdict::Fail(format!(
+            "of {} steps from record to record {undecided} could not be checked",
+            possible + undecided
+        ));
+    }
+    // Where its interrupt is masked, an overflow may also come before the snapshot.
+    if kind.taken == Taken::InterruptsOff && !kind.pseudo_nmi && findings.pending == 0 {
+        return Verdict::Fail("no overflow was pending when the snapshot began".to_owned());
+    }
+    let missed = findings.missed();
+    if let Some(first) = missed.first() {
+        return Verdict::Fail(format!(
+            "{} of the snapshot's {instructions} instructions were not hit, instruction {first} \
+             is the first",
+            missed.len()
+        ));
+    }
+    Verdict::Pass(format!(
+        "all {instructions} instructions hit in {rounds} rounds; {possible} steps from record to \
+         record possible, {undecided} undecided"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(from: u64, to: u64, cycles: u64) -> RawRecord {
+        RawRecord {
+            from,
+            to,
+            flags: cycles << 4,
+        }
+    }
+
+    #[test]
+    fn a_branch_that_is_left_out_is_seen() {
+        let path = [
+            record(0x300c, 0x4000, 4),
+            record(0x2004, 0x3000, 2),
+            record(0x1000, 0x2000, 0),
+        ];
+        assert_eq!(uncounted(&path), None);
+        let [newest, _, oldest] = path;
+        assert!(uncounted(&[newest, oldest]).is_some());
+        // An interrupt's source was not executed.
+        let irq = RawRecord {
+            from: 0x3010,
+            to: 0x5000,
+            flags: 12 << 20 | 4 << 4,
+        };
+        assert_eq!(uncounted(&[irq, path[1]]), None);
+        // The cycles of a branch that starts further on tell too.
+        assert!(uncounted(&[record(0x2010, 0x4000, 4), oldest]).is_some());
+    }
+}

@@ -1,0 +1,373 @@
+//! Whether what came of each overflow is right.
+//!
+//! A counter that overflows freezes BRBE, and its handler finds the records that
+//! were there (`BRBFCR_EL1.PAUSED`, Arm ARM rule group "Freeze"). What a snapshot has
+//! depends on when that was:
+//!
+//! * before it sampled `BRBFCR_EL1`: nothing, and the handler has the records;
+//! * before the records were read: the records, and the handler has them too;
+//! * later: the records, and the handler may have none, since they are discarded then.
+//!
+//! Each snapshot that is not empty is the path that led to it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Display;
+
+use anyhow::{Context as _, Result, ensure};
+use branch_records::record::RawRecord;
+use branch_records::sweep::{Round, Sweep};
+
+use crate::watch::window::{Hit, Position, Window};
+
+/// Problems that are told in words.
+const EXAMPLES: usize = 5;
+
+/// What all rounds of a sweep showed.
+#[derive(Clone, Debug, Default)]
+pub struct Findings {
+    /// Rounds looked at.
+    pub rounds: usize,
+    /// Instructions of a snapshot that no overflow disturbs.
+    pub instructions: u64,
+    /// The indices of those that overflows hit.
+    pub hit: BTreeSet<u64>,
+    /// Overflows before the snapshot, handled after it.
+    pub pending: usize,
+    /// Overflows that interrupted the snapshot at once.
+    pub interrupted: usize,
+    /// Overflows while their interrupt was masked.
+    pub masked: usize,
+    /// Snapshots without a record.
+    pub empty: usize,
+    /// Samples of an overflow in the snapshot that have no record.
+    pub empty_samples: usize,
+    /// Steps from record to record that are possible.
+    pub possible: usize,
+    /// Those of which nothing can be said.
+    pub undecided: usize,
+    /// Rounds with something wrong.
+    pub wrong: usize,
+    /// What is wrong with the first few of them.
+    pub examples: Vec<String>,
+}
+
+impl Findings {
+    /// The indices of the instructions that no overflow hit.
+    pub fn missed(&self) -> Vec<u64> {
+        (0..self.instructions)
+            .filter(|index| !self.hit.contains(index))
+            .collect()
+    }
+
+    /// Adds what another sweep of the same kind showed.
+    pub fn add(&mut self, other: Self) {
+        self.rounds += other.rounds;
+        self.hit.extend(other.hit);
+        self.pending += other.pending;
+        self.interrupted += other.interrupted;
+        self.masked += other.masked;
+        self.empty += other.empty;
+        self.empty_samples += other.empty_samples;
+        self.possible += other.possible;
+        self.undecided += other.undecided;
+        self.wrong += other.wrong;
+        self.examples.extend(other.examples);
+    }
+}
+
+/// Judges the rounds of `sweep` by its snapshots in the plugin's log.
+/// `possible` says what is impossible about records, if anything is.
+///
+/// # Errors
+///
+/// When there are not as many snapshots as the guest says that it took.
+pub fn judge(
+    sweep: &Sweep,
+    windows: &[Window],
+    mut impossible: impl FnMut(&[RawRecord]) -> Option<String>,
+) -> Result<Findings> {
+    ensure!(
+        windows.len() == sweep.measured as usize + sweep.rounds.len(),
+        "the plugin saw {} snapshots, the guest took {} and {}",
+        windows.len(),
+        sweep.measured,
+        sweep.rounds.len()
+    );
+    let mut findings = Findings {
+        rounds: sweep.rounds.len(),
+        ..Findings::default()
+    };
+    let windows = &windows[sweep.measured as usize..];
+    findings.instructions =
+        usual_length(windows).context("not one snapshot without an overflow in it")?;
+    for (round, window) in sweep.rounds.iter().zip(windows) {
+        let position = match window.hit {
+            Some(Hit::Interrupted(position)) => {
+                findings.interrupted += 1;
+                Some(position)
+            }
+            Some(Hit::Masked(position)) => {
+                findings.masked += 1;
+                Some(position)
+            }
+            Some(Hit::Pending) => {
+                findings.pending += 1;
+                // Between the last instruction before and the first of all.
+                findings.hit.insert(0);
+                None
+            }
+            None => None,
+        };
+        findings.hit.extend(position.map(|position| position.index));
+        findings.empty += usize::from(round.snapshot.is_empty());
+        let first = round.samples.first();
+        findings.empty_samples +=
+            usize::from(window.hit.is_some() && first.is_some_and(|sample| sample.0.is_empty()));
+        if let Some(problem) = problem(round, window, &mut impossible) {
+            findings.wrong += 1;
+            if findings.examples.len() < EXAMPLES {
+                let place = Place(window.hit);
+                let period = round.period;
+                findings
+                    .examples
+                    .push(format!("period {period}, {place}: {problem}"));
+            }
+        }
+    }
+    Ok(findings)
+}
+
+/// How many instructions the snapshots have that no overflow disturbs. A few are
+/// longer or shorter than the rest: it depends on what the records hold.
+fn usual_length(windows: &[Window]) -> Option<u64> {
+    let mut lengths = BTreeMap::<_, usize>::new();
+    for window in windows.iter().filter(|window| window.hit.is_none()) {
+        *lengths.entry(window.instructions).or_default() += 1;
+    }
+    let (length, _) = lengths.into_iter().max_by_key(|(_, count)| *count)?;
+    Some(length)
+}
+
+/// What is wrong with a round.
+fn problem(
+    round: &Round,
+    window: &Window,
+    impossible: &mut impl FnMut(&[RawRecord]) -> Option<String>,
+) -> Option<String> {
+    if let Some(why) = impossible(&round.snapshot) {
+        return Some(format!("the snapshot is not a path: {why}"));
+    }
+    for (index, sample) in round.samples.iter().enumerate() {
+        if let Some(why) = impossible(&sample.0) {
+            return Some(format!("sample {index} is not a path: {why}"));
+        }
+    }
+    if round.ticked {
+        return None;
+    }
+    let [first, next @ ..] = &round.samples[..] else {
+        return Some("no sample".to_owned());
+    };
+    // One alone may be empty: the driver discards the records at a task switch,
+    // and the overflow may come right after it.
+    if next.iter().all(|sample| sample.0.is_empty()) {
+        return Some(format!("no record in the {} next samples", next.len()));
+    }
+    match window.hit {
+        None if round.snapshot.is_empty() => Some("the snapshot has no record".to_owned()),
+        Some(Hit::Interrupted(_)) if first.0.is_empty() => {
+            Some("the sample of the overflow has no record".to_owned())
+        }
+        Some(Hit::Pending) => not_left(round),
+        Some(Hit::Masked(position)) => match (window.sampled, window.read_by) {
+            (Some(sampled), _) if position.index <= sampled => not_left(round),
+            // Frozen by the time that the records had been read: they were left to the
+            // handler as they are.
+            (Some(_), Some(by)) if position.index <= by => not_shared(round),
+            (Some(_), Some(_)) => None,
+            _ => Some("the snapshot did not read the records".to_owned()),
+        },
+        _ => None,
+    }
+}
+
+/// What is wrong where BRBE was frozen before the snapshot looked: it has to leave alone
+/// what is the handler's.
+fn not_left(round: &Round) -> Option<String> {
+    let records = round.snapshot.len();
+    if records > 0 {
+        return Some(format!(
+            "BRBE was frozen before the snapshot, which has {records} records of the handler's"
+        ));
+    }
+    let first = round.samples.first()?;
+    let lost = first.0.is_empty();
+    lost.then(|| "BRBE was frozen before the snapshot, and the handler has no record".to_owned())
+}
+
+/// What is wrong where BRBE was frozen while the snapshot read the records: they are the
+/// handler's too.
+fn not_shared(round: &Round) -> Option<String> {
+    let mut samples = round.samples.iter();
+    let handlers = samples.any(|sample| sample.0 == round.snapshot);
+    let records = round.snapshot.len();
+    (!handlers).then(|| {
+        format!("BRBE was frozen, but no sample has the {records} records of the snapshot")
+    })
+}
+
+/// Where an overflow was, in words.
+struct Place(Option<Hit>);
+
+impl Display for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (what, position) = match self.0 {
+            None => return f.write_str("no overflow in the snapshot"),
+            Some(Hit::Pending) => return f.write_str("overflow before the snapshot"),
+            Some(Hit::Interrupted(position)) => ("interrupt", position),
+            Some(Hit::Masked(position)) => ("overflow", position),
+        };
+        let Position { index, address } = position;
+        write!(f, "{what} at instruction {index}, {address:#x}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use branch_records::sweep::Sample;
+
+    use super::*;
+
+    fn records(count: usize) -> Vec<RawRecord> {
+        let record = |n| RawRecord {
+            from: 4 * n as u64 + 4,
+            ..RawRecord::default()
+        };
+        (0..count).map(record).collect()
+    }
+
+    fn round(snapshot: usize, samples: &[usize]) -> Round {
+        Round {
+            period: 1,
+            ticked: false,
+            snapshot: records(snapshot),
+            samples: samples.iter().map(|n| Sample(records(*n))).collect(),
+        }
+    }
+
+    fn window(hit: Option<Hit>) -> Window {
+        Window {
+            instructions: 4,
+            hit,
+            sampled: Some(1),
+            read_by: Some(2),
+        }
+    }
+
+    fn masked(index: u64) -> Option<Hit> {
+        let address = 0x1000 + 4 * index;
+        Some(Hit::Masked(Position { index, address }))
+    }
+
+    fn judge(rounds: Vec<Round>, hits: &[Option<Hit>]) -> Findings {
+        let windows: Vec<_> = hits.iter().copied().map(window).collect();
+        let sweep = Sweep::new(0, Vec::new(), rounds);
+        super::judge(&sweep, &windows, |_| None).unwrap()
+    }
+
+    #[test]
+    fn what_no_overflow_hit_is_told() {
+        let rounds = vec![round(2, &[2, 2]), round(0, &[2, 2]), round(2, &[2, 2])];
+        let rounds = [rounds, vec![round(2, &[2, 2])]].concat();
+        let findings = judge(rounds, &[None, masked(0), masked(2), masked(3)]);
+        assert_eq!(findings.missed(), [1]);
+        assert_eq!((findings.wrong, findings.instructions), (0, 4));
+        let other = judge(
+            vec![round(2, &[2, 2]), round(0, &[2, 2])],
+            &[None, masked(1)],
+        );
+        let mut both = findings.clone();
+        both.add(other);
+        assert!(both.missed().is_empty());
+        assert_eq!((findings.masked, both.masked, both.rounds), (3, 4, 6));
+    }
+
+    /// What is wrong with a round that an overflow hits, with a tick in it and without.
+    fn said(hit: Option<Hit>, hit_round: Round) -> Option<String> {
+        let ticked = Round {
+            ticked: true,
+            ..hit_round.clone()
+        };
+        let rounds = |round| vec![self::round(2, &[2, 2]), round];
+        // With a tick it may be that of another overflow.
+        assert_eq!(judge(rounds(ticked), &[None, hit]).wrong, 0);
+        let findings = judge(rounds(hit_round), &[None, hit]);
+        assert_eq!(findings.wrong, findings.examples.len());
+        findings.examples.into_iter().next()
+    }
+
+    #[test]
+    fn what_was_frozen_before_the_snapshot_is_the_handlers_alone() {
+        for hit in [Some(Hit::Pending), masked(0), masked(1)] {
+            assert_eq!(said(hit, round(0, &[2, 2])), None, "{hit:?}");
+            let taken = said(hit, round(2, &[2, 2])).unwrap();
+            assert!(taken.contains("has 2 records of the handler's"), "{taken}");
+            let lost = said(hit, round(0, &[0, 2])).unwrap();
+            assert!(lost.contains("the handler has no record"), "{lost}");
+        }
+    }
+
+    #[test]
+    fn what_was_frozen_during_the_snapshot_is_the_handlers_too() {
+        assert_eq!(said(masked(2), round(2, &[2, 3])), None);
+        let lost = said(masked(2), round(2, &[0, 3])).unwrap();
+        assert!(lost.contains("no sample has the 2 records"), "{lost}");
+        assert_eq!(said(masked(3), round(2, &[0, 3])), None);
+    }
+
+    #[test]
+    fn a_snapshot_that_did_not_look_is_wrong() {
+        let blind = Window {
+            sampled: None,
+            ..window(masked(2))
+        };
+        let sweep = Sweep::new(0, Vec::new(), vec![round(2, &[2, 2]); 2]);
+        let findings = super::judge(&sweep, &[window(None), blind], |_| None).unwrap();
+        assert_eq!(findings.wrong, 1);
+    }
+
+    #[test]
+    fn what_is_empty_or_missing_is_wrong() {
+        let position = Position {
+            index: 0,
+            address: 0x1000,
+        };
+        let interrupted = Some(Hit::Interrupted(position));
+        for (bad, hit) in [
+            (round(0, &[2, 2]), None),
+            (round(2, &[0, 2]), interrupted),
+            (round(2, &[2, 0, 0]), None),
+            (round(2, &[2]), None),
+            (round(2, &[]), None),
+        ] {
+            let findings = judge(vec![round(2, &[2, 2]), bad], &[None, hit]);
+            assert_eq!(findings.wrong, 1);
+        }
+        assert_eq!(judge(vec![round(2, &[2, 0, 2])], &[None]).wrong, 0);
+    }
+
+    #[test]
+    fn impossible_records_are_wrong() {
+        let sweep = Sweep::new(0, Vec::new(), vec![round(2, &[1, 1])]);
+        let impossible = |records: &[RawRecord]| (records.len() == 1).then(|| "no".to_owned());
+        let findings = super::judge(&sweep, &[window(None)], impossible).unwrap();
+        assert_eq!(findings.wrong, 1);
+        assert!(findings.examples[0].contains("sample 0 is not a path: no"));
+    }
+
+    #[test]
+    fn a_snapshot_that_is_missing_is_an_error() {
+        let sweep = Sweep::new(1, Vec::new(), vec![round(2, &[2, 2])]);
+        assert!(super::judge(&sweep, &[window(None)], |_| None).is_err());
+    }
+}

@@ -1,0 +1,211 @@
+//! The code that ran while perf recorded: the kernel's, as perf copied it from
+//! `/proc/kcore`, and the programs', which are files of the guest's root.
+//!
+//! Names and numbers come from the guest: what is read is bounded, and no file
+//! outside the root is.
+
+use std::collections::HashMap;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use branch_records::path::Code;
+use machines::share;
+use object::{Object as _, ObjectSegment as _};
+
+/// The largest file of code that is read: bash has 1 MiB, perf 10.
+const MAX_FILE: u64 = 64 << 20;
+
+/// What a program has in its address space.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Map {
+    /// Its first address.
+    pub start: u64,
+    /// Its length in bytes.
+    pub length: u64,
+    /// Where in the file it starts.
+    pub offset: u64,
+    /// The file, or `[vdso]`.
+    pub name: String,
+}
+
+/// Code that lies together.
+#[derive(Debug)]
+struct Segment {
+    start: u64,
+    bytes: Vec<u8>,
+}
+
+impl Segment {
+    fn word(&self, address: u64) -> Option<u32> {
+        word(&self.bytes, address.checked_sub(self.start)?)
+    }
+}
+
+/// The code of a recording.
+#[derive(Debug)]
+pub struct Recorded {
+    kernel: Vec<Segment>,
+    maps: Vec<Map>,
+    /// By name; `None` for those that are not there.
+    files: HashMap<String, Option<Vec<u8>>>,
+}
+
+impl Recorded {
+    /// The kernel's from the file `kcore`, if there is one, the programs' from
+    /// below `root`, and that of the vDSO from the file `vdso`.
+    pub fn open(kcore: &Path, root: &Path, vdso: &Path, maps: Vec<Map>) -> Result<Self> {
+        let kernel = match kcore.is_file() {
+            true => segments(kcore).with_context(|| format!("reading {}", kcore.display()))?,
+            false => Vec::new(),
+        };
+        let mut files = HashMap::new();
+        for map in &maps {
+            if !files.contains_key(&map.name) {
+                let path = match map.name.as_str() {
+                    "[vdso]" => Some(vdso.to_owned()),
+                    name => below(root, name),
+                };
+                let bytes = path.map(|path| read(&path));
+                files.insert(map.name.clone(), bytes.transpose()?);
+            }
+        }
+        Ok(Self {
+            kernel,
+            maps,
+            files,
+        })
+    }
+
+    /// The code as it was when there had been this many maps.
+    pub fn at(&self, maps: usize) -> At<'_> {
+        let maps = &self.maps[..maps.min(self.maps.len())];
+        At { code: self, maps }
+    }
+}
+
+/// The code at the time of a sample.
+#[derive(Clone, Copy, Debug)]
+pub struct At<'a> {
+    code: &'a Recorded,
+    maps: &'a [Map],
+}
+
+impl Code for At<'_> {
+    fn fetch(&self, address: u64) -> Option<u32> {
+        if !address.is_multiple_of(4) {
+            return None;
+        }
+        let kernel = self.code.kernel.iter();
+        if let Some(word) = kernel.filter_map(|segment| segment.word(address)).next() {
+            return Some(word);
+        }
+        // The newest has taken the place of what was there.
+        let mut maps = self.maps.iter().rev();
+        let (map, at) = maps.find_map(|map| {
+            let at = address.checked_sub(map.start)?;
+            (at < map.length).then_some((map, at))
+        })?;
+        let file = self.code.files.get(&map.name)?.as_ref()?;
+        word(file, at.checked_add(map.offset)?)
+    }
+}
+
+fn word(bytes: &[u8], at: u64) -> Option<u32> {
+    let word = bytes.get(usize::try_from(at).ok()?..)?.first_chunk()?;
+    Some(u32::from_le_bytes(*word))
+}
+
+/// The segments of an ELF file.
+fn segments(path: &Path) -> Result<Vec<Segment>> {
+    let bytes = read(path)?;
+    let elf = object::File::parse(&*bytes)?;
+    let segment = |segment: object::Segment<'_, '_>| {
+        Ok(Segment {
+            start: segment.address(),
+            bytes: segment.data()?.to_vec(),
+        })
+    };
+    let segments: Vec<_> = elf.segments().map(segment).collect::<Result<_>>()?;
+    let size: usize = segments.iter().map(|segment| segment.bytes.len()).sum();
+    ensure!(size as u64 <= 2 * MAX_FILE, "its segments overlap");
+    Ok(segments)
+}
+
+fn read(path: &Path) -> Result<Vec<u8>> {
+    let cannot = || format!("reading {}", path.display());
+    let mut file = share::open_from_guest(path, MAX_FILE).with_context(cannot)?;
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes).with_context(cannot)?;
+    Ok(bytes)
+}
+
+/// The file of this name in the guest, if its root has it.
+fn below(root: &Path, name: &str) -> Option<PathBuf> {
+    let root = root.canonicalize().ok()?;
+    let path = root.join(name.strip_prefix('/')?).canonicalize().ok()?;
+    (path.starts_with(&root) && path.is_file()).then_some(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn only_files_of_the_root_are_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().join("root");
+        fs::create_dir_all(root.join("usr/bin")).unwrap();
+        fs::write(root.join("usr/bin/sh"), "code").unwrap();
+        fs::write(dir.path().join("secret"), "").unwrap();
+        std::os::unix::fs::symlink("/etc/passwd", root.join("out")).unwrap();
+        std::os::unix::fs::symlink("usr/bin", root.join("bin")).unwrap();
+        let real = root.join("usr/bin/sh").canonicalize().unwrap();
+        assert_eq!(below(&root, "/usr/bin/sh"), Some(real.clone()));
+        assert_eq!(below(&root, "/bin/sh"), Some(real));
+        for name in [
+            "/../secret",
+            "/out",
+            "/usr/bin",
+            "//anon",
+            "[heap]",
+            "/gone",
+        ] {
+            assert_eq!(below(&root, name), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn the_newest_map_counts() {
+        let dir = tempfile::tempdir().unwrap();
+        let words =
+            |first: u32| -> Vec<u8> { (first..first + 8).flat_map(u32::to_le_bytes).collect() };
+        fs::write(dir.path().join("a"), words(100)).unwrap();
+        let vdso = dir.path().join("vdso");
+        fs::write(&vdso, words(200)).unwrap();
+        let map = |start, length, offset, name: &str| Map {
+            start,
+            length,
+            offset,
+            name: name.to_owned(),
+        };
+        let maps = vec![
+            map(0x1000, 0x20, 0, "/a"),
+            map(0x1010, 0x10, 4, "[vdso]"),
+            map(0x2000, 0x20, 0, "//anon"),
+            map(0x3000, u64::MAX, u64::MAX, "/a"),
+        ];
+        let none = dir.path().join("none");
+        let code = Recorded::open(&none, dir.path(), &vdso, maps).unwrap();
+        assert_eq!(code.at(0).fetch(0x1000), None);
+        assert_eq!(code.at(1).fetch(0x1010), Some(104));
+        let all = code.at(9);
+        assert_eq!(all.fetch(0x100c), Some(103));
+        assert_eq!(all.fetch(0x1010), Some(201));
+        for nowhere in [0xffc, 0x1002, 0x1020, 0x2000, 0x3010] {
+            assert_eq!(all.fetch(nowhere), None, "{nowhere:#x}");
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! Each safeguard of the patches, proven by its absence: a test that fails on a mutant.
+
+use std::collections::BTreeSet;
+
+use anyhow::{Context as _, Result};
+use host::paths::Paths;
+use kernels::bases::Base;
+use kernels::mutants::{self, Mutant};
+use kernels::series::DoesNotApply;
+use kernels::subject::Subject;
+use kernels::variant::Variant;
+use machines::guest::{Dead, Guest};
+use report::{Job, Verdict};
+
+use crate::any_test::AnyTest;
+
+/// The tests that `mutants` are to fail, on the patched kernel.
+pub fn controls<'a>(
+    paths: &'a Paths,
+    guest: &'a Guest,
+    subject: &'a Subject,
+    mutants: &[Mutant],
+) -> impl Iterator<Item = Job<'a>> {
+    let tests: BTreeSet<_> = mutants.iter().map(|mutant| mutant.test.clone()).collect();
+    tests.into_iter().map(move |name| {
+        let title = subject.title(true);
+        Job::new(title.clone(), name.clone(), move || {
+            AnyTest::named(&name)?.run(paths, guest, subject, subject.patched(), &title)
+        })
+    })
+}
+
+/// The mutants of a series, none where the base has no such series: its own, and those of
+/// the series that it keeps. Where a file of its own has the name of one of those, the
+/// code around the safeguard is another, and that is taken.
+pub fn load(paths: &Paths, variant: Variant, base: &Base) -> Result<Vec<Mutant>> {
+    let Some(dir) = variant.dir(paths, base) else {
+        return Ok(Vec::new());
+    };
+    let own = mutants::load(&dir)?;
+    let kept = variant.keeps().map(|kept| load(paths, kept, base));
+    let mut all = kept.transpose()?.unwrap_or_default();
+    all.retain(|kept| !own.iter().any(|own| own.name() == kept.name()));
+    all.extend(own);
+    Ok(all)
+}
+
+/// What the kernels with mutants of a subject's series are called.
+///
+/// # Errors
+///
+/// When the list of mutants cannot be read.
+pub fn titles(paths: &Paths, subject: &Subject) -> Result<BTreeSet<String>> {
+    let mutants = load(paths, subject.variant, &subject.base)?;
+    let title = |mutant| called(&subject.base, subject.variant, mutant);
+    Ok(mutants.iter().map(title).collect())
+}
+
+/// What the kernel with a mutant is called: one of the fixes is in the same kernel,
+/// whichever of the two series it is tried for.
+pub fn called(base: &Base, variant: Variant, mutant: &Mutant) -> String {
+    match variant {
+        Variant::Fixes | Variant::Snapshot => format!("{} {}", base.version, mutant.name()),
+        other => format!("{} {}", other.title(base), mutant.name()),
+    }
+}
+
+/// Tries a mutant.
+pub fn job<'a>(
+    paths: &'a Paths,
+    guest: &'a Guest,
+    subject: &'a Subject,
+    mutant: Mutant,
+) -> Job<'a> {
+    let title = called(&subject.base, subject.variant, &mutant);
+    Job::new(title.clone(), mutant.safeguard.clone(), move || {
+        let series = mutant.on_top_of(&subject.series);
+        let commits = match series.commits(paths, &subject.tree) {
+            // Mutants are of the bases, and the code around a safeguard may be another.
+            Err(error) if subject.is_of_user && error.is::<DoesNotApply>() => {
+                return Ok(Verdict::Skip(format!("not in this tree: {error}")));
+            }
+            commits => commits?,
+        };
+        let commit = commits.last().context("a series has a commit")?;
+        let test = AnyTest::named(&mutant.test)?;
+        if !matches!(test, AnyTest::Compiler) {
+            // Otherwise a kernel that cannot be built is no sign of a safeguard.
+            test.builder(subject).kernel(commit, &title)?;
+        }
+        judge(&mutant, test.run(paths, guest, subject, commit, &title))
+    })
+}
+
+/// A mutant is killed by a test that fails, or a guest that dies, with the words
+/// that were expected.
+fn judge(mutant: &Mutant, outcome: Result<Verdict>) -> Result<Verdict> {
+    let test = &mutant.test;
+    let said = match outcome {
+        Ok(Verdict::Fail(said)) => said,
+        Ok(Verdict::Pass(_)) => {
+            return Ok(Verdict::Fail(format!("SURVIVED: {test} passes")));
+        }
+        Ok(Verdict::Skip(why)) => {
+            return Ok(Verdict::Fail(format!("SURVIVED: {test} is skipped: {why}")));
+        }
+        Err(error) if error.is::<Dead>() => format!("{error:#}"),
+        Err(error) => return Err(error),
+    };
+    Ok(match said.contains(&mutant.says) {
+        true => Verdict::Pass(format!("killed by {test}: {}", mutant.says)),
+        false => Verdict::Fail(format!(
+            "SURVIVED: {test} fails, but does not say {:?}:\n{said}",
+            mutant.says
+        )),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use kernels::bases;
+
+    use super::*;
+
+    fn mutant() -> Mutant {
+        Mutant {
+            safeguard: "s".to_owned(),
+            patch: "p.patch".to_owned(),
+            dir: "mutants".into(),
+            test: "twice".to_owned(),
+            says: "no record".to_owned(),
+        }
+    }
+
+    #[test]
+    fn only_the_expected_failure_kills() {
+        let judge = |outcome| judge(&mutant(), outcome);
+        let fail = |text: &str| Ok(Verdict::Fail(text.to_owned()));
+        assert!(matches!(
+            judge(fail("there is no record")),
+            Ok(Verdict::Pass(_))
+        ));
+        for outcome in [
+            fail("out of memory"),
+            Ok(Verdict::pass()),
+            Ok(Verdict::Skip("no record".to_owned())),
+        ] {
+            let Ok(Verdict::Fail(said)) = judge(outcome) else {
+                panic!("killed by nothing");
+            };
+            assert!(said.starts_with("SURVIVED"), "{said}");
+        }
+        assert!(judge(Err(anyhow::anyhow!("no record of QEMU"))).is_err());
+    }
+
+    #[test]
+    fn what_a_series_keeps_is_proved_of_it_too() {
+        let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
+        let paths = Paths::at(root, root);
+        for base in bases::load(&paths).unwrap() {
+            let names = |variant: Variant| {
+                let mutants = load(&paths, variant, &base).unwrap();
+                let names = mutants.iter().map(|mutant| mutant.name().to_owned());
+                names.collect::<BTreeSet<_>>()
+            };
+            let (fixes, snapshot) = (names(Variant::Fixes), names(Variant::Snapshot));
+            assert!(!fixes.is_empty() && fixes.is_subset(&snapshot));
+            for variant in [Variant::Cheaper, Variant::LowWaste] {
+                assert!(!variant.exists(&paths, &base) || snapshot.is_subset(&names(variant)));
+            }
+            assert!(names(Variant::Rust).is_disjoint(&fixes));
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! `test_progs` and `bpf_testmod`, from the tree at the commit that is tested.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result};
+
+use host::cache;
+use host::paths::Paths;
+use host::process;
+use host::progress::Step;
+use kernels::kernel::{Builder, Built};
+
+/// The tests that are built: of the helper, and of perf events with BPF programs. Each
+/// is a file of that name, with a program of the other.
+pub(super) const TESTS: [(&str, &str); 6] = [
+    ("get_branch_snapshot", "get_branch_snapshot"),
+    ("perf_branches", "test_perf_branches"),
+    ("perf_buffer", "test_perf_buffer"),
+    ("perf_event_stackmap", "perf_event_stackmap"),
+    ("perf_link", "test_perf_link"),
+    ("perf_skip", "test_perf_skip"),
+];
+const SUITE: &str = "tools/testing/selftests/bpf";
+/// The program, and the module that it loads.
+pub(super) const BUILT: [&str; 2] = ["test_progs", "bpf_testmod.ko"];
+
+/// A directory with [`BUILT`].
+pub(super) fn build(paths: &Paths, builder: &Builder, commit: &str, what: &str) -> Result<PathBuf> {
+    let key = builder.key("selftests 3", commit)?;
+    cache::entry(paths, "selftests", &key, |into| {
+        builder.at(commit, what, |built| {
+            let step = Step::start(format!("build test_progs of {what}"));
+            let work = work(paths, builder, "");
+            let tree = work.join("tree");
+            let out = work.join("out");
+            fs::create_dir_all(&out).with_context(|| format!("creating {}", out.display()))?;
+            mirror(built, &tree)?;
+            module(built, &tree)?;
+            test_progs(built, &tree, &out)?;
+            keep(&out.join(BUILT[0]), into)?;
+            keep(&tree.join(SUITE).join("test_kmods").join(BUILT[1]), into)?;
+            step.done();
+            Ok(())
+        })
+    })
+}
+
+/// A directory with the module alone, for a kernel of another configuration: a module fits
+/// one kernel, and the program any.
+pub(super) fn build_module(
+    paths: &Paths,
+    builder: &Builder,
+    commit: &str,
+    what: &str,
+) -> Result<PathBuf> {
+    let key = builder.key("selftests module 1", commit)?;
+    cache::entry(paths, "selftests-module", &key, |into| {
+        builder.at(commit, what, |built| {
+            let step = Step::start(format!("build bpf_testmod of {what}{}", builder.mark()));
+            let tree = work(paths, builder, &builder.mark().replace(", ", "-")).join("tree");
+            fs::create_dir_all(&tree).with_context(|| format!("creating {}", tree.display()))?;
+            mirror(built, &tree)?;
+            module(built, &tree)?;
+            keep(&tree.join(SUITE).join("test_kmods").join(BUILT[1]), into)?;
+            step.done();
+            Ok(())
+        })
+    })
+}
+
+/// Where they are built.
+fn work(paths: &Paths, builder: &Builder, mark: &str) -> PathBuf {
+    let (tree, arch) = (&builder.tree().id, builder.arch().kernel());
+    paths
+        .home("build")
+        .join(format!("{tree}-selftests-{arch}{mark}"))
+}
+
+/// Copies what was built into the cache.
+fn keep(file: &Path, into: &Path) -> Result<()> {
+    let name = file.file_name().context("a file has a name")?;
+    fs::copy(file, into.join(name)).with_context(|| format!("copying {}", file.display()))?;
+    Ok(())
+}
+
+/// A hard-linked copy of the tree without the other tests: the suite's makefile
+/// builds whatever is there.
+fn mirror(built: &Built<'_>, tree: &Path) -> Result<()> {
+    let mut rsync = Command::new("rsync");
+    rsync.args(["--archive", "--delete", "--exclude=/.git"]);
+    for (test, program) in TESTS {
+        rsync.arg(format!("--include=/{SUITE}/prog_tests/{test}.c"));
+        rsync.arg(format!("--include=/{SUITE}/progs/{program}.c"));
+    }
+    for dir in ["prog_tests", "progs"] {
+        rsync.arg(format!("--exclude=/{SUITE}/{dir}/*.c"));
+    }
+    // What the module build leaves there is newer than the tree, not wrong.
+    rsync.arg(format!("--filter=protect /{SUITE}/test_kmods/*"));
+    rsync.arg(format!("--link-dest={}", built.tree().display()));
+    rsync.arg(built.tree().join("")).arg(tree);
+    process::logged("copying the tree", built.log, &mut rsync)
+}
+
+/// With the kernel's own compiler; the suite would take the cross compiler.
+fn module(built: &Built<'_>, tree: &Path) -> Result<()> {
+    let mut make = built.make();
+    make.arg(format!(
+        "M={}",
+        tree.join(SUITE).join("test_kmods").display()
+    ))
+    .arg("modules");
+    process::logged("build of bpf_testmod", built.log, &mut make)
+}
+
+fn test_progs(built: &Built<'_>, tree: &Path, out: &Path) -> Result<()> {
+    let mut make = Command::new("make");
+    make.arg("--directory")
+        .arg(tree.join(SUITE))
+        .arg("--jobs=3");
+    let arch = built.arch();
+    make.arg(format!("ARCH={}", arch.kernel()));
+    // For the machine that this runs on there is nothing to cross to.
+    if arch.machine() != std::env::consts::ARCH {
+        make.arg(format!("CROSS_COMPILE={}", arch.gnu()));
+    }
+    make.args(["LLVM=", "BPF_STRICT_BUILD=0"]);
+    make.arg(format!("O={}", built.out.display()));
+    make.arg(format!("OUTPUT={}", out.display()));
+    make.arg(format!(
+        "VMLINUX_BTF={}",
+        built.out.join("vmlinux").display()
+    ));
+    make.args(["SKIP_DOCS=1", "SKIP_LLVM=1", "TEST_KMODS="]);
+    make.args([
+        "LINKED_SKELS=",
+        "LSKELS=",
+        "LSKELS_SIGNED=",
+        "LSKELS_EXTRA=",
+    ]);
+    // libarena is compiled without -mcpu, and clang 19's default is too old for it.
+    make.arg("BPF_TARGET_ENDIAN=--target=bpfel -mcpu=v4");
+    make.arg(out.join("test_progs"));
+    process::logged("build of test_progs", built.log, &mut make)
+}

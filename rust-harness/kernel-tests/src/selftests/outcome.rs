@@ -1,0 +1,261 @@
+//! What `test_progs` says of its tests.
+
+use std::collections::BTreeMap;
+
+use super::HELPER;
+use super::build::TESTS;
+use report::Verdict;
+
+/// How the reason of a test begins that did not pass at once.
+pub const LATER: &str = "at attempt ";
+
+/// What `test_progs -t get_branch_snapshot` says of its one test.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// It ran and all checks held.
+    Pass,
+    /// The test found that it cannot run here.
+    Skip,
+    /// A check failed.
+    Fail,
+}
+
+/// What became of those, the last time.
+pub(super) fn of_perf_events(output: &str) -> Verdict {
+    let tests = each(output).into_iter();
+    let tests: BTreeMap<_, _> = tests
+        .filter(|(name, _)| name.starts_with("perf_"))
+        .collect();
+    let count = |wanted| tests.values().filter(|outcome| **outcome == wanted).count();
+    let all = TESTS.len() - 1;
+    if count(Outcome::Fail) > 0 || count(Outcome::Skip) > 1 || tests.len() != all {
+        return Verdict::Fail(output.to_owned());
+    }
+    let words = tests.iter().map(|(name, outcome)| match outcome {
+        Outcome::Skip => format!("{name} skips itself"),
+        _ => (*name).to_owned(),
+    });
+    let words = words.collect::<Vec<_>>().join(", ");
+    Verdict::Pass(match attempts(output, "perf events, attempt ") {
+        0 | 1 => words,
+        attempts => format!("{LATER}{attempts}: {words}"),
+    })
+}
+
+/// What became of each test, by name: `#12  perf_link:OK`, subtests left out. Of one
+/// that was run several times each time is told.
+fn each(output: &str) -> Vec<(&str, Outcome)> {
+    let is_test = |number: &str| number.bytes().all(|byte| byte.is_ascii_digit());
+    told(output, is_test)
+}
+
+/// What became of each subtest of the helper's own test, by name:
+/// `#12/3  get_branch_snapshot/size:OK`. What failed is told a second time, at the end.
+fn subtests(output: &str) -> BTreeMap<&str, Outcome> {
+    let is_subtest = |number: &str| number.contains('/');
+    let tests = told(output, is_subtest).into_iter();
+    tests
+        .filter_map(|(name, outcome)| match name.split_once('/') {
+            Some((HELPER, name)) => Some((name, outcome)),
+            _ => None,
+        })
+        .collect()
+}
+
+/// What became of each test or subtest with such a number.
+fn told(output: &str, is_wanted: impl Fn(&str) -> bool) -> Vec<(&str, Outcome)> {
+    let outcome = |word: &str| match word {
+        "OK" => Some(Outcome::Pass),
+        "SKIP" => Some(Outcome::Skip),
+        "FAIL" => Some(Outcome::Fail),
+        _ => None,
+    };
+    let mut tests = Vec::new();
+    for line in output.lines() {
+        let Some((number, rest)) = line
+            .trim()
+            .strip_prefix('#')
+            .and_then(|rest| rest.split_once(char::is_whitespace))
+        else {
+            continue;
+        };
+        // `OK (SKIP: 1/2)`, where a part of it was left out.
+        if let Some((name, words)) = rest.trim().split_once(':')
+            && let Some(word) = words.split(' ').next()
+            && let Some(outcome) = outcome(word).filter(|_| is_wanted(number))
+        {
+            tests.push((name, outcome));
+        }
+    }
+    tests
+}
+
+/// Reads the summary line, `Summary: 1/0 PASSED, 0 SKIPPED, 0/0 FAILED`.
+pub(crate) fn outcome(output: &str) -> Option<Outcome> {
+    let summary = output
+        .lines()
+        .rev()
+        .find_map(|line| line.trim().strip_prefix("Summary: "))?;
+    let mut counts = summary.split(", ").map(|part| {
+        let number = part.split(['/', ' ']).next()?;
+        number.parse::<u32>().ok()
+    });
+    let (passed, skipped, failed) = (counts.next()??, counts.next()??, counts.next()??);
+    match (passed, skipped, failed) {
+        (_, _, 1..) => Some(Outcome::Fail),
+        (_, 1.., 0) => Some(Outcome::Skip),
+        (1.., 0, 0) => Some(Outcome::Pass),
+        (0, 0, 0) => None,
+    }
+}
+
+/// What became of the helper's own test, the last time. Of its subtests only `may_skip` may
+/// be left out.
+pub(super) fn of_helper(output: &str, may_skip: &[&str]) -> Verdict {
+    const ATTEMPT: &str = "helper, attempt ";
+    let last = output.rsplit(ATTEMPT).next().unwrap_or_default();
+    let (tests, subtests) = (each(last), subtests(last));
+    let with = |wanted| {
+        let names = subtests
+            .iter()
+            .filter(move |(_, outcome)| **outcome == wanted);
+        names.map(|(name, _)| *name).collect::<Vec<_>>()
+    };
+    match tests.iter().rfind(|(name, _)| *name == HELPER) {
+        Some((_, Outcome::Pass)) if with(Outcome::Fail).is_empty() => {}
+        Some((_, Outcome::Skip)) => {
+            return Verdict::Fail(format!("the test skips itself:\n{output}"));
+        }
+        _ => return Verdict::Fail(output.to_owned()),
+    }
+    let skipped = with(Outcome::Skip);
+    if skipped.iter().any(|name| !may_skip.contains(name)) {
+        let skipped = skipped.join(", ");
+        return Verdict::Fail(format!("subtests are skipped, {skipped}:\n{output}"));
+    }
+    let attempt = match attempts(output, ATTEMPT) {
+        0 | 1 => None,
+        count => Some(format!(
+            "{LATER}{count}: it failed before, as it does after an interrupt"
+        )),
+    };
+    let passed = match with(Outcome::Pass).len() {
+        0 => None,
+        count => Some(format!("{count} of {} subtests", subtests.len())),
+    };
+    let skipped = (!skipped.is_empty()).then(|| format!("skipped: {}", skipped.join(", ")));
+    let words: Vec<_> = [attempt, passed, skipped].into_iter().flatten().collect();
+    Verdict::Pass(words.join("; "))
+}
+
+/// How many lines begin like this: one for each attempt.
+fn attempts(output: &str, mark: &str) -> usize {
+    output.lines().filter(|line| line.starts_with(mark)).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_summary_decides() {
+        let say = |line: &str| outcome(&format!("#1 get_branch_snapshot:OK\n{line}\ndone\n"));
+        assert_eq!(
+            say("Summary: 1/0 PASSED, 0 SKIPPED, 0/0 FAILED"),
+            Some(Outcome::Pass)
+        );
+        assert_eq!(
+            say("Summary: 1/0 PASSED, 1 SKIPPED, 0/0 FAILED"),
+            Some(Outcome::Skip)
+        );
+        assert_eq!(
+            say("Summary: 0/0 PASSED, 0 SKIPPED, 1/0 FAILED"),
+            Some(Outcome::Fail)
+        );
+    }
+
+    #[test]
+    fn each_test_is_told() {
+        let output = "#7/1     perf_branches/perf_branches_hw:SKIP\n#7       perf_branches:OK (SKIP: 1/2)\n\
+                      #9       perf_link:FAIL\ncheck_good:PASS:x\nSummary: 1/1 PASSED\n";
+        let expected = [
+            ("perf_branches", Outcome::Pass),
+            ("perf_link", Outcome::Fail),
+        ];
+        assert_eq!(each(output), expected);
+    }
+
+    #[test]
+    fn tests_of_perf_events_are_all_there() {
+        let line = |name: &str, word: &str| format!("#1 {name}:{word}\n");
+        let names = TESTS.map(|(name, _)| name);
+        let all: String = names.iter().map(|name| line(name, "OK")).collect();
+        assert!(matches!(of_perf_events(&all), Verdict::Pass(_)));
+        let skipped = all.replace("perf_link:OK", "perf_link:SKIP");
+        let Verdict::Pass(words) = of_perf_events(&skipped) else {
+            panic!("{skipped}")
+        };
+        assert!(words.contains("perf_link skips itself"), "{words}");
+        let failed = all.replace("perf_link:OK", "perf_link:FAIL");
+        assert!(matches!(of_perf_events(&failed), Verdict::Fail(_)));
+        // test_progs tells what failed a second time.
+        let mark = "perf events, attempt ";
+        let again = "All error logs:\n#1 perf_link:FAIL\n";
+        let twice = format!("{mark}1\n{failed}{again}{mark}2\n{all}");
+        let second = of_perf_events(&twice);
+        assert!(matches!(second, Verdict::Pass(said) if said.starts_with("at attempt 2: ")));
+        let two = skipped.replace("perf_skip:OK", "perf_skip:SKIP");
+        assert!(matches!(of_perf_events(&two), Verdict::Fail(_)));
+        let missing = all.replace("#1 perf_link", "perf_link");
+        assert!(matches!(of_perf_events(&missing), Verdict::Fail(_)));
+    }
+
+    #[test]
+    fn the_helpers_last_attempt_counts() {
+        let line = |word: &str| format!("helper, attempt 1\n#1 {HELPER}:{word}\n");
+        let judge = |output: &str| of_helper(output, &[]);
+        assert_eq!(judge(&line("OK")), Verdict::pass());
+        let second = line("FAIL") + &line("OK");
+        assert!(matches!(judge(&second), Verdict::Pass(said) if said.contains("attempt 2")));
+        for wrong in [line("FAIL"), line("SKIP"), String::new()] {
+            assert!(matches!(judge(&wrong), Verdict::Fail(_)), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn subtests_pass_or_are_skipped_where_they_may() {
+        let says = |one: &str, other: &str, all: &str| {
+            format!(
+                "#1/1     {HELPER}/size:{one}\n#1/2     {HELPER}/flags:{other}\n\
+                 #1       {HELPER}:{all}\n"
+            )
+        };
+        let (whole, part) = (says("OK", "OK", "OK"), says("SKIP", "OK", "OK (SKIP: 1/2)"));
+        let passed = |output: &str, may_skip: &[&str]| match of_helper(output, may_skip) {
+            Verdict::Pass(said) => Some(said),
+            _ => None,
+        };
+        let expected = Some("2 of 2 subtests".to_owned());
+        assert_eq!(passed(&whole, &[]), expected);
+        assert_eq!(passed(&whole, &["size"]), expected);
+        let expected = Some("1 of 2 subtests; skipped: size".to_owned());
+        assert_eq!(passed(&part, &["size"]), expected);
+        assert_eq!(passed(&part, &["flags"]), None);
+        assert_eq!(passed(&part, &[]), None);
+        let wrong = says("FAIL", "OK", "FAIL");
+        assert_eq!(passed(&wrong, &["size"]), None);
+        // Of an attempt that did not do only the last words count.
+        let mark = "helper, attempt ";
+        let twice = format!("{mark}1\n{wrong}{mark}2\n{whole}");
+        assert!(passed(&twice, &[]).is_some_and(|said| said.ends_with("2 of 2 subtests")));
+    }
+
+    #[test]
+    fn no_summary_or_no_test_is_no_verdict() {
+        assert_eq!(outcome("Loading bpf_testmod.ko...\n"), None);
+        assert_eq!(
+            outcome("Summary: 0/0 PASSED, 0 SKIPPED, 0/0 FAILED\n"),
+            None
+        );
+    }
+}

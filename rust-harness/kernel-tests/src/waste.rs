@@ -1,0 +1,448 @@
+//! Wasted records: those of a snapshot that the traced function did not make, but what
+//! the kernel does to run the program that takes it.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io::BufReader;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use serde::{Deserialize, Serialize};
+
+use crate::kept_figures;
+use host::paths::Paths;
+use kernels::kernel::Kernel;
+use machines::guest::{self, Guest, Setup};
+use machines::share::Share;
+use report::Verdict;
+
+/// What perf calls the sets of branches that are recorded.
+pub const FILTERS: [&str; 4] = ["any", "any_call,any_ret", "any_ret", "cond,any_call"];
+
+/// One end of a record.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct At {
+    /// A function.
+    pub name: String,
+    /// How far behind its first instruction.
+    pub offset: u64,
+}
+
+/// A record as the guest names it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Record {
+    /// Where from, unless that is not recorded.
+    pub from: Option<At>,
+    /// Where to, unless that is not recorded.
+    pub to: Option<At>,
+    /// perf's name of its type.
+    pub kind: String,
+}
+
+/// Snapshots of one way to attach a program and one filter, as the guest took them.
+#[derive(Clone, Debug, Deserialize)]
+struct Seen {
+    way: String,
+    function: String,
+    filter: String,
+    snapshots: Vec<Vec<Record>>,
+}
+
+/// What one way to attach a program wastes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Way {
+    /// `fexit`, `kprobe.multi`.
+    pub name: String,
+    /// By filter, in the order of [`FILTERS`].
+    pub wasted: [Wasted; 4],
+}
+
+/// The wasted records of a way and a filter.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Wasted {
+    /// Newest first.
+    pub records: Vec<Record>,
+    /// In so many snapshots they were the newest records.
+    pub seen: usize,
+    /// Of so many. An interrupt may come in between.
+    pub of: usize,
+    /// There is nothing else in the buffer: more were wasted than it holds.
+    pub all: bool,
+}
+
+impl Record {
+    /// Whether it begins or ends in a function.
+    fn touches(&self, function: &str) -> bool {
+        self.is_from(function) || self.is_to(function)
+    }
+
+    fn is_from(&self, function: &str) -> bool {
+        self.from.as_ref().is_some_and(|at| at.name == function)
+    }
+
+    fn is_to(&self, function: &str) -> bool {
+        self.to.as_ref().is_some_and(|at| at.name == function)
+    }
+
+    /// Whether the traced function made it, or whoever called it, tracing or not. It is
+    /// left to be traced by a call, patched in where it begins, or by an exception.
+    fn is_own(&self, function: &str) -> bool {
+        let leaves = self.is_from(function) && !self.is_to(function);
+        self.touches(function) && !(leaves && self.is_call())
+    }
+
+    /// A call or an exception. The driver has no type for a debug exception.
+    fn is_call(&self) -> bool {
+        !self.is_return() && !["COND", "UNCOND", "IND"].contains(&self.kind.as_str())
+    }
+
+    fn is_return(&self) -> bool {
+        ["RET", "COND_RET", "ERET", "SYSRET"].contains(&self.kind.as_str())
+    }
+
+    /// Whether a filter has it recorded (`branch_type_to_brbfcr()` and
+    /// `branch_type_to_brbcr()` of the driver).
+    fn passes(&self, filter: &str) -> bool {
+        filter.split(',').any(|name| match name {
+            "any_call" => self.is_call(),
+            "any_ret" => self.is_return(),
+            "cond" => self.kind == "COND",
+            _ => true,
+        })
+    }
+}
+
+/// Boots a kernel and measures all ways.
+///
+/// # Errors
+///
+/// When the machine fails, or what it saw is not one path.
+pub fn measure(paths: &Paths, guest: &Guest, kernel: &Kernel, title: &str) -> Result<Vec<Way>> {
+    const FILE: &str = "waste.json";
+    /// Bytes of it that are read.
+    const MOST: u64 = 64 << 20;
+    let share = Share::new(paths)?;
+    let setup = Setup {
+        cpus: 1,
+        // The same path each time.
+        qemu: vec!["-icount".to_owned(), "shift=1".to_owned()],
+        // One that checks itself takes three minutes beside another guest.
+        timeout: Duration::from_secs(900),
+        ..Setup::default()
+    };
+    let name = format!("waste on {title}");
+    let command = format!("./branch-guest waste --output {FILE}");
+    let run = guest.run_as(&setup, kernel, &name, &command, &share)?;
+    let status = guest::status(&run)?;
+    ensure!(status == 0, "no snapshots on {title}:\n{}", run.output);
+    let file = BufReader::new(share.open(FILE, MOST)?);
+    let seen: Vec<Seen> = serde_json::from_reader(file).context("reading what the guest saw")?;
+    seen.chunks(FILTERS.len())
+        .map(|seen| way(seen).with_context(|| format!("{title}: {}", seen[0].way)))
+        .collect()
+}
+
+/// What a way wastes, from its snapshots with each filter.
+fn way(seen: &[Seen]) -> Result<Way> {
+    let filters: Vec<_> = seen.iter().map(|seen| seen.filter.as_str()).collect();
+    ensure!(filters == FILTERS, "the guest recorded {filters:?}");
+    let any = of_all_branches(&seen[0])?;
+    let wasted = seen.iter().map(|seen| match seen.filter.as_str() {
+        "any" => Ok(any.clone()),
+        _ => of_some(seen, &any),
+    });
+    let wasted: Vec<_> = wasted.collect::<Result<_>>()?;
+    let wasted: [Wasted; 4] = wasted.try_into().ok().context("four filters")?;
+    Ok(Way {
+        name: seen[0].way.clone(),
+        wasted,
+    })
+}
+
+/// Where all branches are recorded, those that are newer than any of the function's own.
+fn of_all_branches(seen: &Seen) -> Result<Wasted> {
+    let wasted = |snapshot: &Vec<Record>| {
+        let own = snapshot
+            .iter()
+            .position(|record| record.is_own(&seen.function));
+        snapshot[..own.unwrap_or(snapshot.len())].to_vec()
+    };
+    let each: Vec<_> = seen.snapshots.iter().map(wasted).collect();
+    // The first time memory may be allocated, and an interrupt may come in between.
+    let times = |records: &Vec<Record>| each.iter().filter(|other| *other == records).count();
+    let records = each
+        .iter()
+        .max_by_key(|records| (times(records), Reverse(records.len())));
+    let records = records.context("the guest took no snapshot")?.clone();
+    ensure!(!records.is_empty(), "a snapshot wastes nothing");
+    let all = seen
+        .snapshots
+        .iter()
+        .any(|snapshot| snapshot.len() == records.len());
+    Ok(Wasted {
+        seen: times(&records),
+        of: each.len(),
+        records,
+        all,
+    })
+}
+
+/// With another filter the same path was taken, and less of it is recorded.
+fn of_some(seen: &Seen, any: &Wasted) -> Result<Wasted> {
+    let records = any
+        .records
+        .iter()
+        .filter(|record| record.passes(&seen.filter));
+    let records: Vec<_> = records.cloned().collect();
+    let begins = |snapshot: &&Vec<Record>| snapshot.starts_with(&records);
+    let count = seen.snapshots.iter().filter(begins).count();
+    if count == 0 {
+        let nearest = seen.snapshots.iter().map(|snapshot| {
+            let both = snapshot.iter().zip(&records);
+            let same = both.take_while(|(one, other)| one == other).count();
+            (same, snapshot.get(same))
+        });
+        let (same, instead) = nearest.max_by_key(|(same, _)| *same).unwrap_or_default();
+        bail!(
+            "with {} no snapshot begins with the {} records of that sort that all branches begin \
+             with: number {same} is {instead:?}, not {:?}",
+            seen.filter,
+            records.len(),
+            records.get(same)
+        );
+    }
+    Ok(Wasted {
+        seen: count,
+        of: seen.snapshots.len(),
+        records,
+        all: any.all,
+    })
+}
+
+/// What is kept of a way.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Kept {
+    /// `fexit`, `kprobe.multi`.
+    pub way: String,
+    /// How many records it wastes, by filter in the order of [`FILTERS`].
+    pub wasted: [usize; 4],
+    /// It is more than the buffer holds.
+    pub all: bool,
+    /// Those where all branches are recorded, newest first.
+    pub path: Vec<String>,
+}
+
+/// What was measured on kernels, by what they are called.
+pub type Measured = BTreeMap<String, Vec<Kept>>;
+
+impl Way {
+    /// What is kept of it.
+    pub fn kept(&self) -> Kept {
+        let any = &self.wasted[0];
+        Kept {
+            way: self.name.clone(),
+            wasted: self.wasted.each_ref().map(|wasted| wasted.records.len()),
+            all: any.all,
+            path: any.records.iter().map(Record::to_string).collect(),
+        }
+    }
+}
+
+impl fmt::Display for Record {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let at = |at: &Option<At>| match at {
+            Some(At { name, offset }) => format!("{}+{offset:#x}", without_number(name)),
+            None => "?".to_owned(),
+        };
+        write!(f, "{} -> {} {}", at(&self.from), at(&self.to), self.kind)
+    }
+}
+
+/// Trampolines and programs have a number or a hash that is another one each time.
+fn without_number(name: &str) -> &str {
+    let prefixes = ["bpf_trampoline_", "bpf_prog_"];
+    let prefix = prefixes.iter().find(|prefix| name.starts_with(**prefix));
+    prefix.map_or(name, |prefix| prefix.trim_end_matches('_'))
+}
+
+/// Where it is kept.
+pub const KNOWN: &str = "Documentation/waste.json";
+/// What the test of it is called.
+pub const TEST: &str = "wasted records, no more than in Documentation/waste.json";
+
+/// What was measured last.
+///
+/// # Errors
+///
+/// When it cannot be read.
+pub fn known(paths: &Paths) -> Result<Measured> {
+    kept_figures::known(paths, KNOWN)
+}
+
+/// Whether a kernel wastes no more than it did.
+///
+/// # Errors
+///
+/// As [`measure`], and when nothing is known of this kernel.
+pub fn check(paths: &Paths, guest: &Guest, kernel: &Kernel, title: &str) -> Result<Verdict> {
+    let mut known = known(paths)?;
+    let known = known.remove(title);
+    let known = known.with_context(|| {
+        format!("{KNOWN} has nothing of {title}: `./brbe bench waste --write` measures it")
+    })?;
+    let measured = measure(paths, guest, kernel, title)?;
+    let measured: Vec<_> = measured.iter().map(Way::kept).collect();
+    Ok(judge(&known, &measured))
+}
+
+fn judge(known: &[Kept], measured: &[Kept]) -> Verdict {
+    let (mut grown, mut shrunk) = (Vec::new(), 0);
+    for Kept { way, wasted, .. } in measured {
+        let before = known.iter().find(|known| known.way == *way);
+        let before = before.map(|known| known.wasted).unwrap_or_default();
+        for ((filter, before), now) in FILTERS.iter().zip(before).zip(*wasted) {
+            if now > before {
+                grown.push(format!(
+                    "{way} with {filter} wastes {now} records, not {before}"
+                ));
+            }
+            shrunk += usize::from(now < before);
+        }
+    }
+    let is_missing = |known: &&Kept| !measured.iter().any(|now| now.way == known.way);
+    let missing = known.iter().filter(is_missing);
+    grown.extend(missing.map(|known| format!("{} was not measured", known.way)));
+    let numbers = FILTERS.len() * measured.len();
+    match (grown.is_empty(), shrunk) {
+        (true, 0) => Verdict::Pass(format!("{numbers} numbers")),
+        (true, _) => Verdict::Pass(format!(
+            "{numbers} numbers, {shrunk} of them smaller: `./brbe bench waste --write` keeps that"
+        )),
+        (false, _) => Verdict::Fail(grown.join("\n")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(text: &str) -> Option<At> {
+        let (name, offset) = text.split_once('+')?;
+        Some(At {
+            name: name.to_owned(),
+            offset: offset.parse().unwrap(),
+        })
+    }
+
+    fn record(from: &str, to: &str, kind: &str) -> Record {
+        Record {
+            from: at(from),
+            to: at(to),
+            kind: kind.to_owned(),
+        }
+    }
+
+    /// A call of `f`, where a program is called by a trampoline `t`; newest first.
+    fn entry() -> Vec<Record> {
+        vec![
+            record("p+8", "snapshot+0", "CALL"),
+            record("t+16", "p+0", "CALL"),
+            record("enter+4", "t+12", "RET"),
+            record("t+8", "enter+0", "CALL"),
+            record("f+4", "t+0", "CALL"),
+            record("caller+4", "f+0", "CALL"),
+            record("caller+0", "caller+4", "COND"),
+        ]
+    }
+
+    fn seen(filter: &str, snapshots: Vec<Vec<Record>>) -> Seen {
+        Seen {
+            way: "fentry".to_owned(),
+            function: "f".to_owned(),
+            filter: filter.to_owned(),
+            snapshots,
+        }
+    }
+
+    #[test]
+    fn what_leads_from_the_function_to_the_snapshot_is_wasted() {
+        let mut interrupted = entry();
+        interrupted.insert(2, record("irq+4", "enter+4", "ERET"));
+        let wasted = of_all_branches(&seen("any", vec![interrupted, entry()])).unwrap();
+        assert_eq!(wasted.records, entry()[..5]);
+        assert_eq!((wasted.seen, wasted.of, wasted.all), (1, 2, false));
+    }
+
+    #[test]
+    fn a_function_that_returned_made_its_return_itself() {
+        let mut exit = entry();
+        exit.splice(4..5, [record("f+8", "t+4", "RET")]);
+        let wasted = of_all_branches(&seen("any", vec![exit])).unwrap();
+        assert_eq!(wasted.records.len(), 4);
+    }
+
+    #[test]
+    fn a_debug_exception_is_no_branch_of_the_function() {
+        assert!(!record("f+0", "vectors+512", "-").is_own("f"));
+        assert!(record("f+0", "f+8", "COND").is_own("f"));
+        assert!(record("f+8", "g+0", "UNCOND").is_own("f"));
+    }
+
+    #[test]
+    fn filters_keep_their_part_of_the_same_path() {
+        let any = of_all_branches(&seen("any", vec![entry()])).unwrap();
+        let returns = vec![
+            record("enter+4", "t+12", "RET"),
+            record("g+0", "caller+0", "RET"),
+        ];
+        let other = vec![record("g+0", "caller+0", "RET")];
+        let wasted = of_some(&seen("any_ret", vec![other.clone(), returns]), &any).unwrap();
+        assert_eq!((wasted.records.len(), wasted.seen), (1, 1));
+        assert!(of_some(&seen("any_ret", vec![other]), &any).is_err());
+    }
+
+    #[test]
+    fn names_are_the_same_each_time() {
+        let name = record(
+            "bpf_trampoline_6442487232+48",
+            "bpf_prog_a1b2_on_fexit+0",
+            "CALL",
+        );
+        assert_eq!(name.to_string(), "bpf_trampoline+0x30 -> bpf_prog+0x0 CALL");
+        let half = Record {
+            from: None,
+            ..record("f+0", "vectors+512", "-")
+        };
+        assert_eq!(half.to_string(), "? -> vectors+0x200 -");
+    }
+
+    #[test]
+    fn a_number_that_grows_fails() {
+        let counts = |count| {
+            let way = "fexit".to_owned();
+            let wasted = [count, 2, 1, 2];
+            let path = Vec::new();
+            [Kept {
+                way,
+                wasted,
+                all: false,
+                path,
+            }]
+        };
+        assert_eq!(
+            judge(&counts(4), &counts(4)),
+            Verdict::Pass("4 numbers".to_owned())
+        );
+        let Verdict::Pass(said) = judge(&counts(4), &counts(3)) else {
+            panic!("less is no failure");
+        };
+        assert!(said.contains("1 of them smaller"), "{said}");
+        let Verdict::Fail(said) = judge(&counts(4), &counts(5)) else {
+            panic!("more has to fail");
+        };
+        assert_eq!(said, "fexit with any wastes 5 records, not 4");
+        assert!(matches!(judge(&[], &counts(1)), Verdict::Fail(_)));
+        assert!(matches!(judge(&counts(1), &[]), Verdict::Fail(_)));
+    }
+}

@@ -1,0 +1,101 @@
+//! The functions of a snapshot, in C and in Rust.
+
+use std::path::Path;
+
+use anyhow::{Context as _, Result, ensure};
+use branch_records::vmlinux::Vmlinux;
+
+use super::window::{Function, Functions, Place};
+use crate::entry_code::{ENTRY, REGISTER, entry_code};
+
+/// C: what that calls while BRBE is paused.
+const PAUSED: &str = "brbe_snapshot_paused";
+/// C: what reads records, for samples as well: all, those of a bank, one. The compiler may
+/// have inlined one into another.
+const READ: [&str; 3] = [
+    "brbe_read_entries",
+    "brbe_read_bank",
+    "perf_entry_from_brbe_regset",
+];
+/// `MRS <Xt>, BRBFCR_EL1`, whatever the register (Arm ARM, `BRBFCR_EL1`).
+const READ_BRBFCR: u32 = 0xd531_9020;
+
+/// Rust: what it calls while BRBE is paused.
+const PAUSED_IN_RUST: &str = "arm_brbe_snapshot::read_paused";
+/// Rust: what reads the records of a bank, and decodes and writes one.
+const READ_IN_RUST: [&str; 2] = [
+    "<arm_brbe_snapshot::Paused>::read_bank",
+    "<arm_brbe_snapshot::Decoder>::write",
+];
+/// What it has no other way to call than as a function of C.
+const HELPERS: [&str; 3] = [
+    "rust_helper_local_daif_trace_off",
+    "rust_helper_is_kernel_in_hyp_mode",
+    "rust_helper_local_daif_trace_on",
+];
+/// What Rust shares with the rest of the driver.
+const INVALIDATE: &str = "brbe_invalidate";
+
+/// Where they are in a kernel that is booted where it was linked.
+///
+/// # Errors
+///
+/// When `vmlinux` has none of the two.
+pub fn functions(vmlinux: &Path) -> Result<Functions> {
+    let entry_code = entry_code(vmlinux)?;
+    let vmlinux = Vmlinux::open(vmlinux)?;
+    let function = |range, place, handlers| Function {
+        range,
+        place,
+        handlers,
+    };
+    let entry = function(vmlinux.function(ENTRY)?, Place::Entry, false);
+    let samples = sample(&entry_code).with_context(|| format!("the code of {ENTRY}()"))?;
+    let samples = entry.range.start + 4 * samples as u64;
+    let Ok(paused) = vmlinux.function_in_rust(PAUSED_IN_RUST) else {
+        let paused = function(vmlinux.function(PAUSED)?, Place::Paused, false);
+        let found = |name: &&str| vmlinux.function(name).ok();
+        let read = READ.iter().filter_map(found);
+        let read: Vec<_> = read
+            .map(|range| function(range, Place::Read, true))
+            .collect();
+        ensure!(!read.is_empty(), "vmlinux has none of {READ:?}");
+        let all = [entry, paused].into_iter().chain(read);
+        return Ok(Functions {
+            all: all.collect(),
+            samples,
+        });
+    };
+    let mut all = vec![entry, function(paused, Place::Paused, false)];
+    for helper in HELPERS {
+        all.push(function(vmlinux.function(helper)?, Place::Paused, false));
+    }
+    let invalidate = vmlinux.function(INVALIDATE)?;
+    all.push(function(invalidate, Place::Paused, true));
+    for name in READ_IN_RUST {
+        let read = vmlinux.function_in_rust(name)?;
+        all.push(function(read, Place::Read, false));
+    }
+    Ok(Functions { all, samples })
+}
+
+/// Which instruction samples `BRBFCR_EL1`, and so finds out whether BRBE is paused.
+fn sample(entry: &[u32]) -> Result<usize> {
+    let is_sample = |word: &u32| word & !REGISTER == READ_BRBFCR;
+    let index = entry.iter().position(is_sample);
+    index.context("no instruction samples BRBFCR_EL1")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_samples_the_register_is_found_whatever_it_is_read_into() {
+        const NOP: u32 = 0xd503_201f;
+        const WRITE_BRBFCR: u32 = 0xd511_9020;
+        let code = [NOP, WRITE_BRBFCR | 1, READ_BRBFCR | 19, READ_BRBFCR];
+        assert_eq!(sample(&code).unwrap(), 2);
+        assert!(sample(&code[..2]).is_err());
+    }
+}

@@ -1,0 +1,133 @@
+//! The guest's root file system.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result};
+
+use host::arch::Arch;
+use host::cache::{self, Key};
+use host::paths::Paths;
+use host::process;
+use host::progress::Step;
+
+/// The guest's root file system for an architecture, a directory in the cache.
+///
+/// # Errors
+///
+/// When a package cannot be fetched or extracted.
+pub fn root(paths: &Paths, arch: Arch) -> Result<PathBuf> {
+    let list = paths.repo("vm-images/guest/packages");
+    let text = fs::read_to_string(&list).with_context(|| format!("reading {}", list.display()))?;
+    let packages = packages(&text);
+    let preferences = paths.repo("vm-images/guest/preferences.pref");
+    let key = Key::new("guest root 5")
+        .with(arch.debian())
+        .with(packages.join(" "))
+        .with_file(&preferences)?;
+    cache::entry(paths, "guest-root", &key, |into| {
+        let mirror = std::env::var("BRBE_MIRROR").context(
+            "BRBE_MIRROR is not set: start this program with ./brbe, which finds apt's mirror",
+        )?;
+        let log = process::fresh(paths.log("guest-root"))?;
+        let step = Step::start(format!("make the guest's root, {}", arch.debian()));
+        make_root(arch, &packages, &preferences, &mirror, into, &log)?;
+        step.done();
+        Ok(())
+    })
+}
+
+/// The packages of a list: one a line, `#` starts a comment.
+fn packages(text: &str) -> Vec<String> {
+    let words = text.lines().filter_map(|line| line.split('#').next());
+    words
+        .map(|word| word.trim().to_owned())
+        .filter(|word| !word.is_empty())
+        .collect()
+}
+
+/// Where the guest's init finds programs.
+pub const INIT_PATH: &str = "/usr/lib/brbe-init:/usr/sbin:/usr/bin";
+/// Where commands in the guest find programs.
+pub const PATH: &str = "/usr/sbin:/usr/bin";
+
+/// What vmtest's init calls: in one file without libraries. Each file that is looked up
+/// is a question to the host, and the usual `mount` asks some fifty times.
+const INIT_TOOLS: [&str; 6] = ["basename", "cat", "grep", "ln", "mkdir", "mount"];
+
+/// What apt is told before it chooses. The file's name comes by the environment:
+/// hooks are run by a shell.
+const PREFER: [&str; 2] = [
+    r#"mkdir -p "$1/etc/apt/preferences.d""#,
+    r#"cp "$PREFERENCES" "$1/etc/apt/preferences.d/brbe.pref""#,
+];
+
+/// Who there is: root, and whom sshd runs as before it knows who comes.
+const USERS: &str = "\
+root:x:0:0:root:/root:/bin/bash
+sshd:x:100:65534::/run/sshd:/usr/sbin/nologin
+nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin
+";
+const GROUPS: &str = "root:x:0:\nnogroup:x:65534:\n";
+
+/// Fills an empty directory with a Debian for `arch`. The packages are extracted,
+/// nothing in them is run: this machine need not be able to.
+fn make_root(
+    arch: Arch,
+    packages: &[String],
+    preferences: &Path,
+    mirror: &str,
+    into: &Path,
+    log: &Path,
+) -> Result<()> {
+    let mut mmdebstrap = Command::new("mmdebstrap");
+    mmdebstrap.args(["--mode=root", "--variant=extract"]);
+    mmdebstrap.arg(format!("--architectures={}", arch.debian()));
+    mmdebstrap.arg(format!("--include={}", packages.join(",")));
+    for unused in ["doc", "man", "locale", "info"] {
+        mmdebstrap.arg(format!("--dpkgopt=path-exclude=/usr/share/{unused}/*"));
+    }
+    mmdebstrap.env("PREFERENCES", preferences);
+    for hook in PREFER {
+        mmdebstrap.arg(format!("--setup-hook={hook}"));
+    }
+    mmdebstrap.arg("trixie").arg(into);
+    for suite in ["trixie", "trixie-updates", "trixie-backports"] {
+        mmdebstrap.arg(format!("deb {mirror} {suite} main"));
+    }
+    process::logged("making the guest's root", log, &mut mmdebstrap)?;
+    // Where things are mounted in the guest, which cannot make them itself.
+    for dir in ["tmp", "run", "proc", "sys", "dev", "mnt"] {
+        fs::create_dir_all(into.join(dir))
+            .with_context(|| format!("creating {dir} in the guest's root"))?;
+    }
+    // base-passwd makes these when it is configured, and openssh-server its user.
+    for (file, text) in [("etc/passwd", USERS), ("etc/group", GROUPS)] {
+        fs::write(into.join(file), text).with_context(|| format!("writing {file}"))?;
+    }
+    let tools = into.join("usr/lib/brbe-init");
+    fs::create_dir(&tools).context("creating a directory of tools in the guest's root")?;
+    for tool in INIT_TOOLS {
+        symlink("../../bin/busybox", tools.join(tool))
+            .with_context(|| format!("linking {tool} in the guest's root"))?;
+    }
+    // base-files makes this one when it is configured, and nothing is.
+    let run = into.join("var/run");
+    cache::remove(&run)?;
+    symlink("../run", &run).context("linking var/run in the guest's root")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_may_have_comments() {
+        assert_eq!(
+            packages("# base\nbash\n\n  coreutils # ls\n"),
+            ["bash", "coreutils"]
+        );
+    }
+}

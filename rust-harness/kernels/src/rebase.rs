@@ -1,0 +1,262 @@
+//! What becomes of a series on another tree, patch by patch.
+
+use std::fmt;
+
+use anyhow::{Context, Result};
+
+use crate::series::{Patch, Series};
+use host::git::Git;
+
+/// What became of a patch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It applies where it is.
+    Clean,
+    /// It applies elsewhere: git's words for each of these places.
+    Moved(Vec<String>),
+    /// The tree has it: the commit of that name, if there is a history, or all its lines.
+    Upstream(Option<String>),
+    /// It does not apply: where not.
+    Conflict(Vec<String>),
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Clean => f.write_str("applies clean"),
+            Self::Moved(places) => write!(f, "applies with offsets: {}", places.join("; ")),
+            Self::Upstream(Some(commit)) => write!(f, "already upstream: {commit}"),
+            Self::Upstream(None) => f.write_str("already upstream: the tree has all its lines"),
+            Self::Conflict(places) => write!(f, "conflicts: {}", places.join("; ")),
+        }
+    }
+}
+
+/// Applies the patches one after the other to a commit of `tree`, beside its work tree. One
+/// that does not apply is left out for those after it.
+///
+/// # Errors
+///
+/// When git fails.
+pub fn onto(tree: &Git, commit: &str, series: &Series) -> Result<Vec<Outcome>> {
+    tree.beside(commit, |git| {
+        series.check_out(git)?;
+        let patches = series.patches.iter();
+        patches.map(|patch| one(git, commit, patch)).collect()
+    })
+}
+
+/// `tree` is the commit that the first patch was for.
+fn one(git: &Git, tree: &str, patch: &Patch) -> Result<Outcome> {
+    let path = patch.path.to_string_lossy();
+    if let Some(commit) = named(git, tree, patch)? {
+        return Ok(Outcome::Upstream(Some(commit)));
+    }
+    let (applies, said) = git.tell(&["apply", "--check", "--verbose", &path])?;
+    if applies {
+        let (committed, why) = git.tell(&["am", "--quiet", &path])?;
+        if !committed {
+            git.run(&["am", "--abort"])?;
+            return Ok(Outcome::Conflict(vec![why.trim().to_owned()]));
+        }
+        let moved = places(&said, "Hunk #");
+        return Ok(match moved.is_empty() {
+            true => Outcome::Clean,
+            false => Outcome::Moved(moved),
+        });
+    }
+    if git.tell(&["apply", "--check", "--reverse", &path])?.0 {
+        return Ok(Outcome::Upstream(None));
+    }
+    let mut where_not = places(&said, "error: ");
+    // The lines that it looks for, and the file once more.
+    where_not.retain(|place| {
+        !place.ends_with("while searching for:") && !place.ends_with("patch does not apply")
+    });
+    Ok(Outcome::Conflict(where_not))
+}
+
+/// What git says of places in files: lines that begin with `mark`, after the file that is
+/// being looked at.
+fn places(said: &str, mark: &str) -> Vec<String> {
+    let mut file = "";
+    let mut found = Vec::new();
+    for line in said.lines() {
+        if let Some(name) = line.strip_prefix("Checking patch ") {
+            file = name.trim_end_matches("...");
+        } else if let Some(rest) = line.strip_prefix(mark) {
+            // It names the file itself in an error.
+            match rest.contains(file) {
+                true => found.push(rest.to_owned()),
+                false => found.push(format!(
+                    "{file}: {}{rest}",
+                    mark.trim_start_matches("error: ")
+                )),
+            }
+        }
+    }
+    found
+}
+
+/// The commit of this tree that is called what the patch is.
+fn named(git: &Git, tree: &str, patch: &Patch) -> Result<Option<String>> {
+    let path = patch.path.to_string_lossy().into_owned();
+    let message =
+        std::fs::read_to_string(&patch.path).with_context(|| format!("reading {path}"))?;
+    let Some(subject) = subject(&message) else {
+        return Ok(None);
+    };
+    let grep = format!("--grep={subject}");
+    let log = ["log", "--format=%h %s", "--fixed-strings", &grep, tree];
+    let said = git.read(&log)?;
+    let mut commits = said.lines().filter_map(|line| line.split_once(' '));
+    let same = commits.find(|(_, name)| *name == subject);
+    Ok(same.map(|(commit, name)| format!("{commit} (\"{name}\")")))
+}
+
+/// `Subject:`, without `[PATCH 1/5]`, in one line.
+fn subject(message: &str) -> Option<String> {
+    let mut lines = message.lines();
+    let first = lines.find_map(|line| line.strip_prefix("Subject: "))?;
+    let more = lines.take_while(|line| line.starts_with(' '));
+    let whole = more.fold(first.to_owned(), |whole, line| whole + line);
+    let text = match whole.strip_prefix('[') {
+        Some(rest) => rest.split_once("] ")?.1,
+        None => &whole,
+    };
+    Some(text.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    /// A repository with a file of many lines, and patches to it.
+    struct Fixture {
+        dir: tempfile::TempDir,
+        git: Git,
+    }
+
+    impl Fixture {
+        fn new() -> Self {
+            let dir = tempfile::tempdir().unwrap();
+            let work = dir.path().join("tree");
+            fs::create_dir(&work).unwrap();
+            let git = Git::new(&work);
+            git.run(&["init", "--quiet"]).unwrap();
+            let fixture = Self { dir, git };
+            fixture.commit(&lines(|_| None), "Begin");
+            fixture
+        }
+
+        fn work(&self) -> std::path::PathBuf {
+            self.dir.path().join("tree")
+        }
+
+        fn commit(&self, text: &str, subject: &str) -> String {
+            fs::write(self.work().join("a.c"), text).unwrap();
+            self.git.run(&["add", "--all"]).unwrap();
+            let commit = ["commit", "--quiet", "--message", subject];
+            self.git.run(&commit).unwrap();
+            self.git.read(&["rev-parse", "HEAD"]).unwrap()
+        }
+
+        /// The last commit as a patch, which is taken back.
+        fn take_back(&self, name: &str) -> Patch {
+            let text = self.git.read(&["format-patch", "--stdout", "-1"]).unwrap();
+            let path = self.dir.path().join(name);
+            fs::write(&path, text + "\n").unwrap();
+            self.git
+                .run(&["reset", "--quiet", "--hard", "HEAD~1"])
+                .unwrap();
+            Patch {
+                name: name.to_owned(),
+                path,
+            }
+        }
+
+        fn onto(&self, patches: &[Patch]) -> Vec<Outcome> {
+            let series = Series {
+                patches: patches.to_vec(),
+            };
+            onto(&self.git, "HEAD", &series).unwrap()
+        }
+    }
+
+    fn lines(changed: impl Fn(u32) -> Option<&'static str>) -> String {
+        let line = |number| match changed(number) {
+            Some(line) => format!("{line}\n"),
+            None => format!("line {number}\n"),
+        };
+        (1..60).map(line).collect()
+    }
+
+    fn at(wanted: u32, text: &'static str) -> impl Fn(u32) -> Option<&'static str> {
+        move |number| (number == wanted).then_some(text)
+    }
+
+    #[test]
+    fn each_outcome_is_told() {
+        let fixture = Fixture::new();
+        let mut patches = Vec::new();
+        for (number, name) in [(10, "1.patch"), (30, "2.patch"), (50, "3.patch")] {
+            fixture.commit(&lines(at(number, "new")), &format!("Change line {number}"));
+            patches.push(fixture.take_back(name));
+        }
+        assert_eq!(fixture.onto(&patches), vec![Outcome::Clean; 3]);
+
+        // More lines before all of them, another line in the place of the third.
+        let text = "// one\n// two\n".to_owned() + &lines(at(50, "theirs"));
+        fixture.commit(&text, "Go on");
+        let outcomes = fixture.onto(&patches);
+        let Outcome::Moved(places) = &outcomes[0] else {
+            panic!("{outcomes:?}");
+        };
+        assert_eq!(
+            places[..],
+            ["a.c: Hunk #1 succeeded at 9 (offset 2 lines)."]
+        );
+        let Outcome::Conflict(places) = &outcomes[2] else {
+            panic!("{outcomes:?}");
+        };
+        assert!(places[0].contains("patch failed: a.c:47"), "{places:?}");
+        assert_eq!(
+            fixture
+                .git
+                .read(&["worktree", "list"])
+                .unwrap()
+                .lines()
+                .count(),
+            1
+        );
+    }
+
+    #[test]
+    fn what_the_tree_has_is_known_by_name_or_by_its_lines() {
+        let fixture = Fixture::new();
+        fixture.commit(&lines(at(10, "new")), "Change line 10");
+        let patch = fixture.take_back("1.patch");
+        fixture.commit(&lines(at(10, "new")), "Change line 10");
+        let Outcome::Upstream(Some(commit)) = &fixture.onto(std::slice::from_ref(&patch))[0] else {
+            panic!("it has the name");
+        };
+        assert!(commit.ends_with("(\"Change line 10\")"), "{commit}");
+        let other = ["commit", "--quiet", "--amend", "--message", "Squashed"];
+        fixture.git.run(&other).unwrap();
+        assert_eq!(fixture.onto(&[patch]), [Outcome::Upstream(None)]);
+    }
+
+    #[test]
+    fn a_subject_may_be_folded() {
+        let message = "From: x\nSubject: [RFC PATCH v2 1/4] perf/arm64: brbe: Do not shift a\n of \
+                       its type\n\nSubject: no\n";
+        assert_eq!(
+            subject(message).unwrap(),
+            "perf/arm64: brbe: Do not shift a of its type"
+        );
+        assert_eq!(subject("Subject: Plain\n").unwrap(), "Plain");
+        assert!(subject("nothing").is_none());
+    }
+}

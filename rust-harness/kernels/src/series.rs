@@ -1,0 +1,294 @@
+//! A patch series: the files, and the commits that they become.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+
+use crate::source::{BASE, Tree};
+use host::cache::{Key, Lock};
+use host::git::Git;
+use host::paths::Paths;
+
+/// A patch that git refuses.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "{0} does not apply: is it in this tree already, or the tree of another base? \
+     `./brbe rebase --onto` tells"
+)]
+pub struct DoesNotApply(String);
+
+/// One patch of a series.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Patch {
+    /// The file's name.
+    pub name: String,
+    /// Where it is.
+    pub path: PathBuf,
+}
+
+impl Patch {
+    /// Enough of the name to tell which: `0001-perf-core-Do`.
+    pub fn short(&self) -> String {
+        let start: String = self.name.chars().take(32).collect();
+        start.trim_end_matches(['-', '.']).to_owned()
+    }
+}
+
+/// What a patch of a series changes.
+#[derive(Clone, Copy, Debug)]
+pub struct Change<'a> {
+    /// The patch.
+    pub patch: &'a Patch,
+    /// The commit before it.
+    pub parent: &'a str,
+    /// The commit that it becomes.
+    pub commit: &'a str,
+}
+
+impl Change<'_> {
+    /// The files that it touches, from the tree's root.
+    ///
+    /// # Errors
+    ///
+    /// When git has no such commit.
+    pub fn files(&self, git: &Git) -> Result<Vec<String>> {
+        let names = git.read(&["diff", "--name-only", self.parent, self.commit])?;
+        Ok(names.lines().map(str::to_owned).collect())
+    }
+}
+
+/// The patches of a base, in the order in which they apply.
+#[derive(Clone, Debug)]
+pub struct Series {
+    /// In order.
+    pub patches: Vec<Patch>,
+}
+
+impl Series {
+    /// The series in a directory, one of `kernel-patches`.
+    pub fn load(dir: &Path) -> Result<Self> {
+        let path = dir.join("series");
+        let text = fs::read_to_string(&path)
+            .with_context(|| format!("there is no series: {}", path.display()))?;
+        Ok(Self {
+            patches: parse(&text, dir).with_context(|| format!("in {}", path.display()))?,
+        })
+    }
+
+    /// This one, and then another.
+    #[must_use]
+    pub fn and(mut self, other: &Self) -> Self {
+        self.patches.extend_from_slice(&other.patches);
+        self
+    }
+
+    /// Turns the series into commits on top of the unchanged source, without
+    /// touching the work tree. Returns the source's commit, then one for each
+    /// patch. The same patches give the same commits, and are applied once.
+    pub fn commits(&self, paths: &Paths, tree: &Tree) -> Result<Vec<String>> {
+        let git = tree.git();
+        let base = git.read(&["rev-parse", &format!("{BASE}^{{commit}}")])?;
+        let _lock = Lock::take(paths, &format!("series-{}", tree.id))?;
+
+        let mut key = Key::new("series 1").with(&base);
+        let mut references = Vec::new();
+        for patch in &self.patches {
+            key = key.with_file(&patch.path)?;
+            references.push(format!("refs/brbe/{}", key.name()));
+        }
+        let known = |name: &String| git.read(&["rev-parse", "--verify", "--quiet", name]).ok();
+        let mut commits = vec![base];
+        commits.extend(references.iter().map_while(known));
+        if commits.len() <= self.patches.len() {
+            self.apply(&git, &references, &mut commits)?;
+        }
+        Ok(commits)
+    }
+
+    /// `git am` of what is missing, in a work tree of its own with only the
+    /// files that the series touches.
+    fn apply(&self, git: &Git, references: &[String], commits: &mut Vec<String>) -> Result<()> {
+        let newest = commits.last().context("the base is a commit")?.clone();
+        git.beside(&newest, |am| {
+            self.check_out(am)?;
+            while commits.len() <= self.patches.len() {
+                let patch = &self.patches[commits.len() - 1];
+                let path = patch.path.to_string_lossy();
+                let applied = am.run(&["am", "--quiet", &path]);
+                applied.with_context(|| DoesNotApply(patch.name.clone()))?;
+                let commit = am.read(&["rev-parse", "HEAD"])?;
+                am.run(&["update-ref", &references[commits.len() - 1], &commit])?;
+                commits.push(commit);
+            }
+            Ok(())
+        })
+    }
+
+    /// Of an empty work tree, checks out the files that the patches touch.
+    ///
+    /// # Errors
+    ///
+    /// When a patch is none.
+    pub fn check_out(&self, git: &Git) -> Result<()> {
+        let mut touched = vec![
+            "sparse-checkout".to_owned(),
+            "set".to_owned(),
+            "--no-cone".to_owned(),
+        ];
+        for patch in &self.patches {
+            let files = touched_files(git, &patch.path)?;
+            touched.extend(files.iter().map(|file| format!("/{file}")));
+        }
+        let touched: Vec<_> = touched.iter().map(String::as_str).collect();
+        git.run(&touched)?;
+        git.run(&["checkout", "--quiet"])
+    }
+}
+
+fn touched_files(git: &Git, patch: &Path) -> Result<Vec<String>> {
+    let numstat = git.read(&["apply", "--numstat", &patch.to_string_lossy()])?;
+    Ok(numstat
+        .lines()
+        .filter_map(|line| line.splitn(3, '\t').nth(2))
+        .map(str::to_owned)
+        .collect())
+}
+
+/// A `series` file as quilt has it: a file name a line, `#` starts a comment.
+fn parse(text: &str, dir: &Path) -> Result<Vec<Patch>> {
+    let mut patches = Vec::new();
+    for line in text.lines() {
+        let name = line.split('#').next().unwrap_or_default().trim();
+        if name.is_empty() {
+            continue;
+        }
+        if name.starts_with('.') || name.split('/').any(|part| part == "..") {
+            bail!("{name:?} is not a file below the series");
+        }
+        let path = dir.join(name);
+        if !path.is_file() {
+            bail!(
+                "{name} is named, but there is no such file in {}",
+                dir.display()
+            );
+        }
+        patches.push(Patch {
+            name: name.to_owned(),
+            path,
+        });
+    }
+    Ok(patches)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_series_names_files_in_order_and_may_comment() {
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["1.patch", "2.patch"] {
+            fs::write(dir.path().join(name), "").unwrap();
+        }
+        let patches = parse("# first\n2.patch # why\n\n1.patch\n", dir.path()).unwrap();
+        let names: Vec<_> = patches.iter().map(|patch| patch.name.as_str()).collect();
+        assert_eq!(names, ["2.patch", "1.patch"]);
+    }
+
+    #[test]
+    fn a_missing_patch_and_one_from_elsewhere_are_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(
+            parse("gone.patch\n", dir.path())
+                .unwrap_err()
+                .to_string()
+                .contains("no such file")
+        );
+        assert!(
+            parse("../x.patch\n", dir.path())
+                .unwrap_err()
+                .to_string()
+                .contains("not a file below")
+        );
+    }
+
+    #[test]
+    fn a_checkout_leaves_files_alone_that_only_got_a_hard_link() {
+        let dir = tempfile::tempdir().unwrap();
+        let git = Git::new(dir.path());
+        git.run(&["init", "--quiet"]).unwrap();
+        for name in ["a", "b"] {
+            fs::write(dir.path().join(name), name).unwrap();
+        }
+        git.run(&["add", "--all"]).unwrap();
+        git.run(&["commit", "--quiet", "--message", "base"])
+            .unwrap();
+        git.run(&["tag", BASE]).unwrap();
+        fs::write(dir.path().join("a"), "changed").unwrap();
+        git.run(&["commit", "--quiet", "--all", "--message", "change"])
+            .unwrap();
+        let inode = || {
+            let file = fs::metadata(dir.path().join("b")).unwrap();
+            std::os::unix::fs::MetadataExt::ino(&file)
+        };
+        let before = inode();
+        std::thread::sleep(std::time::Duration::from_millis(1100)); // ctime in seconds
+        fs::hard_link(dir.path().join("b"), dir.path().join("link")).unwrap();
+        git.run(&["checkout", "--quiet", "--force", "--detach", BASE])
+            .unwrap();
+        assert_eq!(inode(), before);
+    }
+
+    /// A repository with one file and a patch for it; the work tree is watched.
+    #[test]
+    fn commits_are_made_beside_the_work_tree_and_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let work = dir.path().join("tree");
+        fs::create_dir(&work).unwrap();
+        let git = Git::new(&work);
+        git.run(&["init", "--quiet"]).unwrap();
+        fs::write(work.join("a"), "one\n").unwrap();
+        fs::write(work.join("b"), "untouched\n").unwrap();
+        git.run(&["add", "--all"]).unwrap();
+        git.run(&["commit", "--quiet", "--message", "base"])
+            .unwrap();
+        git.run(&["tag", BASE]).unwrap();
+        fs::write(work.join("a"), "two\n").unwrap();
+        git.run(&["commit", "--quiet", "--all", "--message", "Change a"])
+            .unwrap();
+        let patch = git.read(&["format-patch", "--stdout", BASE]).unwrap();
+        git.run(&["reset", "--quiet", "--hard", BASE]).unwrap();
+
+        let path = dir.path().join("1.patch");
+        fs::write(&path, patch + "\n").unwrap();
+        let series = Series {
+            patches: vec![Patch {
+                name: "1.patch".into(),
+                path: path.clone(),
+            }],
+        };
+        let paths = Paths::at(dir.path(), dir.path());
+        let tree = Tree {
+            path: work.clone(),
+            id: "test".into(),
+        };
+        let commits = series.commits(&paths, &tree).unwrap();
+        assert_eq!(commits.len(), 2);
+        assert_eq!(fs::read_to_string(work.join("a")).unwrap(), "one\n");
+        assert_eq!(
+            git.read(&["show", &format!("{}:a", commits[1])]).unwrap(),
+            "two"
+        );
+        assert_eq!(series.commits(&paths, &tree).unwrap(), commits);
+
+        fs::write(
+            &path,
+            fs::read_to_string(&path).unwrap().replace("-one", "-three"),
+        )
+        .unwrap();
+        let error = format!("{:#}", series.commits(&paths, &tree).unwrap_err());
+        assert!(error.contains("1.patch does not apply"), "{error}");
+        assert_eq!(git.read(&["worktree", "list"]).unwrap().lines().count(), 1);
+    }
+}

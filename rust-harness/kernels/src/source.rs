@@ -1,0 +1,396 @@
+//! Kernel sources: fetched, verified, unpacked, and in a git of our own.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+use crate::bases::Base;
+use host::cache::{self, Key, Lock};
+use host::git::{Git, NOBODY};
+use host::mirror;
+use host::paths::Paths;
+use host::process;
+use host::progress::Step;
+
+/// The tag of the commit that holds the unchanged source.
+pub const BASE: &str = "brbe-base";
+
+/// The message of that commit, where it is ours.
+const UNCHANGED: &str = "The unchanged source";
+
+/// A kernel source tree that is ours to change.
+#[derive(Clone, Debug)]
+pub struct Tree {
+    /// The work tree. Its `.git` has a commit tagged [`BASE`].
+    pub path: PathBuf,
+    /// Names the source in file names and cache keys.
+    pub id: String,
+}
+
+impl Tree {
+    /// Its git.
+    pub fn git(&self) -> Git {
+        Git::new(&self.path)
+    }
+
+    /// Brings the work tree to a commit, and calls `then` with a new log while no other
+    /// run can move it. Only files that differ get a new time stamp.
+    ///
+    /// # Errors
+    ///
+    /// When git has no such commit, or those of `then`.
+    pub fn at<T>(
+        &self,
+        paths: &Paths,
+        commit: &str,
+        then: impl FnOnce(&Path) -> Result<T>,
+    ) -> Result<T> {
+        let _lock = Lock::take(paths, &format!("tree-{}", self.id))?;
+        let log = process::fresh(paths.log(&format!("kernel-{}", self.id)))?;
+        self.forget_index_lock()?;
+        let checkout = ["checkout", "--quiet", "--force", "--detach", commit];
+        self.git().log(&log, &checkout)?;
+        then(&log)
+    }
+
+    /// Removes git's lock of the index, which a checkout that was killed leaves. Whoever
+    /// checks out here has the tree's lock.
+    fn forget_index_lock(&self) -> Result<()> {
+        let lock = self.path.join(".git/index.lock");
+        match fs::remove_file(&lock) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                Err(error).with_context(|| format!("removing {}", lock.display()))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The commit that the source is, for others who have its history: none of a tree that
+    /// came without one.
+    ///
+    /// # Errors
+    ///
+    /// When git does not say.
+    pub fn upstream(&self) -> Result<Option<String>> {
+        let said = ["log", "-1", "--format=%H %an %s", BASE];
+        let said = self.git().read(&said)?;
+        let (commit, about) = said.split_once(' ').context("git log says nothing")?;
+        let is_ours = about == format!("{} {UNCHANGED}", NOBODY.0);
+        Ok((!is_ours).then(|| commit.to_owned()))
+    }
+
+    /// Names what a commit has but for documentation, which nothing is built from: its
+    /// tree, with the documentation of the unchanged source.
+    ///
+    /// # Errors
+    ///
+    /// When git has no such commit.
+    pub fn content(&self, commit: &str) -> Result<String> {
+        const ASIDE: &str = "Documentation";
+        let git = self.git();
+        let was = git.read(&["ls-tree", BASE, ASIDE])?;
+        let all = git.read(&["ls-tree", commit])?;
+        let is_documentation = |line: &&str| line.split('\t').nth(1) == Some(ASIDE);
+        let others = all.lines().filter(|line| !is_documentation(line));
+        let lines: Vec<_> = others.chain(was.lines()).collect();
+        git.answer(&["mktree"], &lines.join("\n"))
+    }
+
+    /// Another one of the same source, with a name of its own: for patches to headers
+    /// that everything includes, which would have everything built again in this one.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be made.
+    pub fn beside(&self, paths: &Paths, name: &str) -> Result<Self> {
+        let head = self.git().read(&["rev-parse", BASE])?;
+        let key = Key::new("beside 1").with(&head).with(name);
+        let id = format!("{}-{name}", self.id);
+        let tree = Self {
+            path: clone(paths, &self.path, &key, &id)?,
+            id,
+        };
+        tree.git().run(&["tag", "--force", BASE, &head])?;
+        Ok(tree)
+    }
+}
+
+/// Removes what was built of a tree that is made anew. Its files may be older than those
+/// objects, and make would take them for what the objects are of.
+fn forget_builds(paths: &Paths, id: &str) -> Result<()> {
+    let _lock = Lock::take(paths, &format!("tree-{id}"))?;
+    let builds = paths.home("build");
+    if !builds.is_dir() {
+        return Ok(());
+    }
+    let reading = || format!("reading {}", builds.display());
+    for dir in fs::read_dir(&builds).with_context(reading)? {
+        let dir = dir.with_context(reading)?;
+        let name = dir.file_name().to_string_lossy().into_owned();
+        if name
+            .strip_prefix(id)
+            .is_some_and(|rest| rest.starts_with('-'))
+        {
+            cache::remove(&dir.path())?;
+        }
+    }
+    Ok(())
+}
+
+/// A clone of a tree that shares its objects, made once. `id` will be the clone's.
+fn clone(paths: &Paths, of: &Path, key: &Key, id: &str) -> Result<PathBuf> {
+    let entry = cache::entry(paths, "clone", key, |into| {
+        forget_builds(paths, id)?;
+        let log = process::fresh(paths.log(&format!("clone-{id}")))?;
+        let mut clone = Command::new("git");
+        clone
+            .args(["clone", "--shared", "--no-checkout"])
+            .arg(of)
+            .arg(into.join("tree"));
+        process::step(
+            &format!("clone of {}", of.display()),
+            &log,
+            Git::neutral(&mut clone),
+        )
+    })?;
+    Ok(entry.join("tree"))
+}
+
+/// The tree of a base from Debian's mirror, fetched once.
+pub fn from_mirror(paths: &Paths, base: &Base) -> Result<Tree> {
+    let key = Key::new("source 1").with(&base.sha256);
+    let entry = cache::entry(paths, "source", &key, |into| {
+        forget_builds(paths, &base.name)?;
+        let package = fetch(paths, base, into)?;
+        let log = process::fresh(paths.log(&format!("source-{}", base.name)))?;
+        let step = Step::start(format!("unpack {} {}", base.package, base.version));
+        unpack(&package, into, &log)?;
+        fs::remove_file(&package).context("removing the package")?;
+        step.note("commit");
+        commit_all(&into.join("tree"), &log)?;
+        step.done();
+        Ok(())
+    })?;
+    Ok(Tree {
+        path: entry.join("tree"),
+        id: base.name.clone(),
+    })
+}
+
+/// The tree of a user: of a git its `HEAD`, in a clone that shares its objects;
+/// of any other directory a copy. The user's own is never written to.
+pub fn from_dir(paths: &Paths, dir: &Path) -> Result<Tree> {
+    let dir = dir
+        .canonicalize()
+        .with_context(|| format!("{}: no such directory", dir.display()))?;
+    if !dir.join("Kbuild").is_file() || !dir.join("arch/arm64").is_dir() {
+        bail!(
+            "{}: not a kernel source tree (no Kbuild, no arch/arm64)",
+            dir.display()
+        );
+    }
+    if dir.join(".git").exists() {
+        from_git(paths, &dir)
+    } else {
+        from_copy(paths, &dir)
+    }
+}
+
+fn from_git(paths: &Paths, dir: &Path) -> Result<Tree> {
+    let theirs = Git::new(dir);
+    let head = theirs.read(&["rev-parse", "HEAD"])?;
+    if !theirs
+        .read(&["status", "--porcelain", "--untracked-files=no"])?
+        .is_empty()
+    {
+        eprintln!(
+            "brbe: {}: uncommitted changes are left out, HEAD is taken",
+            dir.display()
+        );
+    }
+    let key = Key::new("clone 1").with(dir.as_os_str().as_encoded_bytes());
+    let id = format!("src-{}", key.name());
+    let tree = Tree {
+        path: clone(paths, dir, &key, &id)?,
+        id,
+    };
+    let git = tree.git();
+    // Of a shallow clone git does not share the objects.
+    if git
+        .read(&["cat-file", "-e", &format!("{head}^{{commit}}")])
+        .is_err()
+    {
+        let theirs = dir.to_string_lossy();
+        let fetch = ["fetch", "--quiet", "--no-tags", "--update-shallow"];
+        git.run(&[&fetch[..], &[&theirs, &head]].concat())?;
+    }
+    git.run(&["tag", "--force", BASE, &head])?;
+    Ok(tree)
+}
+
+fn from_copy(paths: &Paths, dir: &Path) -> Result<Tree> {
+    let key = Key::new("copy 1").with(dir.as_os_str().as_encoded_bytes());
+    let id = format!("src-{}", key.name());
+    let entry = cache::entry(paths, "copy", &key, |into| {
+        forget_builds(paths, &id)?;
+        let log = process::fresh(paths.log("kernel-src"))?;
+        let mut copy = Command::new("rsync");
+        copy.arg("-a").arg(dir.join("")).arg(into.join("tree"));
+        process::step("copy of --kernel-src", &log, &mut copy)?;
+        commit_all(&into.join("tree"), &log)
+    })?;
+    eprintln!(
+        "brbe: {} was copied when it was first named; ./brbe clean forgets the copy, and so do \
+         two weeks without a run",
+        dir.display()
+    );
+    Ok(Tree {
+        path: entry.join("tree"),
+        id,
+    })
+}
+
+fn fetch(paths: &Paths, base: &Base, into: &Path) -> Result<PathBuf> {
+    let file = into.join("package.deb");
+    let log = process::fresh(paths.log(&format!("fetch-{}", base.name)))?;
+    let what = format!("{} {}", base.package, base.version);
+    mirror::fetch(&what, &base.pool, &base.sha256, &file, &log)?;
+    Ok(file)
+}
+
+/// The package holds one archive of the tree, `usr/src/linux-source-*.tar.xz`.
+fn unpack(package: &Path, into: &Path, log: &Path) -> Result<()> {
+    let mut deb = Command::new("dpkg-deb");
+    deb.arg("--extract").arg(package).arg(into.join("deb"));
+    process::logged("unpacking the package", log, &mut deb)?;
+    let archives = fs::read_dir(into.join("deb/usr/src")).context("the package has no usr/src")?;
+    let archive = archives
+        .filter_map(|file| Some(file.ok()?.path()))
+        .find(|path| path.to_string_lossy().ends_with(".tar.xz"))
+        .context("the package holds no .tar.xz in usr/src")?;
+    let tree = into.join("tree");
+    fs::create_dir(&tree).context("creating the tree")?;
+    let mut tar = Command::new("tar");
+    tar.args([
+        "--extract",
+        "--strip-components=1",
+        "--no-same-owner",
+        "--file",
+    ]);
+    tar.arg(&archive)
+        .arg("--directory")
+        .arg(&tree)
+        .env("XZ_DEFAULTS", "--threads=0");
+    process::logged("unpacking the tree", log, &mut tar)?;
+    cache::remove(&into.join("deb"))
+}
+
+/// Everything as one commit, ignored files too: a release tarball has some.
+fn commit_all(tree: &Path, log: &Path) -> Result<()> {
+    let git = Git::new(tree);
+    git.log(log, &["init", "--quiet", "--initial-branch=brbe"])?;
+    // Checksums and hard links matter here, space does not.
+    git.log(log, &["config", "core.compression", "0"])?;
+    git.log(log, &["config", "gc.auto", "0"])?;
+    git.log(log, &["add", "--all", "--force"])?;
+    git.log(log, &["commit", "--quiet", "--message", UNCHANGED])?;
+    git.log(log, &["tag", BASE])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_that_is_no_kernel_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let paths = Paths::at(dir.path(), dir.path());
+        let error = from_dir(&paths, dir.path()).unwrap_err().to_string();
+        assert!(error.contains("not a kernel source tree"), "{error}");
+        let error = from_dir(&paths, &dir.path().join("nowhere"))
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("no such directory"), "{error}");
+    }
+
+    #[test]
+    fn a_shallow_clone_is_followed_and_a_killed_checkout_forgotten() {
+        let dir = tempfile::tempdir().unwrap();
+        let paths = Paths::at(dir.path(), &dir.path().join("home"));
+        let theirs = dir.path().join("theirs");
+        let commit = |at: &Path, text: &str| {
+            let git = Git::new(at);
+            fs::create_dir_all(at.join("arch/arm64")).unwrap();
+            fs::write(at.join("arch/arm64/Kbuild"), "").unwrap();
+            fs::write(at.join("Kbuild"), text).unwrap();
+            git.run(&["add", "--all"]).unwrap();
+            git.run(&["commit", "--quiet", "--message", text]).unwrap();
+            git.read(&["rev-parse", "HEAD"]).unwrap()
+        };
+        fs::create_dir_all(&theirs).unwrap();
+        Git::new(&theirs).run(&["init", "--quiet"]).unwrap();
+        commit(&theirs, "one");
+        commit(&theirs, "two");
+        let url = format!("file://{}", theirs.display());
+        let clone = ["clone", "--quiet", "--depth=1", &url, "shallow"];
+        Git::new(dir.path()).run(&clone).unwrap();
+        let shallow = dir.path().join("shallow");
+        from_dir(&paths, &shallow).unwrap();
+        let next = commit(&shallow, "three");
+        let tree = from_dir(&paths, &shallow).unwrap();
+        assert_eq!(tree.git().read(&["rev-parse", BASE]).unwrap(), next);
+        fs::write(tree.path.join(".git/index.lock"), "").unwrap();
+        tree.at(&paths, &next, |_| Ok(())).unwrap();
+        assert_eq!(
+            fs::read_to_string(tree.path.join("Kbuild")).unwrap(),
+            "three"
+        );
+    }
+
+    #[test]
+    fn a_tree_that_is_made_anew_has_nothing_built() {
+        let dir = tempfile::tempdir().unwrap();
+        let paths = Paths::at(dir.path(), dir.path());
+        forget_builds(&paths, "7.3").unwrap();
+        for build in ["7.3-0123", "7.3-selftests-arm64", "7.30-0123", "7.0-0123"] {
+            fs::create_dir_all(paths.home("build").join(build)).unwrap();
+        }
+        forget_builds(&paths, "7.3").unwrap();
+        let left = fs::read_dir(paths.home("build")).unwrap();
+        let mut left: Vec<_> = left.map(|dir| dir.unwrap().file_name()).collect();
+        left.sort();
+        assert_eq!(left, ["7.0-0123", "7.30-0123"]);
+    }
+
+    #[test]
+    fn documentation_is_nothing_to_build() {
+        let dir = tempfile::tempdir().unwrap();
+        let tree = Tree {
+            path: dir.path().to_owned(),
+            id: "test".to_owned(),
+        };
+        let git = tree.git();
+        let commit = |file: &str, text: &str| {
+            let file = dir.path().join(file);
+            fs::create_dir_all(file.parent().unwrap()).unwrap();
+            fs::write(file, text).unwrap();
+            git.run(&["add", "--all"]).unwrap();
+            git.run(&["commit", "--quiet", "--message", "x"]).unwrap();
+            git.read(&["rev-parse", "HEAD"]).unwrap()
+        };
+        git.run(&["init", "--quiet"]).unwrap();
+        commit("Documentation/a.rst", "one");
+        let base = commit("a.c", "one");
+        git.run(&["tag", BASE]).unwrap();
+        let content = |commit: &str| tree.content(commit).unwrap();
+        let trees = git.read(&["rev-parse", "HEAD^{tree}"]).unwrap();
+        assert_eq!(content(&base), trees);
+        let described = commit("Documentation/b.rst", "two");
+        assert_eq!(content(&described), content(&base));
+        let changed = commit("a.c", "two");
+        assert_ne!(content(&changed), content(&base));
+    }
+}

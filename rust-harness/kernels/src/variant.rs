@@ -1,0 +1,200 @@
+//! The series of a base, and which of them stands on which.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use anyhow::Result;
+
+use crate::bases::Base;
+use crate::series::Series;
+use host::paths::Paths;
+
+/// One of the series of a base.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Variant {
+    /// Mistakes of the drivers, mended without the snapshot
+    Fixes,
+    /// On top of the fixes, the snapshot in C
+    #[default]
+    Snapshot,
+    /// On top of the snapshot: records are read and decoded by fewer instructions
+    Cheaper,
+    /// On top of the snapshot, for comments: what traces spends fewer records
+    LowWaste,
+    /// On top of the snapshot, the snapshot in Rust
+    Rust,
+}
+
+impl Variant {
+    /// All of them.
+    pub const ALL: [Self; 5] = [
+        Self::Fixes,
+        Self::Snapshot,
+        Self::Cheaper,
+        Self::LowWaste,
+        Self::Rust,
+    ];
+
+    /// Those on top of the snapshot.
+    pub const ON_SNAPSHOT: [Self; 3] = [Self::Cheaper, Self::LowWaste, Self::Rust];
+
+    /// The series that it goes on top of, if it is not the first.
+    pub fn on(self) -> Option<Self> {
+        match self {
+            Self::Fixes => None,
+            Self::Snapshot => Some(Self::Fixes),
+            Self::Cheaper | Self::LowWaste | Self::Rust => Some(Self::Snapshot),
+        }
+    }
+
+    /// The series whose kernel its safeguards are taken out of: a test of the fixes that
+    /// fails without one takes snapshots.
+    pub fn proven_on(self) -> Self {
+        match self {
+            Self::Fixes => Self::Snapshot,
+            other => other,
+        }
+    }
+
+    /// The series whose safeguards it keeps, and so their mutants. In Rust everything is
+    /// written anew.
+    pub fn keeps(self) -> Option<Self> {
+        match self {
+            Self::Rust => None,
+            other => other.on(),
+        }
+    }
+
+    /// What it is called beside its base, and what its kernels are.
+    const fn words(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Fixes => ("fixes", "fixes"),
+            Self::Snapshot => ("snapshot", "patched"),
+            Self::Cheaper => ("cheaper", "cheaper"),
+            Self::LowWaste => ("low-waste", "low-waste"),
+            Self::Rust => ("in Rust", "in Rust"),
+        }
+    }
+
+    /// The name of its folder in the base's, which is its name on a command line, too.
+    pub const fn argument(self) -> &'static str {
+        match self {
+            Self::Fixes => "fixes",
+            Self::Snapshot => "snapshot",
+            Self::Cheaper => "cheaper",
+            Self::LowWaste => "low-waste",
+            Self::Rust => "rust",
+        }
+    }
+
+    /// What it has, in a line for `--help`.
+    pub const fn summary(self) -> &'static str {
+        match self {
+            Self::Fixes => "Mistakes of the drivers, mended without the snapshot",
+            Self::Snapshot => "On top of the fixes, the snapshot in C",
+            Self::Cheaper => {
+                "On top of the snapshot: records are read and decoded by fewer instructions"
+            }
+            Self::LowWaste => {
+                "On top of the snapshot, for comments: what traces spends fewer records"
+            }
+            Self::Rust => "On top of the snapshot, the snapshot in Rust",
+        }
+    }
+
+    /// Where its patches are, for a base that has it.
+    pub fn dir(self, paths: &Paths, base: &Base) -> Option<PathBuf> {
+        let dir = paths.repo("kernel-patches").join(&base.name);
+        let dir = dir.join(self.argument());
+        dir.is_dir().then_some(dir)
+    }
+
+    /// Whether a base has it.
+    pub fn exists(self, paths: &Paths, base: &Base) -> bool {
+        self.dir(paths, base).is_some()
+    }
+
+    /// The patches of what is below it and its own, for a base that has it, and how many
+    /// of them are not its own.
+    pub fn series(self, paths: &Paths, base: &Base) -> Result<Option<(Series, usize)>> {
+        let Some(dir) = self.dir(paths, base) else {
+            return Ok(None);
+        };
+        let own = Series::load(&dir)?;
+        let Some(below) = self.on() else {
+            return Ok(Some((own, 0)));
+        };
+        let below = below.series(paths, base)?;
+        Ok(below.map(|(below, _)| {
+            let shared = below.patches.len();
+            (below.and(&own), shared)
+        }))
+    }
+
+    /// What its source tree is called, if it has one of its own: it changes headers that
+    /// everything includes.
+    pub fn own_tree(self) -> Option<&'static str> {
+        (self == Self::LowWaste).then_some(self.words().0)
+    }
+
+    /// The fragments of the configuration that it adds.
+    pub fn fragments(self) -> &'static [&'static str] {
+        match self {
+            Self::Rust => &["rust", "snapshot-in-rust"],
+            Self::Fixes | Self::Snapshot | Self::Cheaper | Self::LowWaste => &[],
+        }
+    }
+
+    /// What the kernel of a base is called with it.
+    pub fn title(self, base: &Base) -> String {
+        format!("{} {}", base.version, self.words().1)
+    }
+
+    /// What the series of a base is called.
+    pub fn name(self, base: &Base) -> String {
+        format!("{} {}", base.name, self.words().0)
+    }
+}
+
+/// A name that no series has.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[error("no series is called {0:?}")]
+pub struct NoSuchSeries(String);
+
+impl FromStr for Variant {
+    type Err = NoSuchSeries;
+
+    fn from_str(name: &str) -> std::result::Result<Self, NoSuchSeries> {
+        let named = |variant: &Self| variant.argument() == name;
+        let found = Self::ALL.into_iter().find(named);
+        found.ok_or_else(|| NoSuchSeries(name.to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::bases;
+
+    #[test]
+    fn each_series_stands_on_all_below_it() {
+        let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
+        let paths = Paths::at(root, root);
+        for base in bases::load(&paths).unwrap() {
+            let series = |variant: Variant| variant.series(&paths, &base).unwrap();
+            let (fixes, none) = series(Variant::Fixes).unwrap();
+            let (snapshot, shared) = series(Variant::Snapshot).unwrap();
+            assert_eq!((none, shared), (0, fixes.patches.len()));
+            assert_eq!(snapshot.patches[..shared], fixes.patches);
+            for variant in Variant::ON_SNAPSHOT {
+                let Some((all, shared)) = series(variant) else {
+                    continue;
+                };
+                assert_eq!(all.patches[..shared], snapshot.patches);
+                assert!(all.patches.len() > shared);
+            }
+        }
+    }
+}

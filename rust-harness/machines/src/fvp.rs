@@ -1,0 +1,217 @@
+//! Arm's Fixed Virtual Platform (FVP), the model `FVP_Base_RevC-2xAEMvA`.
+//!
+//! The kernel, the root and the command are those of the other machines. The root, the
+//! shared directory and a small init are put together in a mount namespace and shown to
+//! the model as one directory by virtio 9P; the console is read from the model's terminal
+//! port, and the exit status comes back as a file. `Documentation/fvp.md` has the
+//! parameters, and where they are documented.
+
+mod command;
+pub mod model_child;
+mod root;
+mod terminal;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use serde::{Deserialize, Serialize};
+
+use crate::backend::{Backend, Boot, Capabilities, Run};
+use crate::program;
+use kernels::guest_root;
+
+/// What the user's file says of the model.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct Settings {
+    /// The model's program.
+    pub model: PathBuf,
+    /// What starts the kernel.
+    pub firmware: Firmware,
+    /// More parameters of the model, by name; they replace ours.
+    #[serde(default)]
+    pub parameters: toml::Table,
+    /// The model's branch records: 8, 16, 32 or 64.
+    #[serde(default = "default_records")]
+    pub records: u8,
+}
+
+fn default_records() -> u8 {
+    64
+}
+
+/// What runs before the kernel, at EL3.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Firmware {
+    /// Trusted Firmware-A's BL31, that the model is reset to, with a kernel and a device
+    /// tree that are in memory already.
+    #[serde(rename_all = "kebab-case")]
+    TfA {
+        /// `bl31.bin`.
+        bl31: PathBuf,
+        /// Where it is linked to, and the model reset to.
+        #[serde(default = "Firmware::default_bl31_at")]
+        bl31_at: u64,
+        /// `PRELOADED_BL33_BASE`.
+        #[serde(default = "Firmware::default_kernel_at")]
+        kernel_at: u64,
+        /// `ARM_PRELOADED_DTB_BASE`.
+        #[serde(default = "Firmware::default_device_tree_at")]
+        device_tree_at: u64,
+    },
+    /// boot-wrapper-aarch64: a command makes one ELF file of wrapper, kernel and device
+    /// tree.
+    #[serde(rename_all = "kebab-case")]
+    BootWrapper {
+        /// A program and its arguments. `{image}`, `{device-tree}` and `{cmdline}` in them
+        /// stand for what they say, `{elf}` for the file to make.
+        make: Vec<String>,
+    },
+}
+
+impl Firmware {
+    fn default_bl31_at() -> u64 {
+        0x0400_1000
+    }
+
+    fn default_kernel_at() -> u64 {
+        0x8400_0000
+    }
+
+    fn default_device_tree_at() -> u64 {
+        0x8200_0000
+    }
+}
+
+/// The model, as a file describes it.
+#[derive(Clone, Debug)]
+pub struct Fvp(Settings);
+
+impl Fvp {
+    /// Reads the file. Paths in it are from where it is.
+    ///
+    /// # Errors
+    ///
+    /// When it does not say what it has to, or names files that are not there.
+    pub fn load(file: &Path) -> Result<Self> {
+        let text =
+            fs::read_to_string(file).with_context(|| format!("reading {}", file.display()))?;
+        let dir = file.parent().unwrap_or(Path::new("."));
+        let dir = dir
+            .canonicalize()
+            .or_else(|_| std::env::current_dir())
+            .context("where the file is")?;
+        Self::parse(&text, &dir).with_context(|| file.display().to_string())
+    }
+
+    fn parse(text: &str, dir: &Path) -> Result<Self> {
+        let mut settings: Settings = toml::from_str(text)?;
+        let there = |path: &mut PathBuf, what: &str| {
+            *path = dir.join(&*path);
+            ensure!(
+                path.is_file(),
+                "{what}: there is no file {}",
+                path.display()
+            );
+            Ok(())
+        };
+        there(&mut settings.model, "model")?;
+        if let Firmware::TfA { bl31, .. } = &mut settings.firmware {
+            there(bl31, "firmware")?;
+        }
+        ensure!(
+            [8, 16, 32, 64].contains(&settings.records),
+            "records: expected 8, 16, 32 or 64"
+        );
+        Ok(Self(settings))
+    }
+}
+
+impl Backend for Fvp {
+    fn name(&self) -> &str {
+        "fvp"
+    }
+
+    fn told(&self) -> String {
+        let program = self.0.model.file_name().unwrap_or_default();
+        format!("Arm's model {}", program.display())
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            plugin: false,
+            cpus: 8,
+            records: self.0.records,
+            // The firmware enters the kernel at EL2, where it stays.
+            vhe: true,
+            pseudo_nmi: true,
+            heterogeneous: false,
+        }
+    }
+
+    fn device_tree(&self) -> Option<&'static str> {
+        Some("arm/fvp-base-revc")
+    }
+
+    fn run(&self, boot: &Boot, progress: &mut dyn FnMut(&str)) -> Result<Run> {
+        let settings = serde_json::to_string(&self.0).context("describing the model")?;
+        let arguments = ["__fvp".into(), settings.into()];
+        program::run_self(&arguments, guest_root::PATH, boot, progress)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_from_where_the_file_is() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("FVP"), "").unwrap();
+        fs::write(dir.path().join("bl31.bin"), "").unwrap();
+        let text = "model = 'FVP'\n[firmware.tf-a]\nbl31 = 'bl31.bin'\n\
+                    [parameters]\n'cluster0.NUM_CORES' = 2\n";
+        fs::write(dir.path().join("fvp.toml"), text).unwrap();
+        let Fvp(settings) = Fvp::load(&dir.path().join("fvp.toml")).unwrap();
+        assert_eq!(
+            settings.model,
+            dir.path().canonicalize().unwrap().join("FVP")
+        );
+        assert_eq!(settings.records, 64);
+        let there_and_back: Settings =
+            serde_json::from_str(&serde_json::to_string(&settings).unwrap()).unwrap();
+        assert_eq!(there_and_back, settings);
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("FVP"), "").unwrap();
+        let firmware = "[firmware.boot-wrapper]\nmake = ['make']\n";
+        for (text, said) in [
+            (String::new(), "missing field `model`"),
+            (
+                format!("model = 'no'\n{firmware}"),
+                "model: there is no file",
+            ),
+            ("model = 'FVP'\n".to_owned(), "missing field `firmware`"),
+            (
+                "model = 'FVP'\n[firmware.tf-a]\nbl31 = 'x'\n".to_owned(),
+                "firmware: there is no file",
+            ),
+            (
+                format!("model = 'FVP'\nmodell = 1\n{firmware}"),
+                "unknown field `modell`",
+            ),
+            (
+                format!("model = 'FVP'\nrecords = 24\n{firmware}"),
+                "records: expected",
+            ),
+        ] {
+            let error = format!("{:#}", Fvp::parse(&text, dir.path()).unwrap_err());
+            assert!(error.contains(said), "{text}: {error}");
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! What the guest finds: its root, the shared directory in it, and an init that runs the
+//! command.
+
+use std::fs;
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use nix::mount::{MsFlags, mount};
+use nix::sched::{CloneFlags, unshare};
+
+use super::command::TAG;
+use crate::backend::{Boot, SHARE};
+use crate::share::open_from_guest;
+
+/// Where the shared directory is in the root, at first: an empty directory of it. Nothing
+/// else is mounted below the root, so that no two files have one number.
+const SHARED: &str = "mnt";
+/// Ours among the files of the shared directory.
+const INIT: &str = ".brbe-init";
+const COMMAND: &str = ".brbe-command";
+const OUTPUT: &str = ".brbe-output";
+const STATUS: &str = ".brbe-status";
+/// Bytes of output that are read.
+const MOST: u64 = 1 << 26;
+
+/// The first process: it makes of the root what vmtest's makes, runs the command, and
+/// powers off.
+const SCRIPT: &str = include_str!("init.sh");
+
+/// A root that the model can be shown, of this process's mount namespace.
+pub(super) struct Root {
+    dir: PathBuf,
+    share: PathBuf,
+}
+
+impl Root {
+    /// Puts it together.
+    pub(super) fn assemble(boot: &Boot) -> Result<Self> {
+        unshare(CloneFlags::CLONE_NEWNS).context("a mount namespace")?;
+        let none = None::<&str>;
+        let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
+        mount(none, "/", none, private, none).context("a mount namespace")?;
+        let bind = |from: &Path, on: &Path, flags| {
+            mount(Some(from), on, none, MsFlags::MS_BIND | flags, none)
+                .with_context(|| format!("mounting {}", on.display()))
+        };
+        // The root is everybody's.
+        bind(&boot.root, &boot.root, MsFlags::empty())?;
+        bind(
+            &boot.root,
+            &boot.root,
+            MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY,
+        )?;
+        bind(&boot.share, &boot.root.join(SHARED), MsFlags::empty())?;
+        let root = Self {
+            dir: boot.root.clone(),
+            share: boot.share.clone(),
+        };
+        let command = format!(
+            "mount -t tmpfs tmpfs /tmp && cd {SHARE} || exit\n{}",
+            boot.command
+        );
+        root.write(COMMAND, &command)?;
+        root.write(INIT, SCRIPT)?;
+        Ok(root)
+    }
+
+    fn write(&self, name: &str, text: &str) -> Result<()> {
+        fs::write(self.share.join(name), text).with_context(|| format!("writing {name}"))
+    }
+
+    /// What the model shows to the guest.
+    pub(super) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// The kernel's command line.
+    pub(super) fn cmdline(boot: &Boot) -> String {
+        let ours = format!(
+            "console=ttyAMA0 earlycon root={TAG} rootfstype=9p \
+             rootflags=trans=virtio,version=9p2000.L,msize=131072,cache=mmap rw \
+             maxcpus={} init=/bin/bash",
+            boot.cpus
+        );
+        // What follows two dashes is for init.
+        let more = boot.kernel_args.join(" ");
+        format!("{ours} {more} -- /{SHARED}/{INIT}")
+    }
+
+    /// What the command printed.
+    pub(super) fn output(&self) -> String {
+        let mut output = Vec::new();
+        if let Ok(file) = open_from_guest(&self.share.join(OUTPUT), u64::MAX) {
+            // What can be read of it is better than nothing.
+            let _ = file.into_inner().take(MOST).read_to_end(&mut output);
+        }
+        String::from_utf8_lossy(&output).into_owned()
+    }
+
+    /// How the command ended, if it did.
+    pub(super) fn status(&self) -> Option<i64> {
+        let text = io::read_to_string(open_from_guest(&self.share.join(STATUS), 100).ok()?).ok()?;
+        text.trim().parse().ok()
+    }
+}

@@ -1,0 +1,46 @@
+//! Where guests run.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context, Result, bail};
+
+use crate::backend::Backend;
+use crate::fvp::Fvp;
+use crate::program::Program;
+use crate::qemu::Qemu;
+use crate::ssh::Ssh;
+
+/// Machines, or one that is there already.
+#[derive(Clone, Debug)]
+pub enum Lane {
+    /// Machines that boot what they are given.
+    Machines(Arc<dyn Backend>),
+    /// A machine that has been booted.
+    Remote(Ssh),
+}
+
+impl Lane {
+    /// The lane that `on` names: `qemu`, `fvp:FILE`, `ssh://USER@HOST:PORT`, or the path of
+    /// a program. `ssh_options` are options of `ssh_config` for the third.
+    ///
+    /// # Errors
+    ///
+    /// When there is no such lane, or options for ssh are given to another one.
+    pub fn open(on: &str, ssh_options: &[String]) -> Result<Self> {
+        if on.starts_with("ssh:") {
+            let (to, options) = (on.parse()?, ssh_options.to_vec());
+            return Ok(Self::Remote(Ssh { to, options }));
+        }
+        if !ssh_options.is_empty() {
+            bail!("--ssh-option is for --on ssh://…");
+        }
+        Ok(Self::Machines(match on.strip_prefix("fvp:") {
+            Some(file) => Arc::new(Fvp::load(Path::new(file))?),
+            None if on == "qemu" => Arc::new(Qemu),
+            None => Arc::new(Program::open(Path::new(on)).with_context(|| {
+                format!("--on {on}: neither qemu, fvp:FILE, ssh://USER@HOST nor a program")
+            })?),
+        }))
+    }
+}

@@ -1,0 +1,463 @@
+//! Machines that are programs of their own: told what to boot, they say what happens.
+//!
+//! The protocol is JSON: a [`Boot`] on the program's standard input, an `Event` a line
+//! on its standard output, the last of which is how it ended. The program is ended with
+//! all that it started, at any time. QEMU is run like this, and so is whatever a user
+//! names (`Documentation/lanes.md`).
+
+use std::collections::VecDeque;
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{BufRead as _, BufReader, ErrorKind, Read, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use serde::{Deserialize, Serialize};
+
+use crate::backend::{Backend, Boot, Capabilities, End, Run};
+use crate::console;
+use host::process::{self, Group, Interrupted};
+use kernels::guest_root;
+
+/// How long a kernel that has panicked may go on talking.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+/// Lines of the console that are shown of a guest that hangs.
+const TAIL: usize = 20;
+/// Bytes of an event that are read: the guest is not trusted to end its lines.
+const LINE: u64 = 1 << 24;
+/// Bytes that are read of all that a machine says, the console and the command together:
+/// nor is it trusted to come to an end. No run of this repository's tests says a MiB.
+pub(super) const MOST: u64 = 64 << 20;
+/// Bytes that are kept of what a program says on its standard error, the last ones.
+const REASON: usize = 1 << 14;
+/// How long a program may take to say what it can do.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What the program says, one JSON document a line.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Event {
+    /// A line of the kernel's console.
+    Console(String),
+    /// A line that the command printed.
+    Output(String),
+    /// The command's exit status. The last event.
+    Exited(i64),
+    /// The machine broke. The last event.
+    Failed(String),
+}
+
+/// Says one.
+///
+/// # Errors
+///
+/// When nobody listens any more.
+pub(super) fn tell(event: &Event) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    serde_json::to_writer(&mut out, event).context("reporting")?;
+    writeln!(out).context("reporting")?;
+    out.flush().context("reporting")
+}
+
+/// A program that a user has named.
+#[derive(Clone, Debug)]
+pub struct Program {
+    path: PathBuf,
+    name: String,
+    capabilities: Capabilities,
+}
+
+impl Program {
+    /// Asks it, by the argument `capabilities`, what it can do.
+    pub fn open(path: &Path) -> Result<Self> {
+        let path = path
+            .canonicalize()
+            .with_context(|| format!("there is no lane {}", path.display()))?;
+        let name = path.file_stem().unwrap_or_default();
+        let name = name.to_string_lossy().into_owned();
+        let said = capabilities(&path)
+            .with_context(|| format!("asking {} what it can do", path.display()))?;
+        Ok(Self {
+            capabilities: said,
+            path,
+            name,
+        })
+    }
+}
+
+fn capabilities(path: &Path) -> Result<Capabilities> {
+    let mut command = Command::new(path);
+    command.arg("capabilities").stdin(Stdio::null());
+    command.stdout(Stdio::piped()).stderr(Stdio::inherit());
+    let mut program = Group::spawn(&mut command)?;
+    let stdout = program.child().stdout.take().context("it has no output")?;
+    let (sender, receiver) = mpsc::channel();
+    thread::spawn(move || {
+        let mut said = String::new();
+        let read = stdout.take(LINE).read_to_string(&mut said);
+        // Nobody listens any more if it took too long.
+        let _ = sender.send(read.map(|_| said));
+    });
+    match receiver.recv_timeout(PATIENCE) {
+        Ok(said) => {
+            let said = said.context("reading its answer")?;
+            serde_json::from_str(&said).with_context(|| format!("it says {:?}", said.trim()))
+        }
+        Err(_) => bail!("it has not answered within {PATIENCE:?}"),
+    }
+}
+
+impl Backend for Program {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.capabilities
+    }
+
+    fn run(&self, boot: &Boot, progress: &mut dyn FnMut(&str)) -> Result<Run> {
+        let program = self.path.clone().into();
+        run(program, &["run".into()], guest_root::PATH, boot, progress)
+    }
+}
+
+/// Runs a part of this very program, which has a hidden subcommand for it, with this PATH.
+///
+/// # Errors
+///
+/// As [`Backend::run`].
+pub(super) fn run_self(
+    arguments: &[OsString],
+    path: &str,
+    boot: &Boot,
+    progress: &mut dyn FnMut(&str),
+) -> Result<Run> {
+    // By this name it is there even when another build has replaced the file.
+    run("/proc/self/exe".into(), arguments, path, boot, progress)
+}
+
+fn run(
+    program: OsString,
+    arguments: &[OsString],
+    path: &str,
+    boot: &Boot,
+    progress: &mut dyn FnMut(&str),
+) -> Result<Run> {
+    let mut console = File::create(&boot.console)
+        .with_context(|| format!("creating {}", boot.console.display()))?;
+    let mut machine = spawn(program, arguments, path, boot)?;
+    let stdout = machine.child().stdout.take();
+    let stdout = stdout.context("the machine has no output")?;
+    let stderr = machine.child().stderr.take();
+    let stderr = stderr.context("the machine has no error output")?;
+    let events = events(stdout, Reason::of(stderr), MOST);
+    let mut watch = Watch::new(boot.timeout);
+    let end = loop {
+        let event = match events.recv_timeout(watch.left()) {
+            Ok(event) => event,
+            Err(RecvTimeoutError::Timeout) => break watch.out_of_time(),
+            Err(RecvTimeoutError::Disconnected) => {
+                break watch.end(End::Failed("it ended without saying why".to_owned()));
+            }
+        };
+        if let Event::Console(line) = &event {
+            writeln!(console, "{}", line.trim_end()).context("writing the console's log")?;
+        }
+        if let Event::Console(line) | Event::Output(line) = &event {
+            progress(line);
+        }
+        if let Some(end) = watch.see(event) {
+            break end;
+        }
+    };
+    if process::interrupted() {
+        return Err(Interrupted.into());
+    }
+    Ok(Run {
+        end,
+        output: watch.output,
+        console: boot.console.clone(),
+    })
+}
+
+/// Starts the machine's process. The environment would be the guest's, so it
+/// gets none of ours; `path` is its PATH.
+fn spawn(program: OsString, arguments: &[OsString], path: &str, boot: &Boot) -> Result<Group> {
+    let told = serde_json::to_vec(boot).context("describing what to boot")?;
+    let mut command = Command::new(program);
+    command.args(arguments).env_clear();
+    command
+        .env("PATH", path)
+        .env("HOME", "/root")
+        .env("TMPDIR", "/tmp");
+    command.env("LANG", "C.UTF-8");
+    command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let mut machine = Group::spawn(&mut command)?;
+    let stdin = machine.child().stdin.take();
+    let mut stdin = stdin.context("the machine has no input")?;
+    // A program may talk before it has heard all of it, or end without: then it has said
+    // why, and that it did not listen is no news.
+    thread::spawn(move || stdin.write_all(&told));
+    Ok(machine)
+}
+
+/// The events of a machine that says no more than `most` bytes, from a thread that ends
+/// with it.
+fn events(stdout: impl Read + Send + 'static, reason: Reason, most: u64) -> Receiver<Event> {
+    let (sender, receiver) = mpsc::channel();
+    thread::spawn(move || {
+        let mut reader = BufReader::new(stdout).take(most);
+        let mut line = Vec::new();
+        while let Ok(1..) = reader.by_ref().take(LINE).read_until(b'\n', &mut line) {
+            let event = serde_json::from_slice(&line)
+                .unwrap_or_else(|_| Event::Console("brbe: a line too long is lost".to_owned()));
+            if sender.send(event).is_err() {
+                return;
+            }
+            line.clear();
+        }
+        let failed = match reader.limit() {
+            0 => Some(too_much(most)),
+            _ => reason.told(),
+        };
+        if let Some(why) = failed {
+            // Nobody may be listening any more.
+            let _ = sender.send(Event::Failed(why));
+        }
+    });
+    receiver
+}
+
+/// Why a machine was ended that said more than `most` bytes, and what to do.
+pub(super) fn too_much(most: u64) -> String {
+    format!(
+        "it printed more than {} MiB and was stopped: have the command print less, or into a file",
+        most >> 20
+    )
+}
+
+/// What a program says on its standard error, of which the end is kept. It is read as it
+/// comes: whoever writes into a pipe that nobody reads stands still once it is full.
+struct Reason {
+    kept: Arc<Mutex<VecDeque<u8>>>,
+    ended: Receiver<()>,
+}
+
+impl Reason {
+    fn of(mut stderr: impl Read + Send + 'static) -> Self {
+        let kept = Arc::new(Mutex::new(VecDeque::new()));
+        let keep = Arc::clone(&kept);
+        let (end, ended) = mpsc::channel();
+        thread::spawn(move || {
+            let mut part = [0; 4096];
+            loop {
+                let count = match stderr.read(&mut part) {
+                    Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                    Ok(0) | Err(_) => break,
+                    Ok(count) => count,
+                };
+                let mut kept = keep.lock().unwrap_or_else(PoisonError::into_inner);
+                kept.extend(part.iter().take(count));
+                let more = kept.len().saturating_sub(REASON);
+                kept.drain(..more);
+            }
+            drop(end);
+        });
+        Self { kept, ended }
+    }
+
+    /// What was said last, if anything. The program has closed its standard output and is
+    /// about to end, but something that it started may have its standard error for good.
+    fn told(self) -> Option<String> {
+        let _ = self.ended.recv_timeout(LAST_WORDS);
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let said = String::from_utf8_lossy(kept.make_contiguous());
+        let said = said.trim();
+        (!said.is_empty()).then(|| said.to_owned())
+    }
+}
+
+/// What has been seen of a run, and when it has to end.
+struct Watch {
+    deadline: Instant,
+    panicked: bool,
+    console: Vec<String>,
+    tail: VecDeque<String>,
+    output: String,
+}
+
+impl Watch {
+    fn new(timeout: Duration) -> Self {
+        Self {
+            deadline: Instant::now() + timeout,
+            panicked: false,
+            console: Vec::new(),
+            tail: VecDeque::new(),
+            output: String::new(),
+        }
+    }
+
+    fn left(&self) -> Duration {
+        self.deadline.saturating_duration_since(Instant::now())
+    }
+
+    fn see(&mut self, event: Event) -> Option<End> {
+        match event {
+            Event::Console(line) => {
+                let line = line.trim_end().to_owned();
+                if console::is_panic(&line) && !self.panicked {
+                    self.panicked = true;
+                    self.deadline = self.deadline.min(Instant::now() + LAST_WORDS);
+                }
+                if self.tail.len() == TAIL {
+                    self.tail.pop_front();
+                }
+                self.tail.push_back(line.clone());
+                self.console.push(line);
+                None
+            }
+            Event::Output(line) => {
+                self.output += &line;
+                self.output.push('\n');
+                None
+            }
+            Event::Exited(status) => {
+                Some(self.end(End::Exited(i32::try_from(status).unwrap_or(-1))))
+            }
+            Event::Failed(why) => Some(self.end(End::Failed(why))),
+        }
+    }
+
+    fn out_of_time(&self) -> End {
+        self.end(End::TimedOut(self.tail.iter().cloned().collect()))
+    }
+
+    /// A kernel that died is the reason for whatever else happened.
+    fn end(&self, end: End) -> End {
+        console::death(self.console.iter().map(String::as_str)).map_or(end, End::Panicked)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn console(line: &str) -> Event {
+        Event::Console(line.to_owned())
+    }
+
+    #[test]
+    fn a_command_that_ends_gives_its_status_and_output() {
+        let mut watch = Watch::new(Duration::from_secs(60));
+        assert_eq!(watch.see(Event::Output("one".into())), None);
+        assert_eq!(watch.see(Event::Exited(7)), Some(End::Exited(7)));
+        assert_eq!(watch.output, "one\n");
+    }
+
+    #[test]
+    fn a_panic_shortens_the_wait_and_explains_what_follows() {
+        let mut watch = Watch::new(Duration::from_secs(600));
+        watch.see(console(
+            "[ 1.0] Kernel panic - not syncing: Attempted to kill init!",
+        ));
+        assert!(watch.left() <= LAST_WORDS);
+        let end = watch.see(Event::Failed("no agent".into()));
+        let said = "Kernel panic - not syncing: Attempted to kill init!".to_owned();
+        assert_eq!(end, Some(End::Panicked(vec![said])));
+    }
+
+    #[test]
+    fn a_guest_that_hangs_shows_the_end_of_its_console() {
+        let mut watch = Watch::new(Duration::ZERO);
+        for line in 0..100 {
+            watch.see(console(&format!("line {line}")));
+        }
+        let End::TimedOut(last) = watch.out_of_time() else {
+            panic!("not a time-out")
+        };
+        assert_eq!(last.len(), TAIL);
+        assert_eq!(last[TAIL - 1], "line 99");
+    }
+
+    /// How a run ends of a program that is these lines of shell. What it is to boot has
+    /// more bytes than a pipe takes.
+    fn ended(lines: &str) -> End {
+        let dir = tempfile::tempdir().unwrap();
+        let boot = Boot {
+            arch: host::arch::Arch::Arm64,
+            kernel: PathBuf::new(),
+            device_tree: None,
+            root: PathBuf::new(),
+            cpus: 1,
+            memory_mib: 1,
+            kernel_args: Vec::new(),
+            virtualization: false,
+            brbe_cpus: None,
+            late_pmu: false,
+            plugin: None,
+            qemu_args: Vec::new(),
+            share: PathBuf::new(),
+            command: "x".repeat(1 << 20),
+            timeout: Duration::from_secs(60),
+            console: dir.path().join("console"),
+        };
+        let arguments = ["-c", lines].map(OsString::from);
+        let run = run(
+            "sh".into(),
+            &arguments,
+            guest_root::PATH,
+            &boot,
+            &mut |_| {},
+        );
+        run.unwrap().end
+    }
+
+    #[test]
+    fn what_to_boot_is_heard_to_its_end() {
+        let end = ended("[ $(wc -c) -gt 1000000 ] && echo '{\"Exited\":7}'");
+        assert_eq!(end, End::Exited(7));
+    }
+
+    #[test]
+    fn a_program_that_does_not_listen_says_why_itself() {
+        let end = ended("echo no licence >&2; exit 1");
+        assert_eq!(end, End::Failed("no licence".to_owned()));
+        let end = ended("exit 1");
+        assert_eq!(end, End::Failed("it ended without saying why".to_owned()));
+    }
+
+    #[test]
+    fn much_on_standard_error_holds_nobody_up() {
+        let much = "head -c 1000000 /dev/zero | tr '\\0' x >&2";
+        let end = ended(&format!("{much}; echo '{{\"Exited\":7}}'"));
+        assert_eq!(end, End::Exited(7));
+        let End::Failed(why) = ended(&format!("{much}; echo; echo no licence >&2")) else {
+            panic!("it said no end");
+        };
+        assert!(why.ends_with("no licence") && why.len() <= REASON, "{why}");
+    }
+
+    #[test]
+    fn a_child_that_stays_does_not_keep_the_reason_back() {
+        let end = ended("sleep 1000 >/dev/null & echo no licence >&2; exit 1");
+        assert_eq!(end, End::Failed("no licence".to_owned()));
+    }
+
+    #[test]
+    fn a_machine_that_never_ends_talking_is_ended() {
+        let line = std::io::repeat(b'x');
+        let told = events(line, Reason::of(std::io::empty()), 2 << 20);
+        let Some(Event::Failed(why)) = told.iter().last() else {
+            panic!("it went on");
+        };
+        assert!(why.contains("printed more than 2 MiB"), "{why}");
+    }
+}

@@ -1,0 +1,47 @@
+//! QEMU with a plugin that records branches, through the `vmtest` crate.
+
+mod heterogeneous;
+mod late_pmu;
+mod processors;
+pub mod vmtest_child;
+
+use anyhow::Result;
+
+use crate::backend::{Backend, Boot, Capabilities, Run};
+use crate::program;
+use host::toolchain;
+use kernels::guest_root;
+
+/// An unmodified QEMU, whose processors have what the plugin gives them.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Qemu;
+
+impl Backend for Qemu {
+    fn name(&self) -> &str {
+        "qemu"
+    }
+
+    fn told(&self) -> String {
+        let version = toolchain::version("qemu-system-aarch64").unwrap_or_default();
+        let number = version.split("version ").nth(1);
+        let number = number.and_then(|rest| rest.split(char::is_whitespace).next());
+        let number = number.unwrap_or("of an unknown version");
+        format!("QEMU {number} with an emulation of FEAT_BRBE (a TCG plugin), not on hardware")
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            plugin: true,
+            cpus: 16,
+            records: 64,
+            vhe: true,
+            pseudo_nmi: true,
+            heterogeneous: true,
+        }
+    }
+
+    fn run(&self, boot: &Boot, progress: &mut dyn FnMut(&str)) -> Result<Run> {
+        // vmtest's init has the PATH of its process.
+        program::run_self(&["__vm".into()], guest_root::INIT_PATH, boot, progress)
+    }
+}

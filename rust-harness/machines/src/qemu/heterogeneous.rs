@@ -1,0 +1,60 @@
+//! A machine of two sorts of processors.
+//!
+//! QEMU's processors are alike, and the plugin gives BRBE to some of them. For
+//! Linux to see two sorts, with a PMU each, the device tree has to say so: QEMU's
+//! own, changed.
+
+pub(super) mod tree;
+
+use std::fs::File;
+use std::io::Read as _;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, Result, bail};
+use tempfile::NamedTempFile;
+
+use crate::backend::Boot;
+
+/// The tree for the machine that `boot` describes, whose first `big` processors
+/// have BRBE.
+pub(super) fn device_tree(boot: &Boot, machine_args: &[String], big: u8) -> Result<NamedTempFile> {
+    changed(boot, machine_args, |dumped| tree::split(dumped, big.into()))
+}
+
+/// The tree for the machine that `boot` describes: what `change` makes of QEMU's.
+pub(super) fn changed(
+    boot: &Boot,
+    machine_args: &[String],
+    change: impl FnOnce(&[u8]) -> Result<Vec<u8>, tree::Error>,
+) -> Result<NamedTempFile> {
+    let file = NamedTempFile::new().context("creating a file for the device tree")?;
+    let dumped = dump(boot, machine_args, &file).context("asking QEMU for its device tree")?;
+    std::fs::write(file.path(), change(&dumped)?).context("writing the device tree")?;
+    Ok(file)
+}
+
+/// QEMU's own tree of the machine that vmtest describes to it.
+fn dump(boot: &Boot, machine_args: &[String], into: &NamedTempFile) -> Result<Vec<u8>> {
+    let output = Command::new("qemu-system-aarch64")
+        .args(["-nodefaults", "-display", "none", "-cpu", "max"])
+        .args(["-machine", "virt,gic-version=3"])
+        .args(["-smp", &boot.cpus.to_string()])
+        .args(["-m", &format!("{}M", boot.memory_mib)])
+        .args(machine_args)
+        .arg("-machine")
+        .arg(format!("dumpdtb={}", into.path().display()))
+        .stdin(Stdio::null())
+        .output()
+        .context("starting QEMU")?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        bail!("{}: {}", output.status, said.trim());
+    }
+    // By its name: QEMU may have replaced the file.
+    let file = File::open(into.path()).context("opening the device tree")?;
+    let mut dumped = Vec::new();
+    file.take(tree::MAX_SIZE + 1)
+        .read_to_end(&mut dumped)
+        .context("reading the device tree")?;
+    Ok(dumped)
+}

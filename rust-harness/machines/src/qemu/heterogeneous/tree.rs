@@ -1,0 +1,516 @@
+//! A device tree with two PMUs.
+//!
+//! As both interrupt by the same PPI, the tree has to say which processors it is
+//! whose: the fourth cell of an interrupt is a partition of the processors, 0 for
+//! none (Documentation/devicetree/bindings/interrupt-controller/arm,gic-v3.yaml).
+
+use dtoolkit::fdt::{Fdt, FdtNode};
+use dtoolkit::model::{DeviceTree, DeviceTreeNode, DeviceTreeProperty};
+use dtoolkit::{FdtStringListIterator, Node as _, Property as _};
+
+/// QEMU's own limit (FDT_MAX_SIZE).
+pub(super) const MAX_SIZE: u64 = 1 << 20;
+/// QEMU's tree has 6 levels.
+const MAX_DEPTH: usize = 16;
+/// Cells of an interrupt of the GIC, as QEMU has it.
+const CELLS: usize = 3;
+/// Two cores that Linux knows. Only their names matter: its driver does the same
+/// for both.
+const BIG: &str = "arm,cortex-a720-pmu";
+const LITTLE: &str = "arm,cortex-a520-pmu";
+
+/// Why a tree cannot be changed.
+#[derive(Debug, thiserror::Error)]
+pub(in crate::qemu) enum Error {
+    /// It is larger or deeper than any of QEMU's.
+    #[error("the device tree is too large")]
+    TooLarge,
+    /// It is none.
+    #[error("not a device tree")]
+    Malformed(#[from] dtoolkit::error::FdtParseError),
+    /// A node or property cannot be made.
+    #[error("the device tree cannot be added to")]
+    Model(#[from] dtoolkit::error::ModelError),
+    /// Something has to be there.
+    #[error("the device tree has no {0}")]
+    Missing(&'static str),
+    /// It is not what this knows to change.
+    #[error("the device tree's {node}: cannot make sense of {property}")]
+    Unexpected {
+        /// The node's name.
+        node: String,
+        /// The property's name.
+        property: &'static str,
+    },
+    /// One of the two sorts would have no processor.
+    #[error("{big} processors of {all} cannot be another sort")]
+    Processors {
+        /// Those asked for.
+        big: usize,
+        /// All of them.
+        all: usize,
+    },
+}
+
+/// The same machine with two PMUs: one of the first `big` processors, one of the
+/// others.
+pub(super) fn split(dumped: &[u8], big: usize) -> Result<Vec<u8>, Error> {
+    let mut tree = parse(dumped)?;
+    let root = &mut tree.root;
+
+    let processors = processors(root)?;
+    let all = processors.len();
+    if big == 0 || big >= all {
+        return Err(Error::Processors { big, all });
+    }
+    let (big, little) = processors.split_at(big);
+
+    let gic = Gic::of(root)?;
+    gic.lengthen_all(root, None)?;
+
+    let first = free_phandles(root)?;
+    let mut partitions = DeviceTreeNode::new("ppi-partitions")?;
+    let pmu = root.remove_child("pmu").ok_or(Error::Missing("PMU"))?;
+    let clusters = [(big, BIG), (little, LITTLE)];
+    for ((number, phandle), (cpus, compatible)) in (0..).zip(first..).zip(clusters) {
+        let partition = DeviceTreeNode::builder(format!("interrupt-partition-{number}"))?
+            .property(DeviceTreeProperty::new("affinity", bytes(cpus))?)
+            .property(DeviceTreeProperty::new("phandle", phandle)?)
+            .build();
+        partitions.add_child(partition);
+
+        let mut interrupt = cells(&pmu, "interrupts")?.ok_or(Error::Missing("PMU's interrupt"))?;
+        // Already lengthened, by a partition that is none.
+        let [_, _, _, affinity] = &mut interrupt[..] else {
+            return Err(unexpected(&pmu, "interrupts"));
+        };
+        *affinity = phandle;
+        let node = DeviceTreeNode::builder(format!("pmu-{number}"))?
+            .property(DeviceTreeProperty::new("compatible", compatible)?)
+            .property(DeviceTreeProperty::new("interrupts", bytes(&interrupt))?)
+            .build();
+        root.add_child(node);
+    }
+    let node = root.child_mut(&gic.name).ok_or(Error::Missing("GIC"))?;
+    node.add_property(DeviceTreeProperty::new(
+        "#interrupt-cells",
+        CELLS as u32 + 1,
+    )?);
+    node.add_child(partitions);
+    Ok(tree.to_dtb())
+}
+
+/// A tree that is not too large for what recurses.
+pub(in crate::qemu) fn parse(dumped: &[u8]) -> Result<DeviceTree, Error> {
+    if dumped.len() as u64 > MAX_SIZE {
+        return Err(Error::TooLarge);
+    }
+    let fdt = Fdt::new(dumped)?;
+    if !within(&fdt.root(), MAX_DEPTH) {
+        return Err(Error::TooLarge);
+    }
+    Ok(DeviceTree::from_fdt(&fdt))
+}
+
+/// Whether the tree ends within `depth` levels.
+fn within(node: &FdtNode<'_>, depth: usize) -> bool {
+    depth > 0 && node.children().all(|child| within(&child, depth - 1))
+}
+
+/// The phandles of the processors, in the order of their numbers.
+fn processors(root: &DeviceTreeNode) -> Result<Vec<u32>, Error> {
+    let cpus = root.child("cpus").ok_or(Error::Missing("processors"))?;
+    let mut found = Vec::new();
+    for cpu in cpus.children() {
+        if cpu.name_without_address() != "cpu" {
+            continue;
+        }
+        let number = cell(cpu, "reg")?.ok_or(Error::Missing("number of a processor"))?;
+        let phandle = cell(cpu, "phandle")?.ok_or(Error::Missing("phandle of a processor"))?;
+        found.push((number, phandle));
+    }
+    found.sort_unstable();
+    Ok(found.into_iter().map(|(_, phandle)| phandle).collect())
+}
+
+/// The first of two phandles that no node has.
+pub(in crate::qemu) fn free_phandles(root: &DeviceTreeNode) -> Result<u32, Error> {
+    let highest = highest_phandle(root)?;
+    // The two highest values are no phandles.
+    if highest >= u32::MAX - 3 {
+        return Err(Error::Missing("phandle that is free"));
+    }
+    Ok(highest + 1)
+}
+
+fn highest_phandle(node: &DeviceTreeNode) -> Result<u32, Error> {
+    let mut highest = cell(node, "phandle")?.unwrap_or(0);
+    for child in node.children() {
+        highest = highest.max(highest_phandle(child)?);
+    }
+    Ok(highest)
+}
+
+/// The interrupt controller.
+struct Gic {
+    name: String,
+    phandle: u32,
+    /// Cells of an address there, which `interrupt-map` has too.
+    address_cells: usize,
+}
+
+impl Gic {
+    fn of(root: &DeviceTreeNode) -> Result<Self, Error> {
+        let is_gic = |node: &&DeviceTreeNode| {
+            let compatible = node.property("compatible");
+            compatible
+                .and_then(|property| property.value_as::<FdtStringListIterator<'_>>().ok())
+                .is_some_and(|mut names| names.any(|name| name == "arm,gic-v3"))
+        };
+        let node = root.children().find(is_gic).ok_or(Error::Missing("GIC"))?;
+        if cell(node, "#interrupt-cells")? != Some(CELLS as u32) {
+            return Err(unexpected(node, "#interrupt-cells"));
+        }
+        Ok(Self {
+            name: node.name().to_owned(),
+            phandle: cell(node, "phandle")?.ok_or(Error::Missing("phandle of the GIC"))?,
+            address_cells: cell(node, "#address-cells")?.unwrap_or(0) as usize,
+        })
+    }
+
+    /// Gives a fourth cell to each interrupt that goes to the GIC.
+    fn lengthen_all(&self, node: &mut DeviceTreeNode, parent: Option<u32>) -> Result<(), Error> {
+        let parent = cell(node, "interrupt-parent")?.or(parent);
+        if node.property("interrupts-extended").is_some() {
+            return Err(unexpected(node, "interrupts-extended"));
+        }
+        if let Some(interrupts) = cells(node, "interrupts")? {
+            if parent != Some(self.phandle) {
+                return Err(unexpected(node, "interrupt-parent"));
+            }
+            let longer = lengthen(&interrupts, CELLS);
+            let longer = longer.ok_or_else(|| unexpected(node, "interrupts"))?;
+            node.add_property(DeviceTreeProperty::new("interrupts", longer)?);
+        }
+        if let Some(map) = cells(node, "interrupt-map")? {
+            let longer = self.lengthen_map(node, &map)?;
+            let longer = longer.ok_or_else(|| unexpected(node, "interrupt-map"))?;
+            node.add_property(DeviceTreeProperty::new("interrupt-map", longer)?);
+        }
+        node.children_mut()
+            .try_for_each(|child| self.lengthen_all(child, parent))
+    }
+
+    /// Entries are a device's address and interrupt, the controller's phandle, and
+    /// an address and interrupt there.
+    fn lengthen_map(&self, node: &DeviceTreeNode, map: &[u32]) -> Result<Option<Vec<u8>>, Error> {
+        let cells_of = |name| Ok::<_, Error>(cell(node, name)?.unwrap_or(0) as usize);
+        let device = cells_of("#address-cells")?.saturating_add(cells_of("#interrupt-cells")?);
+        let length = device
+            .saturating_add(1 + CELLS)
+            .saturating_add(self.address_cells);
+        let ours = map
+            .chunks(length)
+            .all(|entry| entry.get(device) == Some(&self.phandle));
+        Ok(if ours { lengthen(map, length) } else { None })
+    }
+}
+
+/// Adds a cell, 0, to each entry of `length` cells.
+fn lengthen(cells: &[u32], length: usize) -> Option<Vec<u8>> {
+    let entries = cells.chunks_exact(length);
+    if !entries.remainder().is_empty() {
+        return None;
+    }
+    Some(
+        entries
+            .flat_map(|entry| bytes(&[entry, &[0]].concat()))
+            .collect(),
+    )
+}
+
+fn bytes(cells: &[u32]) -> Vec<u8> {
+    cells.iter().flat_map(|cell| cell.to_be_bytes()).collect()
+}
+
+fn cells(node: &DeviceTreeNode, property: &'static str) -> Result<Option<Vec<u32>>, Error> {
+    let Some(found) = node.property(property) else {
+        return Ok(None);
+    };
+    let (cells, rest) = found.value().as_chunks();
+    if !rest.is_empty() {
+        return Err(unexpected(node, property));
+    }
+    Ok(Some(
+        cells.iter().map(|cell| u32::from_be_bytes(*cell)).collect(),
+    ))
+}
+
+fn cell(node: &DeviceTreeNode, property: &'static str) -> Result<Option<u32>, Error> {
+    let cells = cells(node, property)?;
+    match cells.as_deref() {
+        None => Ok(None),
+        Some([cell]) => Ok(Some(*cell)),
+        Some(_) => Err(unexpected(node, property)),
+    }
+}
+
+fn unexpected(node: &DeviceTreeNode, property: &'static str) -> Error {
+    Error::Unexpected {
+        node: node.name().to_owned(),
+        property,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GIC_PHANDLE: u32 = 0x8005;
+
+    fn node(name: &str, cells: &[(&str, &[u32])], children: Vec<DeviceTreeNode>) -> DeviceTreeNode {
+        let mut node = DeviceTreeNode::new(name).unwrap();
+        for (name, cells) in cells {
+            node.add_property(DeviceTreeProperty::new(*name, bytes(cells)).unwrap());
+        }
+        for child in children {
+            node.add_child(child);
+        }
+        node
+    }
+
+    /// What matters of QEMU's own.
+    fn qemu() -> DeviceTree {
+        let cpu = |number: u32, phandle: u32| {
+            let cells: [(&str, &[u32]); 2] = [("reg", &[number]), ("phandle", &[phandle])];
+            node(&format!("cpu@{number}"), &cells, Vec::new())
+        };
+        let mut gic = node(
+            "intc@8000000",
+            &[
+                ("phandle", &[GIC_PHANDLE]),
+                ("#interrupt-cells", &[3]),
+                ("#address-cells", &[2]),
+            ],
+            vec![node("its@8080000", &[("phandle", &[0x8006])], Vec::new())],
+        );
+        gic.add_property(DeviceTreeProperty::new("compatible", "arm,gic-v3").unwrap());
+        let pcie = node(
+            "pcie@10000000",
+            &[
+                ("#address-cells", &[3]),
+                ("#interrupt-cells", &[1]),
+                (
+                    "interrupt-map",
+                    &[
+                        0,
+                        0,
+                        0,
+                        1,
+                        GIC_PHANDLE,
+                        0,
+                        0,
+                        0,
+                        3,
+                        4, //
+                        0,
+                        0,
+                        0,
+                        2,
+                        GIC_PHANDLE,
+                        0,
+                        0,
+                        0,
+                        4,
+                        4,
+                    ],
+                ),
+            ],
+            Vec::new(),
+        );
+        let mut tree = DeviceTree::new();
+        tree.root = node(
+            "",
+            &[("interrupt-parent", &[GIC_PHANDLE])],
+            vec![
+                pcie,
+                node(
+                    "timer",
+                    &[("interrupts", &[1, 13, 4, 1, 14, 4])],
+                    Vec::new(),
+                ),
+                node("pmu", &[("interrupts", &[1, 7, 4])], Vec::new()),
+                gic,
+                // As in QEMU's, the last processor has the first phandle.
+                node(
+                    "cpus",
+                    &[],
+                    vec![
+                        cpu(0, 0x8004),
+                        cpu(1, 0x8003),
+                        cpu(2, 0x8002),
+                        cpu(3, 0x8001),
+                    ],
+                ),
+            ],
+        );
+        tree
+    }
+
+    fn at(tree: &DeviceTree, path: &str, property: &'static str) -> Vec<u32> {
+        cells(tree.find_node(path).unwrap(), property)
+            .unwrap()
+            .unwrap()
+    }
+
+    fn fails(change: impl FnOnce(&mut DeviceTreeNode)) -> String {
+        let mut tree = qemu();
+        change(&mut tree.root);
+        split(&tree.to_dtb(), 2).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn there_are_two_pmus_with_processors_of_their_own() {
+        let dtb = split(&qemu().to_dtb(), 1).unwrap();
+        let tree = DeviceTree::from_fdt(&Fdt::new(&dtb).unwrap());
+        assert!(tree.find_node("/pmu").is_none());
+        for (number, affinity, compatible) in [
+            (0, vec![0x8004], BIG),
+            (1, vec![0x8003, 0x8002, 0x8001], LITTLE),
+        ] {
+            let partition = format!("/intc@8000000/ppi-partitions/interrupt-partition-{number}");
+            assert_eq!(at(&tree, &partition, "affinity"), affinity);
+            let phandle = at(&tree, &partition, "phandle")[0];
+            assert!(phandle > 0x8006);
+            let pmu = format!("/pmu-{number}");
+            assert_eq!(at(&tree, &pmu, "interrupts"), [1, 7, 4, phandle]);
+            let pmu = tree
+                .find_node(&pmu)
+                .unwrap()
+                .property("compatible")
+                .unwrap();
+            assert_eq!(pmu.value_as::<&str>().unwrap(), compatible);
+        }
+    }
+
+    #[test]
+    fn every_interrupt_of_the_gic_is_longer() {
+        let dtb = split(&qemu().to_dtb(), 2).unwrap();
+        let tree = DeviceTree::from_fdt(&Fdt::new(&dtb).unwrap());
+        assert_eq!(at(&tree, "/intc@8000000", "#interrupt-cells"), [4]);
+        assert_eq!(
+            at(&tree, "/timer", "interrupts"),
+            [1, 13, 4, 0, 1, 14, 4, 0]
+        );
+        assert_eq!(
+            at(&tree, "/pcie@10000000", "interrupt-map"),
+            [
+                0,
+                0,
+                0,
+                1,
+                GIC_PHANDLE,
+                0,
+                0,
+                0,
+                3,
+                4,
+                0, //
+                0,
+                0,
+                0,
+                2,
+                GIC_PHANDLE,
+                0,
+                0,
+                0,
+                4,
+                4,
+                0,
+            ]
+        );
+    }
+
+    #[test]
+    fn both_sorts_have_processors() {
+        for big in [0, 4, 255] {
+            let found = split(&qemu().to_dtb(), big);
+            assert!(
+                matches!(found, Err(Error::Processors { all: 4, .. })),
+                "{big}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_not_known_is_not_changed() {
+        let set = |node: &mut DeviceTreeNode, name: &str, cells: &[u32]| {
+            node.add_property(DeviceTreeProperty::new(name, bytes(cells)).unwrap());
+        };
+        let child = |root: &mut DeviceTreeNode, name: &str, property: &str, cells: &[u32]| {
+            set(root.child_mut(name).unwrap(), property, cells);
+        };
+        let timer = "the device tree's timer: cannot make sense of";
+        for (property, cells, expected) in [
+            ("interrupts", &[1, 13][..], "interrupts"),
+            (
+                "interrupts-extended",
+                &[GIC_PHANDLE, 1, 13, 4],
+                "interrupts-extended",
+            ),
+            ("interrupt-parent", &[7], "interrupt-parent"),
+            ("interrupt-parent", &[7, 7], "interrupt-parent"),
+        ] {
+            let said = fails(|root| child(root, "timer", property, cells));
+            assert_eq!(said, format!("{timer} {expected}"));
+        }
+        let pcie = "the device tree's pcie@10000000: cannot make sense of";
+        for (property, cells) in [
+            ("interrupt-map", &[0, 0, 0, 1, 7, 0, 0, 0, 3, 4][..]),
+            ("interrupt-map", &[0, 0, 0, 1, GIC_PHANDLE]),
+            ("#address-cells", &[u32::MAX]),
+        ] {
+            let said = fails(|root| child(root, "pcie@10000000", property, cells));
+            assert_eq!(said, format!("{pcie} interrupt-map"));
+        }
+        let said = fails(|root| child(root, "intc@8000000", "#interrupt-cells", &[4]));
+        assert!(said.ends_with("#interrupt-cells"), "{said}");
+        let said = fails(|root| child(root, "timer", "phandle", &[u32::MAX - 1]));
+        assert_eq!(said, "the device tree has no phandle that is free");
+        for (name, what) in [
+            ("pmu", "PMU"),
+            ("cpus", "processors"),
+            ("intc@8000000", "GIC"),
+        ] {
+            let said = fails(|root| drop(root.remove_child(name)));
+            assert_eq!(said, format!("the device tree has no {what}"));
+        }
+    }
+
+    #[test]
+    fn input_is_bounded() {
+        let whole = qemu().to_dtb();
+        for end in 0..whole.len() {
+            assert!(
+                matches!(split(&whole[..end], 2), Err(Error::Malformed(_))),
+                "{end}"
+            );
+        }
+        for at in 0..whole.len() {
+            let mut damaged = whole.clone();
+            damaged[at] ^= 0xff;
+            // An error or not, but it ends.
+            let _ = split(&damaged, 2);
+        }
+        let large = vec![0; MAX_SIZE as usize + 1];
+        assert!(matches!(split(&large, 2), Err(Error::TooLarge)));
+        let mut deep = node("leaf", &[], Vec::new());
+        for _ in 0..MAX_DEPTH {
+            deep = node("node", &[], vec![deep]);
+        }
+        assert_eq!(
+            fails(|root| root.add_child(deep)),
+            "the device tree is too large"
+        );
+    }
+}

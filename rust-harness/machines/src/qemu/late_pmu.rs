@@ -1,0 +1,82 @@
+//! A machine whose PMU is not there until somebody asks for it.
+//!
+//! By its device tree, QEMU's own with an addition, the PMU has a clock of a device for
+//! which Linux has no driver. Linux does not probe the PMU until that has one (`fw_devlink`,
+//! drivers/base/core.c), or until it has given up waiting. In the guest
+//! a driver that takes any device can be given it, which `drivers/bus/simple-pm-bus.c` is,
+//! by its `driver_override`.
+
+use anyhow::Result;
+use dtoolkit::model::{DeviceTreeNode, DeviceTreeProperty};
+use tempfile::NamedTempFile;
+
+use super::heterogeneous::{self, tree};
+use crate::backend::Boot;
+
+/// What the PMU waits for, by the name that the guest's test knows.
+const SUPPLIER: &str = "late-pmu-supplier";
+/// A device that no driver knows.
+const COMPATIBLE: &str = "brbe,no-driver";
+
+/// Has Linux not give up waiting while a test runs, which takes less than so many seconds.
+pub(super) const WAIT: &str = "deferred_probe_timeout=3600";
+
+/// The tree for the machine that `boot` describes.
+pub(super) fn device_tree(boot: &Boot, machine_args: &[String]) -> Result<NamedTempFile> {
+    heterogeneous::changed(boot, machine_args, with_supplier)
+}
+
+/// The same machine, whose PMU waits for a device.
+fn with_supplier(dumped: &[u8]) -> Result<Vec<u8>, tree::Error> {
+    let mut tree = tree::parse(dumped)?;
+    let root = &mut tree.root;
+    let phandle = tree::free_phandles(root)?;
+    let supplier = DeviceTreeNode::builder(SUPPLIER)?
+        .property(DeviceTreeProperty::new("compatible", COMPATIBLE)?)
+        .property(DeviceTreeProperty::new("#clock-cells", 0_u32)?)
+        .property(DeviceTreeProperty::new("phandle", phandle)?)
+        .build();
+    root.add_child(supplier);
+    let pmu = root.child_mut("pmu").ok_or(tree::Error::Missing("PMU"))?;
+    pmu.add_property(DeviceTreeProperty::new("clocks", phandle)?);
+    Ok(tree.to_dtb())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dtoolkit::model::DeviceTree;
+    use dtoolkit::{Node as _, Property as _};
+
+    fn node(name: &str, phandle: u32) -> DeviceTreeNode {
+        let mut node = DeviceTreeNode::new(name).unwrap();
+        node.add_property(DeviceTreeProperty::new("phandle", phandle).unwrap());
+        node
+    }
+
+    fn cell(tree: &DeviceTree, path: &str, property: &str) -> u32 {
+        let node = tree.find_node(path).unwrap();
+        node.property(property).unwrap().value_as().unwrap()
+    }
+
+    #[test]
+    fn the_pmu_has_a_clock_of_a_device_without_a_driver() {
+        let mut tree = DeviceTree::new();
+        tree.root.add_child(node("pmu", 3));
+        tree.root.add_child(node("other", 7));
+        let tree = tree::parse(&with_supplier(&tree.to_dtb()).unwrap()).unwrap();
+        let supplier = format!("/{SUPPLIER}");
+        assert_eq!(cell(&tree, &supplier, "phandle"), 8);
+        assert_eq!(cell(&tree, &supplier, "#clock-cells"), 0);
+        assert_eq!(cell(&tree, "/pmu", "clocks"), 8);
+        assert_eq!(cell(&tree, "/pmu", "phandle"), 3);
+    }
+
+    #[test]
+    fn a_machine_without_a_pmu_is_refused() {
+        let mut tree = DeviceTree::new();
+        tree.root.add_child(node("other", 7));
+        let error = with_supplier(&tree.to_dtb()).unwrap_err();
+        assert!(error.to_string().contains("no PMU"), "{error}");
+    }
+}

@@ -1,0 +1,389 @@
+//! One virtual machine in a process of its own.
+//!
+//! `vmtest` blocks, cannot be cancelled, and waits up to two minutes for a guest
+//! that is dead. In its own process it can be ended at any time, QEMU with it.
+
+use std::io;
+use std::path::Path;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use nix::mount::{MsFlags, mount};
+use nix::sched::{CloneFlags, unshare};
+use tempfile::NamedTempFile;
+use vmtest::output::Output;
+use vmtest::{Config, Target, VMConfig, Vmtest};
+
+use super::processors::{self, Monitor};
+use super::{heterogeneous, late_pmu};
+use crate::backend::{Boot, SHARE};
+use crate::mark::mark;
+use crate::program::{Event, tell};
+use host::arch::Arch;
+use kernels::guest_root;
+
+/// What the guest logs at the end.
+const LAST_LINE: &str = "brbe: the command has ended";
+/// How long its kernel may take to print that; a kernel that is told to be quiet does not.
+const PRINTING: Duration = Duration::from_secs(2);
+
+/// Reads a [`Boot`] from standard input and runs it.
+pub fn main() -> Result<()> {
+    let started = Instant::now();
+    let mut boot: Boot =
+        serde_json::from_reader(io::stdin().lock()).context("reading what to boot")?;
+    private_tmp(&boot).context("a /tmp of the machine's own")?;
+    // QEMU reads it when it starts, and the file is there until then.
+    let _tree = device_tree(&mut boot)?;
+    let monitor = Monitor::new();
+    boot.qemu_args.extend(monitor.args());
+    let mark = mark()?;
+    let config = Config {
+        target: vec![target(&boot, &mark)],
+    };
+    let machine = Vmtest::new(&boot.share, config).context("describing the machine")?;
+    let (sender, receiver) = mpsc::channel();
+    let running = thread::spawn(move || machine.run_one(0, sender));
+    let last_chance = started + boot.timeout.saturating_sub(processors::ASKING);
+    let ending = report(&receiver, &mark, last_chance, || monitor.processors(), tell)?;
+    match ending {
+        // Whoever started this ends what is left of it.
+        Ending::Told => Ok(()),
+        Ending::OfVmtest => running
+            .join()
+            .map_err(|_| anyhow::anyhow!("vmtest panicked")),
+    }
+}
+
+/// Has QEMU take a device tree that is not its own, if the machine needs one.
+fn device_tree(boot: &mut Boot) -> Result<Option<NamedTempFile>> {
+    let args = machine_args(boot);
+    let tree = match (boot.brbe_cpus, boot.late_pmu) {
+        (Some(cpus), _) => heterogeneous::device_tree(boot, &args, cpus)?,
+        (None, true) => {
+            boot.kernel_args.push(late_pmu::WAIT.to_owned());
+            late_pmu::device_tree(boot, &args)?
+        }
+        (None, false) => return Ok(None),
+    };
+    let path = tree.path().display().to_string();
+    boot.qemu_args.extend(["-dtb".to_owned(), path]);
+    Ok(Some(tree))
+}
+
+/// By what the end of a run came to be known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ending {
+    /// By the guest, which has told it with a mark. vmtest asks for it at intervals that
+    /// grow to seconds.
+    Told,
+    /// By vmtest.
+    OfVmtest,
+}
+
+/// Reports what happens to `tell`, and, if it still does at `last_chance`, where the
+/// machine's `processors` are: whoever started this is about to end it.
+fn report(
+    outputs: &Receiver<Output>,
+    mark: &str,
+    last_chance: Instant,
+    processors: impl Fn() -> Vec<String>,
+    mut tell: impl FnMut(&Event) -> Result<()>,
+) -> Result<Ending> {
+    let mut asked = false;
+    let mut console = Console::default();
+    loop {
+        let patience = match asked {
+            true => Duration::MAX,
+            false => last_chance.saturating_duration_since(Instant::now()),
+        };
+        match outputs.recv_timeout(patience) {
+            Ok(Output::Command(line)) => {
+                let (said, ended) = split_at_end(line, mark);
+                said.map_or(Ok(()), |event| tell(&event))?;
+                if let Some(event) = ended {
+                    console.catch_up(outputs, &mut tell)?;
+                    tell(&event)?;
+                    return Ok(Ending::Told);
+                }
+            }
+            Ok(output) => console.pass(output, &mut tell)?,
+            Err(RecvTimeoutError::Disconnected) => return Ok(Ending::OfVmtest),
+            Err(RecvTimeoutError::Timeout) => {
+                asked = true;
+                for line in processors() {
+                    tell(&Event::Console(format!("brbe: {line}")))?;
+                }
+            }
+        }
+    }
+}
+
+/// The guest's console, which comes by another way than the command's output, and later:
+/// the kernel has a thread print it.
+#[derive(Debug, Default)]
+struct Console {
+    /// The guest's last line has been seen.
+    is_complete: bool,
+}
+
+impl Console {
+    fn pass(&mut self, output: Output, tell: &mut impl FnMut(&Event) -> Result<()>) -> Result<()> {
+        self.is_complete |= matches!(&output, Output::Boot(line) if line.contains(LAST_LINE));
+        event(output).map_or(Ok(()), |event| tell(&event))
+    }
+
+    /// Waits for what the guest has logged until now, if its console shows it.
+    fn catch_up(
+        mut self,
+        outputs: &Receiver<Output>,
+        tell: &mut impl FnMut(&Event) -> Result<()>,
+    ) -> Result<()> {
+        let until = Instant::now() + PRINTING;
+        while !self.is_complete {
+            let left = until.saturating_duration_since(Instant::now());
+            match outputs.recv_timeout(left) {
+                // vmtest has found the end as well, and it is told after this.
+                Ok(Output::CommandEnd(_)) => {}
+                Ok(output) => self.pass(output, tell)?,
+                Err(_) => break,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// vmtest puts sockets into /tmp and its init into the guest's, and leaves them
+/// there when it is ended. So both are this process's own, and go with it;
+/// unless what is to be booted is itself below /tmp.
+fn private_tmp(boot: &Boot) -> Result<()> {
+    let needed = [&boot.kernel, &boot.root, &boot.share];
+    let plugin = boot.plugin.iter().map(|plugin| &plugin.path);
+    unshare(CloneFlags::CLONE_NEWNS)?;
+    let none = None::<&str>;
+    mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none)?;
+    let tmpfs = |on: &Path| mount(none, on, Some("tmpfs"), MsFlags::empty(), none);
+    tmpfs(&boot.root.join("tmp"))?;
+    if !needed
+        .into_iter()
+        .chain(plugin)
+        .any(|path| path.starts_with("/tmp"))
+    {
+        tmpfs(Path::new("/tmp"))?;
+    }
+    Ok(())
+}
+
+/// A line of the command's output, and its exit status if a mark and that follow.
+fn split_at_end(mut line: String, mark: &str) -> (Option<Event>, Option<Event>) {
+    let told = line.rsplit_once(mark);
+    let Some((said, status)) = told.and_then(|(said, told)| Some((said.len(), told.parse().ok()?)))
+    else {
+        return (Some(Event::Output(line)), None);
+    };
+    line.truncate(said);
+    let said = (!line.is_empty()).then_some(Event::Output(line));
+    (said, Some(Event::Exited(status)))
+}
+
+fn event(output: Output) -> Option<Event> {
+    match output {
+        Output::Boot(line) => Some(Event::Console(line)),
+        Output::Setup(line) => Some(Event::Console(format!("vmtest: {line}"))),
+        Output::Command(line) => Some(Event::Output(line)),
+        Output::CommandEnd(Ok(status)) => Some(Event::Exited(status)),
+        Output::BootEnd(Err(error))
+        | Output::SetupEnd(Err(error))
+        | Output::CommandEnd(Err(error)) => Some(Event::Failed(format!("{error:#}"))),
+        Output::BootStart
+        | Output::BootEnd(Ok(()))
+        | Output::SetupStart
+        | Output::SetupEnd(Ok(()))
+        | Output::CommandStart => None,
+    }
+}
+
+fn target(boot: &Boot, mark: &str) -> Target {
+    // The root is everybody's: the guest gets it read-only.
+    let kernel_args = [&["ro".to_owned()], &boot.kernel_args[..]]
+        .concat()
+        .join(" ");
+    Target {
+        name: "guest".to_owned(),
+        kernel: Some(boot.kernel.clone()),
+        kernel_args: Some(kernel_args),
+        rootfs: boot.root.clone(),
+        arch: architecture(boot.arch).to_owned(),
+        qemu_command: Some(format!("qemu-system-{}", boot.arch.machine())),
+        command: format!(
+            "mount -t tmpfs tmpfs /tmp && cd {SHARE} || exit\nexport PATH={path}\n\
+             (\n{command}\n)\nstatus=$?\n\
+             echo '<6>{LAST_LINE}' >/dev/kmsg\necho {mark}$status\nexit $status",
+            path = guest_root::PATH,
+            command = boot.command
+        ),
+        vm: VMConfig {
+            num_cpus: boot.cpus,
+            memory: format!("{}M", boot.memory_mib),
+            extra_args: extra_args(boot),
+            ..VMConfig::default()
+        },
+        ..Target::default()
+    }
+}
+
+/// By another name for x86-64: for this machine's own vmtest takes KVM wherever there is
+/// a /dev/kvm, and in a virtual machine that may come to nothing.
+fn architecture(arch: Arch) -> &'static str {
+    match arch {
+        Arch::Arm64 => "aarch64",
+        Arch::X86_64 => "amd64",
+    }
+}
+
+/// What vmtest does not say itself. QEMU merges machine options.
+fn extra_args(boot: &Boot) -> Vec<String> {
+    let mut args = machine_args(boot);
+    if let Some(plugin) = &boot.plugin {
+        let mut plugin_arg = vec![plugin.path.display().to_string()];
+        plugin_arg.extend(plugin.options.iter().cloned());
+        if let Some(cpus) = boot.brbe_cpus {
+            plugin_arg.push(format!("cpus=0-{}", cpus.saturating_sub(1)));
+        }
+        args.extend(["-plugin".to_owned(), plugin_arg.join(",")]);
+    }
+    args.extend_from_slice(&boot.qemu_args);
+    args
+}
+
+/// Of that, what is in the device tree.
+fn machine_args(boot: &Boot) -> Vec<String> {
+    match boot.virtualization {
+        true => ["-machine", "virtualization=on"].map(str::to_owned).into(),
+        false => Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::Plugin;
+    use std::time::Duration;
+
+    fn boot() -> Boot {
+        Boot {
+            arch: Arch::Arm64,
+            kernel: "/k/Image".into(),
+            device_tree: None,
+            root: "/r".into(),
+            cpus: 4,
+            memory_mib: 512,
+            kernel_args: vec!["oops=panic".into()],
+            virtualization: true,
+            brbe_cpus: Some(2),
+            late_pmu: false,
+            plugin: Some(Plugin {
+                path: "/p.so".into(),
+                options: vec!["records=8".into()],
+            }),
+            qemu_args: vec!["-icount".into(), "shift=0".into()],
+            share: "/s".into(),
+            command: "true".into(),
+            timeout: Duration::from_secs(1),
+            console: "/c".into(),
+        }
+    }
+
+    #[test]
+    fn the_machine_is_described_as_asked() {
+        let target = target(&boot(), "mark-");
+        assert_eq!(
+            target.vm.extra_args,
+            [
+                "-machine",
+                "virtualization=on",
+                "-plugin",
+                "/p.so,records=8,cpus=0-1",
+                "-icount",
+                "shift=0"
+            ]
+        );
+        assert_eq!(target.vm.memory, "512M");
+        assert_eq!(target.kernel_args.unwrap(), "ro oops=panic");
+        assert_eq!(
+            target.command,
+            "mount -t tmpfs tmpfs /tmp && cd /mnt/vmtest || exit\n\
+             export PATH=/usr/sbin:/usr/bin\n(\ntrue\n)\nstatus=$?\n\
+             echo '<6>brbe: the command has ended' >/dev/kmsg\n\
+             echo mark-$status\nexit $status"
+        );
+    }
+
+    #[test]
+    fn the_guest_tells_the_end_in_a_line_of_its_own_or_behind_one() {
+        let output = |line: &str| Some(Event::Output(line.to_owned()));
+        let split = |line: &str| split_at_end(line.to_owned(), "mark-");
+        assert_eq!(split("a line"), (output("a line"), None));
+        assert_eq!(split(""), (output(""), None));
+        assert_eq!(split("mark-7"), (None, Some(Event::Exited(7))));
+        let behind = split("no newlinemark-0");
+        assert_eq!(behind, (output("no newline"), Some(Event::Exited(0))));
+        let other = "mark-not a number";
+        assert_eq!(split(other), (output(other), None));
+    }
+
+    /// What is told of these, and how it was known to have ended.
+    fn reported(outputs: Vec<Output>) -> (Vec<Event>, Ending) {
+        let (sender, receiver) = mpsc::channel();
+        for output in outputs {
+            sender.send(output).unwrap();
+        }
+        drop(sender);
+        let mut told = Vec::new();
+        let later = Instant::now() + Duration::from_secs(3600);
+        let ending = report(&receiver, "mark-", later, Vec::new, |event| {
+            told.push(event.clone());
+            Ok(())
+        });
+        (told, ending.unwrap())
+    }
+
+    #[test]
+    fn the_end_is_told_once_and_after_the_console() {
+        let console = |line: &str| Output::Boot(line.to_owned());
+        let last = || console(&format!("[ 9.9] {LAST_LINE}"));
+        let output = |line: &str| Output::Command(line.to_owned());
+        let warning = || console("[ 9.8] WARNING: late");
+        let expected = [
+            Event::Console("[ 9.8] WARNING: late".to_owned()),
+            Event::Console(format!("[ 9.9] {LAST_LINE}")),
+            Event::Exited(7),
+        ];
+        // The console is late, and vmtest finds the end itself.
+        let ended = Output::CommandEnd(Ok(7));
+        let told = reported(vec![output("mark-7"), warning(), ended, last()]);
+        assert_eq!(told, (expected.to_vec(), Ending::Told));
+        // The console comes first.
+        let told = reported(vec![warning(), last(), output("mark-7")]);
+        assert_eq!(told, (expected.to_vec(), Ending::Told));
+        // A child of the command's still prints.
+        let (told, _) = reported(vec![output("mark-7"), output("late"), last()]);
+        assert_eq!(told[0], Event::Output("late".to_owned()));
+    }
+
+    #[test]
+    fn an_end_that_only_vmtest_finds_is_one() {
+        let told = reported(vec![Output::CommandEnd(Ok(3))]);
+        assert_eq!(told, (vec![Event::Exited(3)], Ending::OfVmtest));
+    }
+
+    #[test]
+    fn each_end_is_one_event() {
+        let failed = event(Output::BootEnd(Err(anyhow::anyhow!("no").context("boot"))));
+        assert_eq!(failed, Some(Event::Failed("boot: no".to_owned())));
+        assert_eq!(event(Output::CommandEnd(Ok(7))), Some(Event::Exited(7)));
+        assert_eq!(event(Output::BootEnd(Ok(()))), None);
+    }
+}

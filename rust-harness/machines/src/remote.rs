@@ -1,0 +1,71 @@
+//! What runs on machines that are there already.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+
+use crate::backend::Run;
+use crate::guest;
+use crate::share::Share;
+use crate::ssh::Ssh;
+use host::arch::Arch;
+use host::cargo;
+use host::paths::Paths;
+use host::process;
+use host::progress::Step;
+
+/// Asking what a machine is.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Runs `command` there, among the guest's programs for that machine and what is in
+/// `share`, where files that are written there come back. `name` is what the logs are
+/// called after.
+///
+/// # Errors
+///
+/// When the machine cannot be reached, or is of an architecture that there are no programs
+/// for.
+pub fn run(
+    paths: &Paths,
+    ssh: &Ssh,
+    share: &Share,
+    name: &str,
+    command: &str,
+    timeout: Duration,
+) -> Result<Run> {
+    for program in cargo::guest(paths, arch(paths, ssh)?)? {
+        share.put(&program)?;
+    }
+    let step = Step::start(format!("{name} on {}", ssh.to));
+    let log = log(paths, name)?;
+    let run = ssh.run(share.path(), command, timeout, &log, &mut |line| {
+        step.note(line);
+    })?;
+    std::fs::write(paths.log(&format!("remote-{name}-output")), &run.output)
+        .context("keeping the output")?;
+    step.done();
+    Ok(run)
+}
+
+/// The architecture of the machine, by its own word.
+fn arch(paths: &Paths, ssh: &Ssh) -> Result<Arch> {
+    let step = Step::start(format!("ask {} what it is", ssh.to));
+    let share = Share::new(paths)?;
+    let log = log(paths, "uname")?;
+    let run = ssh.run(share.path(), "uname -m", PATIENCE, &log, &mut |_| {})?;
+    guest::status(&run)?;
+    step.done();
+    let said = run.output.trim();
+    let all = [Arch::Arm64, Arch::X86_64];
+    match all.into_iter().find(|arch| arch.machine() == said) {
+        Some(arch) => Ok(arch),
+        None => bail!(
+            "{} is {said:?}, and there are programs for aarch64 and x86_64",
+            ssh.to
+        ),
+    }
+}
+
+fn log(paths: &Paths, name: &str) -> Result<std::path::PathBuf> {
+    process::fresh(paths.log(&format!("remote-{name}-ssh")))
+}

@@ -1,0 +1,147 @@
+//! The directory that a guest shares with this side.
+
+use std::fs::{self, File};
+use std::io::{self, Read as _, Take};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use host::paths::Paths;
+use nix::fcntl::OFlag;
+
+/// An empty file in a shared directory: whoever runs there is to come to an end, and to
+/// tell what there is until then.
+pub const STOP: &str = ".brbe-stop";
+
+/// The directory that one run shares with the guest, removed afterwards.
+#[derive(Debug)]
+pub struct Share(tempfile::TempDir);
+
+impl Share {
+    /// An empty one, below the caches.
+    pub fn new(paths: &Paths) -> Result<Self> {
+        let dir = paths.home("run");
+        fs::create_dir_all(&dir).with_context(|| format!("creating {}", dir.display()))?;
+        let share = tempfile::Builder::new().prefix("share-").tempdir_in(&dir);
+        Ok(Self(share.with_context(|| {
+            format!("creating a directory in {}", dir.display())
+        })?))
+    }
+
+    /// Where it is on this side.
+    pub fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    /// Copies a file into it, by its own name.
+    pub fn put(&self, file: &Path) -> Result<()> {
+        let name = file.file_name().context("a file has a name")?;
+        fs::copy(file, self.path().join(name))
+            .with_context(|| format!("copying {}", file.display()))?;
+        Ok(())
+    }
+
+    /// Opens what a guest has left there, by its name: see [`open_from_guest`].
+    ///
+    /// # Errors
+    ///
+    /// As [`open_from_guest`].
+    pub fn open(&self, name: &str, most: u64) -> Result<Take<File>> {
+        open_from_guest(&self.path().join(name), most)
+    }
+
+    /// Asks what runs there to stop, as Ctrl-C would: see [`STOP`].
+    ///
+    /// # Errors
+    ///
+    /// When the directory cannot be written to.
+    pub fn stop(&self) -> Result<()> {
+        // Nothing that a guest has put there is written to.
+        match File::create_new(self.path().join(STOP)) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                Err(error).with_context(|| format!("creating {STOP}"))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Opens a file that a guest has left in a [`Share`]. The guest is not trusted: a link could
+/// lead anywhere, a FIFO or a device never end, and a file fill the memory.
+///
+/// # Errors
+///
+/// When there is none, or it is no file of at most so many bytes.
+pub fn open_from_guest(path: &Path, most: u64) -> Result<Take<File>> {
+    let name = path.file_name().unwrap_or_default().display();
+    let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
+    let file = File::options()
+        .read(true)
+        .custom_flags(flags.bits())
+        .open(path)
+        .with_context(|| format!("the guest left no file {name}"))?;
+    let data = file
+        .metadata()
+        .with_context(|| format!("looking at the guest's {name}"))?;
+    ensure!(data.is_file(), "the guest's {name} is no regular file");
+    ensure!(
+        data.len() <= most,
+        "the guest's {name} has {} bytes, and {most} are read",
+        data.len()
+    );
+    Ok(file.take(most))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nix::sys::stat::Mode;
+
+    fn share() -> (tempfile::TempDir, Share) {
+        let home = tempfile::tempdir().unwrap();
+        let share = Share::new(&Paths::at(home.path(), home.path())).unwrap();
+        (home, share)
+    }
+
+    #[test]
+    fn only_a_file_that_is_not_too_large_is_read() {
+        let (_home, share) = share();
+        let at = |name: &str| share.path().join(name);
+        fs::write(at("file"), "four").unwrap();
+        std::os::unix::fs::symlink("file", at("link")).unwrap();
+        std::os::unix::fs::symlink("/dev/zero", at("device")).unwrap();
+        nix::unistd::mkfifo(&at("fifo"), Mode::S_IRWXU).unwrap();
+        fs::create_dir(at("directory")).unwrap();
+        let read = |name: &str, most| io::read_to_string(share.open(name, most).unwrap());
+        let said = |name: &str, most| {
+            let opened = share.open(name, most);
+            format!("{:#}", opened.unwrap_err())
+        };
+        assert_eq!(read("file", 4).unwrap(), "four");
+        assert!(said("file", 3).contains("has 4 bytes, and 3 are read"));
+        for name in ["link", "device", "nothing"] {
+            let said = said(name, 4);
+            assert!(said.contains(&format!("no file {name}: ")), "{said}");
+        }
+        for name in ["fifo", "directory"] {
+            let said = said(name, 4);
+            assert!(
+                said.contains(&format!("{name} is no regular file")),
+                "{said}"
+            );
+        }
+    }
+
+    #[test]
+    fn to_stop_is_asked_for_once_and_writes_to_nothing() {
+        let (home, share) = share();
+        share.stop().unwrap();
+        share.stop().unwrap();
+        assert!(share.path().join(STOP).is_file());
+        fs::remove_file(share.path().join(STOP)).unwrap();
+        let other = home.path().join("other");
+        std::os::unix::fs::symlink(&other, share.path().join(STOP)).unwrap();
+        share.stop().unwrap();
+        assert!(!other.exists());
+    }
+}

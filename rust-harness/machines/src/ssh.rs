@@ -1,0 +1,455 @@
+//! A machine that already runs a kernel, reached by ssh.
+//!
+//! One connection carries all: programs there, the command's output and what it wrote
+//! back. What is left of the command, and the temporary directory that all of it was
+//! in, go when the connection does, whoever ends it.
+
+mod hints;
+mod results;
+
+use std::ffi::OsString;
+use std::fmt;
+use std::fs::File;
+use std::io::{BufRead as _, BufReader, Read, Write as _};
+use std::path::Path;
+use std::process::{ChildStdin, Command, Stdio};
+use std::str::FromStr;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+
+use crate::backend::{End, Run};
+use crate::mark::mark;
+use crate::program::{MOST, too_much};
+use crate::share::STOP;
+use host::process::{self, Group, Interrupted};
+
+/// What the other side does, in any POSIX shell: takes programs from standard input, runs
+/// the command among them, returns what was printed, a line with the mark and the exit
+/// status, and an archive of the files that are new. Each line that comes after the
+/// programs is a Ctrl-C for the command.
+///
+/// It holds no single quote, and is given in a pair of them.
+const SCRIPT: &str = include_str!("ssh/there.sh");
+
+/// Where the script finds the command.
+const COMMAND: &str = ".brbe-command";
+/// Lines of output that are shown of a command that takes too long.
+const TAIL: usize = 20;
+/// Bytes of a line that are read.
+const LINE: u64 = 1 << 20;
+/// How often a command is told to stop that somebody wants to: it may not have listened yet.
+const TURN: Duration = Duration::from_secs(1);
+
+/// Who is to be reached where: `ssh://user@host:port`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Destination {
+    user: String,
+    host: String,
+    port: u16,
+}
+
+/// Not a destination.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[error("{0:?} is no destination such as ssh://user@host or ssh://user@host:22")]
+pub struct NoDestination(String);
+
+impl FromStr for Destination {
+    type Err = NoDestination;
+
+    fn from_str(text: &str) -> Result<Self, NoDestination> {
+        let parse = || {
+            let (user, rest) = text.strip_prefix("ssh://")?.split_once('@')?;
+            let rest = rest.strip_suffix('/').unwrap_or(rest);
+            let (host, port) = match rest.strip_prefix('[') {
+                // An IPv6 address.
+                Some(rest) => {
+                    let (host, port) = rest.split_once(']')?;
+                    (host, port.strip_prefix(':').unwrap_or("22"))
+                }
+                None => rest.split_once(':').unwrap_or((rest, "22")),
+            };
+            // ssh would take a word that begins with a dash for an option.
+            let is_name = |name: &str| {
+                let mut chars = name.chars();
+                chars
+                    .next()
+                    .is_some_and(|c| c.is_ascii_alphanumeric() || c == ':' || c == '_')
+                    && chars.all(|c| c.is_ascii_alphanumeric() || ":._-".contains(c))
+            };
+            (is_name(user) && is_name(host)).then_some(())?;
+            Some(Self {
+                user: user.to_owned(),
+                host: host.to_owned(),
+                port: port.parse().ok()?,
+            })
+        };
+        parse().ok_or_else(|| NoDestination(text.to_owned()))
+    }
+}
+
+impl fmt::Display for Destination {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}@{}", self.user, self.host)?;
+        match self.port {
+            22 => Ok(()),
+            port => write!(f, ":{port}"),
+        }
+    }
+}
+
+/// A machine, and how it is reached.
+#[derive(Clone, Debug)]
+pub struct Ssh {
+    /// Where it is.
+    pub to: Destination,
+    /// More of ssh's options, `Name=value`, which come before ours.
+    pub options: Vec<String>,
+}
+
+impl Ssh {
+    /// Copies what is in `share` there, runs `command` with it, and brings back what is
+    /// new. The connection's own words go to `log`. Once there is a [`STOP`] in `share`, the
+    /// command gets what Ctrl-C would send it.
+    ///
+    /// # Errors
+    ///
+    /// When this side fails, or is interrupted. What goes wrong there is an [`End`].
+    pub fn run(
+        &self,
+        share: &Path,
+        command: &str,
+        timeout: Duration,
+        log: &Path,
+        progress: &mut dyn FnMut(&str),
+    ) -> Result<Run> {
+        let deadline = Instant::now() + timeout;
+        let programs = results::pack(share, COMMAND, command)?;
+        let mark = mark()?;
+        let mut connection = self.connect(&mark, programs.len(), log)?;
+        let stdin = connection
+            .child()
+            .stdin
+            .take()
+            .context("ssh has no input")?;
+        let stdout = connection
+            .child()
+            .stdout
+            .take()
+            .context("ssh has no output")?;
+        let heard = hear(stdout, mark, share, MOST);
+        let stop = send(stdin, programs);
+        let mut output = String::new();
+        let mut turn = Instant::now();
+        let end = loop {
+            let now = Instant::now();
+            if now >= turn {
+                turn = now + TURN;
+                if share.join(STOP).exists() {
+                    // The other side may have ended a moment ago.
+                    let _ = stop.send(());
+                }
+            }
+            match heard.recv_timeout(turn.min(deadline).saturating_duration_since(now)) {
+                Ok(Heard::Line(line)) => {
+                    progress(&line);
+                    output += &line;
+                    output.push('\n');
+                }
+                Ok(Heard::Ended(Ok(status))) => break End::Exited(status),
+                Ok(Heard::Ended(Err(error))) => {
+                    break End::Failed(format!("what came back is not as it should be: {error:#}"));
+                }
+                Ok(Heard::TooMuch) => break End::Failed(too_much(MOST)),
+                Err(RecvTimeoutError::Timeout) if Instant::now() < deadline => {}
+                Err(RecvTimeoutError::Timeout) => {
+                    let lines: Vec<_> = output.lines().map(str::to_owned).collect();
+                    break End::TimedOut(lines[lines.len().saturating_sub(TAIL)..].to_vec());
+                }
+                Err(RecvTimeoutError::Disconnected) => {
+                    connection.wait()?;
+                    let said = std::fs::read_to_string(log).unwrap_or_default();
+                    break End::Failed(hints::failure(&self.to, &said));
+                }
+            }
+        };
+        if process::interrupted() {
+            return Err(Interrupted.into());
+        }
+        Ok(Run {
+            end,
+            output,
+            console: log.to_owned(),
+        })
+    }
+
+    fn connect(&self, mark: &str, bytes: usize, log: &Path) -> Result<Group> {
+        let log = File::create(log).with_context(|| format!("creating {}", log.display()))?;
+        let mut ssh = Command::new("ssh");
+        ssh.args(self.arguments());
+        ssh.arg(format!("sh -c '{SCRIPT}' brbe {bytes} {mark}"));
+        ssh.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log);
+        Group::spawn(&mut ssh).context("is openssh-client there?")
+    }
+
+    /// Nothing is ever asked for, and only hosts that are known are talked to.
+    fn arguments(&self) -> Vec<OsString> {
+        let mut arguments: Vec<OsString> = vec!["-T".into()];
+        let mut option = |option: &str| arguments.extend(["-o".into(), option.into()]);
+        self.options.iter().for_each(|given| option(given));
+        for ours in [
+            "BatchMode=yes",
+            "StrictHostKeyChecking=yes",
+            "PasswordAuthentication=no",
+            "KbdInteractiveAuthentication=no",
+            "ForwardAgent=no",
+            "ForwardX11=no",
+            "ClearAllForwardings=yes",
+            "ControlPath=none",
+            "ConnectTimeout=30",
+            "ServerAliveInterval=5",
+            "ServerAliveCountMax=3",
+        ] {
+            option(ours);
+        }
+        // By HOME: in a user namespace ssh takes itself for root.
+        if let Some(home) = std::env::home_dir() {
+            let home = home.join(".ssh");
+            option(&format!(
+                "UserKnownHostsFile={}",
+                home.join("known_hosts").display()
+            ));
+            for key in ["id_ed25519", "id_ecdsa", "id_rsa"] {
+                let key = home.join(key);
+                if key.exists() {
+                    option(&format!("IdentityFile={}", key.display()));
+                }
+            }
+        }
+        let Destination { user, host, port } = &self.to;
+        let port = port.to_string();
+        arguments.extend(["-l", user, "-p", &port, "--", host].map(OsString::from));
+        arguments
+    }
+}
+
+/// What comes from the other side.
+enum Heard {
+    /// A line that the command printed.
+    Line(String),
+    /// More lines than anybody wants. The last.
+    TooMuch,
+    /// Its exit status, after what it wrote has come back. The last.
+    Ended(Result<i32>),
+}
+
+/// Listens to `most` bytes, and to what comes back, in a thread that ends with the
+/// connection.
+fn hear(
+    stdout: impl Read + Send + 'static,
+    mark: String,
+    share: &Path,
+    most: u64,
+) -> Receiver<Heard> {
+    let (sender, heard) = mpsc::channel();
+    let share = share.to_owned();
+    thread::spawn(move || {
+        let mut reader = BufReader::new(stdout);
+        let (mut line, mut said) = (Vec::new(), 0);
+        while let Ok(1..) = reader.by_ref().take(LINE).read_until(b'\n', &mut line) {
+            said += line.len() as u64;
+            let text = String::from_utf8_lossy(&line);
+            let text = text.trim_end();
+            let status = text
+                .strip_prefix(&mark)
+                .map(str::trim)
+                .map(str::parse::<i32>);
+            let heard = match status {
+                Some(Ok(status)) => {
+                    Heard::Ended(results::unpack(&mut reader, &share).map(|()| status))
+                }
+                _ if said > most => Heard::TooMuch,
+                _ => Heard::Line(text.to_owned()),
+            };
+            let is_last = !matches!(heard, Heard::Line(_));
+            if sender.send(heard).is_err() || is_last {
+                return;
+            }
+            line.clear();
+        }
+    });
+    heard
+}
+
+/// Sends, in a thread of its own: the other side may talk before it has heard all. What is
+/// sent to this is a Ctrl-C for the command. The connection's input stays open until this
+/// is dropped: its end has the other side kill what is left.
+fn send(mut stdin: ChildStdin, programs: Vec<u8>) -> mpsc::Sender<()> {
+    let (stop, stopped) = mpsc::channel::<()>();
+    thread::spawn(move || {
+        // The other side says itself what is wrong, if it has gone.
+        let _ = stdin.write_all(&programs).and_then(|()| stdin.flush());
+        while stopped.recv().is_ok() {
+            let _ = stdin.write_all(b"stop\n").and_then(|()| stdin.flush());
+        }
+    });
+    stop
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Child;
+
+    use super::*;
+
+    #[test]
+    fn destinations_are_parsed() {
+        let parse = |text: &str| text.parse::<Destination>().map(|to| to.to_string());
+        assert_eq!(parse("ssh://root@board"), Ok("root@board".to_owned()));
+        assert_eq!(
+            parse("ssh://me@10.0.0.1:2222/"),
+            Ok("me@10.0.0.1:2222".to_owned())
+        );
+        let six: Destination = "ssh://root@[fe80::1]:23".parse().unwrap();
+        assert_eq!((six.host.as_str(), six.port), ("fe80::1", 23));
+        for wrong in [
+            "board",
+            "ssh://board",
+            "ssh://root@",
+            "ssh://root@-oProxyCommand=x",
+            "ssh://-l@board",
+            "ssh://root@board:port",
+            "ssh://root@a b",
+            "ssh://root@[::1",
+        ] {
+            assert!(parse(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn the_script_can_be_quoted() {
+        assert!(!SCRIPT.contains('\''));
+    }
+
+    /// The script, run by a shell, that unpacks within `tmp`.
+    fn spawn(shell: &str, bytes: usize, tmp: &Path) -> Child {
+        Command::new(shell)
+            .args(["-c", SCRIPT, "brbe", &bytes.to_string(), "mark"])
+            .env("TMPDIR", tmp)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap()
+    }
+
+    /// What came of a command that a shell ran by the script: its status, what it
+    /// printed, and the files that came back.
+    fn there(shell: &str, command: &str, is_to_stop: bool) -> (i32, String, Vec<String>) {
+        let [from, to, tmp] = [(); 3].map(|()| tempfile::tempdir().unwrap());
+        for name in ["changed", "kept"] {
+            std::fs::write(from.path().join(name), "from here").unwrap();
+        }
+        let programs = results::pack(from.path(), COMMAND, command).unwrap();
+        let mut child = spawn(shell, programs.len(), tmp.path());
+        let stdout = child.stdout.take().unwrap();
+        let heard = hear(stdout, "mark".to_owned(), to.path(), MOST);
+        let stop = send(child.stdin.take().unwrap(), programs);
+        let mut output = String::new();
+        let status = loop {
+            match heard.recv_timeout(Duration::from_millis(100)) {
+                Ok(Heard::Line(line)) => output += &line,
+                Ok(Heard::Ended(status)) => break status.unwrap(),
+                Err(RecvTimeoutError::Timeout) if is_to_stop => stop.send(()).unwrap(),
+                Err(RecvTimeoutError::Timeout) => {}
+                _ => panic!("{shell} said no end, but {output:?}"),
+            }
+        };
+        child.wait().unwrap();
+        assert_eq!(std::fs::read_dir(tmp.path()).unwrap().count(), 0);
+        let files = std::fs::read_dir(to.path()).unwrap();
+        let names = files.map(|file| file.unwrap().file_name().into_string().unwrap());
+        let mut names: Vec<_> = names.collect();
+        names.sort();
+        (status, output, names)
+    }
+
+    /// Those of them that there are here. The test of this lane has busybox's, too.
+    fn shells() -> impl Iterator<Item = &'static str> {
+        let is_there = |shell: &&str| Command::new(shell).args(["-c", ":"]).status().is_ok();
+        ["sh", "dash", "bash"].into_iter().filter(is_there)
+    }
+
+    #[test]
+    fn what_is_new_comes_back_however_short_the_command_was() {
+        let command = "echo one; echo two >new; echo two >changed; exit 7";
+        for shell in shells() {
+            let (status, output, files) = there(shell, command, false);
+            assert_eq!((status, output.as_str()), (7, "one"), "{shell}");
+            assert_eq!(files, ["changed", "new"], "{shell}");
+        }
+    }
+
+    #[test]
+    fn the_clock_of_the_other_side_may_be_wrong() {
+        let command = "echo >new; touch -d @5 new";
+        for shell in shells() {
+            assert_eq!(there(shell, command, false).2, ["new"], "{shell}");
+        }
+    }
+
+    /// By trying: there are microseconds in which a signal could keep a shell from it.
+    #[test]
+    fn nothing_is_left_whenever_the_connection_ends() {
+        let [from, tmp] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+        let programs = results::pack(from.path(), COMMAND, "echo two >new; exit 7").unwrap();
+        for shell in shells() {
+            for step in 0..200 {
+                let mut child = spawn(shell, programs.len(), tmp.path());
+                let mut stdin = child.stdin.take().unwrap();
+                stdin.write_all(&programs).unwrap();
+                let mut lines = BufReader::new(child.stdout.take().unwrap()).split(b'\n');
+                lines.find(|line| line.as_ref().unwrap().starts_with(b"mark"));
+                thread::sleep(step * Duration::from_micros(20));
+                drop((stdin, lines));
+                child.wait().unwrap();
+                let left = std::fs::read_dir(tmp.path()).unwrap().count();
+                assert_eq!(left, 0, "{shell}, {step}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_line_is_ctrl_c_for_the_command() {
+        // As branch-trace: it listens to what the shell has it ignore.
+        let listens = "perl -e '$SIG{INT} = sub { print STDERR \"stopped\"; exit 3 }; sleep 1000'";
+        for shell in shells() {
+            let (status, output, _) = there(shell, &format!("{listens}; exit $?"), true);
+            assert_eq!((status, output.as_str()), (3, "stopped"), "{shell}");
+        }
+    }
+
+    #[test]
+    fn a_command_that_never_ends_talking_is_ended() {
+        let share = tempfile::tempdir().unwrap();
+        let hear = |text: &'static [u8]| hear(text, "mark".to_owned(), share.path(), 4);
+        let last = |text| hear(text).iter().last().unwrap();
+        assert!(matches!(last(b"1\n2\n3\n"), Heard::TooMuch));
+        assert!(matches!(last(b"1\n2\nmark 0\n"), Heard::Ended(_)));
+        assert!(matches!(last(b"1\n2\n"), Heard::Line(_)));
+    }
+
+    #[test]
+    fn nothing_is_asked_for() {
+        let ssh = Ssh {
+            to: "ssh://root@board:2222".parse().unwrap(),
+            options: vec!["ProxyJump=gate".to_owned()],
+        };
+        let arguments = ssh.arguments();
+        let has = |word: &str| arguments.iter().any(|argument| argument == word);
+        assert!(has("BatchMode=yes") && has("StrictHostKeyChecking=yes") && has("2222"));
+        assert_eq!(arguments[2], "ProxyJump=gate");
+        assert_eq!(arguments.last().unwrap(), "board");
+    }
+}

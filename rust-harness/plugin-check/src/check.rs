@@ -1,0 +1,220 @@
+//! The check: a workload in the guest, recorded by the plugin and logged by QEMU.
+
+use std::fs::{self, File};
+use std::io::{BufReader, Read as _, Seek as _, SeekFrom, Write as _};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::compare::{Comparison, compare};
+use crate::qemu_log::Reader;
+use crate::reconstruct::Follower;
+use host::paths::Paths;
+use host::progress::Step;
+use kernels::kernel::Kernel;
+use machines::guest::{self, Guest, Setup};
+use machines::share::{self, Share};
+
+/// For the guest to come up, do its work at a small part of its speed, and end.
+const TIMEOUT: Duration = Duration::from_secs(600);
+/// For QEMU to answer.
+const ANSWER: Duration = Duration::from_secs(30);
+
+/// What runs while the branches are recorded.
+#[derive(Clone, Copy, Debug)]
+pub struct Workload {
+    /// What follows `branch-guest record`.
+    pub command: &'static str,
+    /// More arguments for QEMU.
+    pub qemu: &'static [&'static str],
+    /// QEMU makes a block of each instruction: interrupts come between blocks, so
+    /// they can come between any two instructions then.
+    pub single: bool,
+}
+
+/// Runs `workload` in the guest with all its branches recorded, and compares the
+/// plugin's log with QEMU's.
+///
+/// QEMU writes its log only while the workload runs: the guest says when it is
+/// `ready` and when it is `done`, by files in the shared directory, and waits for
+/// the answer.
+pub fn run(
+    paths: &Paths,
+    guest: &Guest,
+    kernel: &Kernel,
+    name: &str,
+    workload: &Workload,
+) -> Result<Comparison> {
+    let share = Share::new(paths)?;
+    let at = |name: &str| share.path().join(name);
+    let files = Files {
+        monitor: at("monitor"),
+        qemu_log: at("qemu.log"),
+        plugin_log: at("plugin.log"),
+        share: share.path().to_owned(),
+    };
+    // struct sockaddr_un has room for 108 bytes.
+    let monitor = files.monitor.display().to_string();
+    ensure!(
+        monitor.len() < 108,
+        "{monitor} is too long for the name of a socket: set BRBE_HOME to a shorter path"
+    );
+    let setup = Setup {
+        timeout: TIMEOUT,
+        cpus: 1,
+        plugin: Some(vec![format!("log={}", files.plugin_log.display())]),
+        qemu: [
+            "-D",
+            &files.qemu_log.display().to_string(),
+            "-monitor",
+            &format!("unix:{monitor},server=on,wait=off"),
+        ]
+        .iter()
+        .chain(workload.qemu)
+        .map(ToString::to_string)
+        .collect(),
+        ..Setup::default()
+    };
+    let command = format!(
+        "meet() {{ touch $1; while [ ! -e $2 ]; do sleep 0.1; done; }}\n\
+         meet ready go\n./branch-guest record {}\nstatus=$?\nmeet done end\nexit $status",
+        workload.command
+    );
+    let over = AtomicBool::new(false);
+    let (run, window) = thread::scope(|scope| {
+        let switch = scope.spawn(|| switch_log(&files, workload.single, &over));
+        let run = guest.run_as(&setup, kernel, name, &command, &share);
+        over.store(true, Ordering::Relaxed);
+        (run, switch.join())
+    });
+    let run = run?;
+    let status = guest::status(&run)?;
+    ensure!(
+        status == 0,
+        "the workload ended with {status}:\n{}",
+        run.output
+    );
+    let Ok(window) = window else {
+        bail!("the thread that switches QEMU's log panicked")
+    };
+    let (start, end) = window.context("switching QEMU's log on and off")?;
+    let step = Step::start(format!("compare, {name}"));
+    let result = compare_logs(&files, start, end)?;
+    step.done();
+    Ok(result)
+}
+
+struct Files {
+    monitor: PathBuf,
+    qemu_log: PathBuf,
+    plugin_log: PathBuf,
+    share: PathBuf,
+}
+
+/// Switches QEMU's log on while the workload runs. Says which part of the
+/// plugin's log, in bytes, belongs to that.
+fn switch_log(files: &Files, single: bool, over: &AtomicBool) -> Result<(u64, u64)> {
+    let wait_for = |name: &str| {
+        let path = files.share.join(name);
+        while !path.exists() {
+            ensure!(
+                !over.load(Ordering::Relaxed),
+                "the guest never said '{name}'"
+            );
+            thread::sleep(Duration::from_millis(50));
+        }
+        Ok(())
+    };
+    let answer = |name: &str| File::create(files.share.join(name)).context("answering the guest");
+    // While the vCPU is stopped, all that it did is in the plugin's log.
+    let switch = |monitor: &mut Monitor, commands: &[&str]| {
+        monitor.command("stop")?;
+        for command in commands {
+            monitor.command(command)?;
+        }
+        let data = fs::metadata(&files.plugin_log).context("the plugin's log")?;
+        monitor.command("cont")?;
+        anyhow::Ok(data.len())
+    };
+    wait_for("ready")?;
+    let mut monitor = Monitor::connect(&files.monitor)?;
+    let start = switch(
+        &mut monitor,
+        &[
+            "log exec,nochain,int,in_asm",
+            if single {
+                "one-insn-per-tb on"
+            } else {
+                "one-insn-per-tb off"
+            },
+        ],
+    )?;
+    answer("go")?;
+    wait_for("done")?;
+    let end = switch(&mut monitor, &["log none", "one-insn-per-tb off"])?;
+    answer("end")?;
+    Ok((start, end))
+}
+
+/// QEMU's monitor for humans.
+struct Monitor(UnixStream);
+
+const PROMPT: &[u8] = b"(qemu) ";
+
+impl Monitor {
+    fn connect(path: &Path) -> Result<Self> {
+        let stream = UnixStream::connect(path).context("connecting to QEMU's monitor")?;
+        stream
+            .set_read_timeout(Some(ANSWER))
+            .context("setting a limit")?;
+        let mut monitor = Self(stream);
+        monitor.prompt()?;
+        Ok(monitor)
+    }
+
+    fn command(&mut self, command: &str) -> Result<()> {
+        writeln!(self.0, "{command}").context("writing to QEMU's monitor")?;
+        self.prompt()
+    }
+
+    /// Reads until QEMU waits for a command.
+    fn prompt(&mut self) -> Result<()> {
+        let (mut said, since) = (Vec::new(), Instant::now());
+        let mut buffer = [0; 4096];
+        while !said.ends_with(PROMPT) {
+            ensure!(
+                since.elapsed() < ANSWER,
+                "QEMU's monitor does not end its answer"
+            );
+            let count = self.0.read(&mut buffer).context("reading QEMU's monitor")?;
+            ensure!(count > 0, "QEMU closed its monitor");
+            said.extend_from_slice(buffer.get(..count).unwrap_or_default());
+        }
+        Ok(())
+    }
+}
+
+/// Bytes of a log that are read.
+const MOST: u64 = 16 << 30;
+
+fn compare_logs(files: &Files, start: u64, end: u64) -> Result<Comparison> {
+    let log = share::open_from_guest(&files.qemu_log, MOST).context("opening QEMU's log")?;
+    let mut reader = Reader::new(BufReader::with_capacity(1 << 20, log));
+    let (mut follower, mut events) = (Follower::default(), Vec::new());
+    while let Some(entry) = reader.next_entry().context("reading QEMU's log")? {
+        follower.take(entry, |event| events.push(event));
+    }
+    let log =
+        share::open_from_guest(&files.plugin_log, MOST).context("opening the plugin's log")?;
+    let mut log = log.into_inner();
+    log.seek(SeekFrom::Start(start)).context("seeking")?;
+    let mut text = String::new();
+    log.take(end.saturating_sub(start))
+        .read_to_string(&mut text)
+        .context("reading the plugin's log")?;
+    Ok(compare(&events, text.lines()))
+}

@@ -1,0 +1,62 @@
+//! A report as JUnit's XML, which most CI engines show.
+
+use std::time::Duration;
+
+use quick_junit::{NonSuccessKind, TestCase, TestCaseStatus, TestSuite};
+
+use crate::run::Report;
+use crate::verdict::Verdict;
+
+/// The whole document.
+///
+/// # Errors
+///
+/// When a text cannot be XML.
+pub fn document(report: &Report) -> Result<String, quick_junit::SerializeError> {
+    let mut suites = Vec::<TestSuite>::new();
+    for row in report.rows() {
+        let (status, reason) = match row.verdict() {
+            Verdict::Pass(reason) => (TestCaseStatus::success(), reason),
+            Verdict::Fail(reason) => {
+                let mut status = TestCaseStatus::non_success(NonSuccessKind::Failure);
+                status.set_message(reason.lines().next().unwrap_or_default());
+                status.set_description(reason.as_str());
+                (status, reason)
+            }
+            Verdict::Skip(reason) => {
+                let mut status = TestCaseStatus::skipped();
+                status.set_message(reason.as_str());
+                (status, reason)
+            }
+        };
+        let mut case = TestCase::new(row.test.as_str(), status);
+        case.set_classname(row.subject.as_str());
+        case.set_time(Duration::try_from_secs_f64(row.seconds).unwrap_or_default());
+        if matches!(row.verdict(), Verdict::Pass(_)) && !reason.is_empty() {
+            case.set_system_out(reason.as_str());
+        }
+        let known = |suite: &TestSuite| suite.name.as_str() == row.subject;
+        match suites.iter_mut().find(|suite| known(suite)) {
+            Some(suite) => {
+                suite.add_test_case(case);
+            }
+            None => {
+                let mut suite = TestSuite::new(row.subject.as_str());
+                suite.add_test_case(case);
+                suites.push(suite);
+            }
+        }
+    }
+    // Whole: what is in a suite is counted when it is added.
+    let mut junit = quick_junit::Report::new("brbe");
+    junit.add_test_suites(suites);
+    junit.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn subjects_are_suites() {
+        insta::assert_snapshot!(super::document(&crate::run::tests::report()).unwrap());
+    }
+}

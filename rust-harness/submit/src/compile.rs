@@ -1,0 +1,335 @@
+//! Whether a patch adds a warning: clang's with `W=1`, sparse's and kernel-doc's, of each
+//! object that it has compiled anew.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail, ensure};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::objects::{self, Object};
+use crate::patches::configuration;
+use crate::warnings::{self, Warnings};
+use host::cache::{self, Key};
+use host::paths::Paths;
+use host::process;
+use host::progress::Step;
+use host::toolchain;
+use kernels::kernel::{Builder, Built};
+use kernels::series::Change;
+use kernels::subject::Subject;
+use report::Job;
+use report::Verdict;
+
+/// How many objects are looked at of a patch that has more compiled anew: one to a header
+/// of the whole kernel has all.
+const MANY: usize = 128;
+
+/// Of which objects a patch is asked for warnings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// Of some, where there are many: of those of C files that the series touches, and of
+    /// others from all over the kernel. The same each time.
+    Sample,
+    /// Of each that depends on a file that it touches.
+    Every,
+}
+
+impl Scope {
+    fn limit(self) -> usize {
+        match self {
+            Self::Sample => MANY,
+            Self::Every => usize::MAX,
+        }
+    }
+}
+
+/// What one patch adds, in one configuration.
+#[derive(Clone, Debug, Default)]
+struct Added {
+    /// How many objects depend on what it touches.
+    depend: usize,
+    /// How many of them have been looked at.
+    seen: usize,
+    /// `W=1`, which has kernel-doc look at C files, too.
+    compiler: BTreeSet<String>,
+    sparse: BTreeSet<String>,
+}
+
+impl Added {
+    fn verdict(&self, new: &BTreeSet<String>) -> Verdict {
+        if !new.is_empty() {
+            let new: Vec<_> = new.iter().map(String::as_str).collect();
+            return Verdict::Fail(new.join("\n"));
+        }
+        Verdict::Pass(match (self.depend, self.seen) {
+            (0, _) => "no C file that is compiled depends on it".to_owned(),
+            (depend, seen) if depend == seen => format!("objects: {depend}, nothing new"),
+            (depend, seen) => format!("objects: {seen} of {depend} that depend on it, nothing new"),
+        })
+    }
+}
+
+/// A verdict for each patch on a compiler's warnings, and on sparse's.
+pub(crate) fn job<'a>(
+    paths: &'a Paths,
+    subject: &'a Subject,
+    builder: &'a Builder,
+    scope: Scope,
+) -> Result<Job<'a>> {
+    let configuration = configuration(builder);
+    let changes = changes(subject)?;
+    let names = |what: &str| -> Vec<String> {
+        let name = |change: &Change<'_>| format!("{what} {}{configuration}", change.patch.short());
+        changes.iter().map(name).collect()
+    };
+    let tests = [names("W=1"), names("sparse")].concat();
+    Ok(Job::several(subject.name(), tests, move || {
+        let added = added(paths, subject, builder, scope)?;
+        let compiler = added.iter().map(|added| added.verdict(&added.compiler));
+        let sparse = added.iter().map(|added| added.verdict(&added.sparse));
+        Ok(compiler.chain(sparse).collect())
+    }))
+}
+
+/// The patches to what a kernel is compiled from.
+fn changes(subject: &Subject) -> Result<Vec<Change<'_>>> {
+    let git = subject.tree.git();
+    let mut found = Vec::new();
+    for change in subject.changes() {
+        let is_aside = |file: &String| {
+            let dirs = ["Documentation/", "tools/"];
+            dirs.iter().any(|dir| file.starts_with(dir))
+        };
+        if !change.files(&git)?.iter().all(is_aside) {
+            found.push(change);
+        }
+    }
+    Ok(found)
+}
+
+/// Has it known which objects depend on what the series touches, while the kernel with all
+/// of it has just been built: to build it again when the tree has been elsewhere takes as
+/// long as the first time.
+///
+/// # Errors
+///
+/// When that kernel does not build.
+pub(crate) fn look_at_dependents(
+    paths: &Paths,
+    subject: &Subject,
+    builder: &Builder,
+) -> Result<()> {
+    let changes = changes(subject)?;
+    let all = touched(subject, &changes)?.into_iter().flatten().collect();
+    depend(paths, subject, builder, &all).map(|_| ())
+}
+
+/// The files that each patch touches.
+fn touched(subject: &Subject, changes: &[Change<'_>]) -> Result<Vec<Vec<String>>> {
+    let git = subject.tree.git();
+    changes.iter().map(|change| change.files(&git)).collect()
+}
+
+/// What each patch adds.
+fn added(paths: &Paths, subject: &Subject, builder: &Builder, scope: Scope) -> Result<Vec<Added>> {
+    let changes = changes(subject)?;
+    let touched = touched(subject, &changes)?;
+    let all: BTreeSet<_> = touched.iter().flatten().cloned().collect();
+    let depend = depend(paths, subject, builder, &all)?;
+    let is_own = configuration(builder) == configuration(&subject.builder);
+    let mut looks = Vec::new();
+    for (change, files) in changes.iter().zip(&touched) {
+        let of_it = depend.iter().filter(|object| object.depends_on(files));
+        let of_it: Vec<_> = of_it.collect();
+        let has_c = files.iter().any(|file| file.ends_with(".c"));
+        ensure!(
+            !of_it.is_empty() || !has_c || !is_own,
+            "nothing is compiled of what {} touches",
+            change.patch.name
+        );
+        let seen = objects::spread(&of_it, &all, scope.limit());
+        looks.push((of_it.len(), seen));
+    }
+    let apart = builder.apart("warnings");
+    let step = Step::start(format!(
+        "warnings of {}{}",
+        subject.name(),
+        configuration(builder)
+    ));
+    let mut added = Vec::new();
+    let mut before: Option<Said> = None;
+    for (index, (change, (depend, seen))) in changes.iter().zip(&looks).enumerate() {
+        step.note(&change.patch.name);
+        let before_it = match before.take() {
+            // What is between the two is aside, see `changes`.
+            Some(said) => said,
+            None => said(paths, &apart, change.parent, seen)?,
+        };
+        // What is new after a patch is there before the next one.
+        let next = looks.get(index + 1).map_or(&[][..], |(_, seen)| seen);
+        let both: BTreeSet<_> = seen.iter().chain(next).copied().collect();
+        let both: Vec<_> = both.into_iter().collect();
+        let after = said(paths, &apart, change.commit, &both)?;
+        added.push(compare(*depend, seen, &before_it, &after));
+        before = Some(after);
+    }
+    step.done();
+    Ok(added)
+}
+
+/// The objects that depend on `files`, known when the kernel has been built once.
+fn depend(
+    paths: &Paths,
+    subject: &Subject,
+    builder: &Builder,
+    files: &BTreeSet<String>,
+) -> Result<Vec<Object>> {
+    let commit = subject.patched();
+    let key = files
+        .iter()
+        .fold(builder.key("dependents 1", commit)?, Key::with);
+    let title = subject.title(true);
+    kept(paths, "dependents", &key, || {
+        builder.at(commit, &title, |built| {
+            let linked = objects::linked(built.out)?;
+            objects::dependents(built.out, built.tree(), &linked, files)
+        })
+    })
+}
+
+/// What the compiler says of each object, and what sparse does.
+type Said = BTreeMap<String, [Warnings; 2]>;
+
+fn compare(depend: usize, seen: &[&Object], before: &Said, after: &Said) -> Added {
+    let mut added = Added {
+        depend,
+        seen: seen.len(),
+        ..Added::default()
+    };
+    let nothing = <[Warnings; 2]>::default();
+    for object in seen {
+        let of = |said: &Said| said.get(&object.name).cloned();
+        let [compiler, sparse] = of(after).unwrap_or_default();
+        let before = before.get(&object.name).unwrap_or(&nothing);
+        added.compiler.extend(compiler.since(&before[0]));
+        added.sparse.extend(sparse.since(&before[1]));
+    }
+    added
+}
+
+/// What is said of these objects at a commit. Asked once.
+fn said(paths: &Paths, builder: &Builder, commit: &str, objects: &[&Object]) -> Result<Said> {
+    if objects.is_empty() {
+        return Ok(Said::default());
+    }
+    let key = builder.key("said 1", commit)?;
+    let key = key.with(toolchain::version("sparse")?);
+    let key = objects
+        .iter()
+        .fold(key, |key, object| key.with(&object.name));
+    kept(paths, "warnings", &key, || {
+        builder.configured(commit, |built| {
+            let is_there = |object: &&&Object| built.tree().join(&object.source).is_file();
+            let objects: Vec<_> = objects.iter().filter(is_there).copied().collect();
+            if objects.is_empty() {
+                return Ok(Said::default());
+            }
+            // What is up to date is not compiled, and says nothing.
+            remove(built, &objects)?;
+            let mut compiler = warned(built, &[], &objects, "CC")?;
+            let mut sparse = warned(built, &SPARSE, &objects, "CHECK")?;
+            let of = |object: &&Object| {
+                let take = |said: &mut BTreeMap<String, Warnings>| {
+                    said.remove(object.stem()).unwrap_or_default()
+                };
+                let both = [take(&mut compiler), take(&mut sparse)];
+                (object.name.clone(), both)
+            };
+            Ok(objects.iter().map(of).collect())
+        })
+    })
+}
+
+/// What `find` finds, kept as an entry of the cache.
+fn kept<T: Serialize + DeserializeOwned>(
+    paths: &Paths,
+    kind: &str,
+    key: &Key,
+    find: impl FnOnce() -> Result<T>,
+) -> Result<T> {
+    const FILE: &str = "found.json";
+    let entry = cache::entry(paths, kind, key, |into| {
+        let text = serde_json::to_vec(&find()?).context("writing JSON")?;
+        fs::write(into.join(FILE), text).context("writing what was found")
+    })?;
+    let text = fs::read(entry.join(FILE)).context("reading what was found")?;
+    serde_json::from_slice(&text).context("what was found is no JSON")
+}
+
+/// sparse 0.6.4 does not know the operator, and the kernel then does without sparse. What
+/// is said only because a type keeps its qualifiers is said before the patch, too.
+const SPARSE: [&str; 2] = ["C=2", "CHECK=sparse -D__typeof_unqual__=__typeof__"];
+
+fn remove(built: &Built<'_>, objects: &[&Object]) -> Result<()> {
+    for object in objects {
+        let path = built.out.join(&object.name);
+        if path.exists() {
+            fs::remove_file(&path).with_context(|| format!("removing {}", path.display()))?;
+        }
+    }
+    Ok(())
+}
+
+/// What is said of each object, by its stem, while make does `what` with it.
+fn warned(
+    built: &Built<'_>,
+    more: &[&str],
+    objects: &[&Object],
+    what: &str,
+) -> Result<BTreeMap<String, Warnings>> {
+    let log = process::fresh(built.log.with_extension("warnings.log"))?;
+    let tree = format!("{}/", built.tree().display());
+    let said = |objects: &[&Object]| -> Result<_> {
+        make(built, &log, more, objects)?;
+        let text = fs::read(&log).with_context(|| format!("reading {}", log.display()))?;
+        Ok(warnings::of_each(
+            &String::from_utf8_lossy(&text),
+            &tree,
+            what,
+        ))
+    };
+    let mut found = said(objects)?;
+    let left = left_out(objects, &found);
+    if !left.is_empty() {
+        // sparse looks at what is up to date, but for what has a rule of its own: Rust's
+        // helpers.
+        remove(built, &left)?;
+        found = said(&left)?;
+    }
+    if let [object, ..] = left_out(objects, &found)[..] {
+        bail!(
+            "{} has not been looked at ({what}): see {}",
+            object.name,
+            log.display()
+        );
+    }
+    Ok(found)
+}
+
+fn make(built: &Built<'_>, log: &Path, more: &[&str], objects: &[&Object]) -> Result<()> {
+    let mut make = built.make();
+    // What jobs say beside each other is not to be mixed.
+    make.args(["--output-sync=target", "W=1"])
+        .args(more)
+        .args(objects.iter().map(|object| &object.name));
+    process::logged("make W=1", log, &mut make)
+}
+
+/// Objects of which nothing is known.
+fn left_out<'a>(objects: &[&'a Object], found: &BTreeMap<String, Warnings>) -> Vec<&'a Object> {
+    let is_left = |object: &&Object| !found.contains_key(object.stem());
+    objects.iter().copied().filter(is_left).collect()
+}

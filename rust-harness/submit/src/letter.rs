@@ -1,0 +1,353 @@
+//! The cover letter of a series: `kernel-patches/letters`, with what was measured.
+
+use std::fmt::Write as _;
+use std::num::NonZeroU32;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use anyhow::{Context, Result, ensure};
+use minijinja::{Environment, ErrorKind, UndefinedBehavior, context};
+
+use crate::test_history::Tested;
+use host::paths::Paths;
+use host::toolchain;
+use kernel_tests::cost;
+use kernel_tests::waste::{self, FILTERS, Kept};
+use kernels::subject::Subject;
+use kernels::variant::Variant;
+
+const LETTERS: &str = "kernel-patches/letters";
+
+/// A letter, as it is sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Letter {
+    /// In the place of `PATCH`: `RFC PATCH`.
+    pub prefix: Option<String>,
+    /// The subject, without a prefix.
+    pub subject: String,
+    /// Who has had to do with it, and gets a copy.
+    pub cc: Vec<String>,
+    /// Everything else.
+    pub body: String,
+}
+
+/// A letter cannot be written yet.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{test:?} is not recorded of these patches: ./brbe test {arguments}--prove")]
+pub struct Unseen {
+    test: String,
+    arguments: String,
+}
+
+/// What only who sends the series can know.
+#[derive(Clone, Copy, Debug)]
+pub struct Facts<'a> {
+    /// The first, the second time that it is sent.
+    pub version: NonZeroU32,
+    /// The cover letter of the series that it goes on top of.
+    pub on_top_of: Option<&'a str>,
+    /// Where the tests are to be had.
+    pub tests_at: Option<&'a str>,
+}
+
+impl Letter {
+    /// The letter of a subject's series.
+    ///
+    /// # Errors
+    ///
+    /// When there is none, or something that it tells is not known: the error says how it
+    /// becomes known.
+    pub fn write(paths: &Paths, subject: &Subject, facts: Facts<'_>) -> Result<Self> {
+        let version = facts.version.get();
+        let file = format!("{}.txt", subject.variant.argument());
+        let title = subject.title(true);
+        let tested = Tested::load(paths, subject)?;
+        let unseen = |test: &str| Unseen {
+            test: test.to_owned(),
+            arguments: arguments(subject),
+        };
+        let proven_on = subject.variant.proven_on();
+        let proven_with = (proven_on != subject.variant).then(|| proven_on.name(&subject.base));
+        let tests = tested.told(&title, proven_with.as_deref());
+        let tests = tests.ok_or_else(|| unseen("any test"))?;
+        let mut letters = letters(paths);
+        let missing = Arc::new(Mutex::new(None));
+        // A letter that does not tell it does not need it to be known.
+        for (name, table, test) in [
+            ("waste", waste_of(paths, subject), waste::TEST),
+            ("cost", cost_of(paths, subject), cost::TEST),
+        ] {
+            // The table is of a kernel of this name: the test, of these patches.
+            let is_of_these = tested.has_passed(test);
+            let (test, missing) = (unseen(test), Arc::clone(&missing));
+            let table = table.map_err(|error| format!("{error:#}"));
+            letters.add_function(name, move || {
+                let unknown = |why| minijinja::Error::new(ErrorKind::InvalidOperation, why);
+                if !is_of_these {
+                    let why = test.to_string();
+                    *missing.lock().unwrap_or_else(PoisonError::into_inner) = Some(test.clone());
+                    return Err(unknown(why));
+                }
+                table.clone().map_err(unknown)
+            });
+        }
+        letters.add_function("passed", move |text: String| tested.has_passed(&text));
+        let compiler = toolchain::version("clang")?;
+        let text = letters.get_template(&file).and_then(|letter| {
+            letter.render(context! {
+                base => subject.base.name,
+                linux => subject.base.version,
+                version,
+                tests,
+                on_top_of => facts.on_top_of,
+                tests_at => facts.tests_at,
+                compiler => compiler.lines().next(),
+            })
+        });
+        if let Some(unseen) = missing
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take()
+        {
+            return Err(unseen.into());
+        }
+        let text = text.with_context(|| format!("{LETTERS}/{file}"))?;
+        let mut letter = Self::parse(&text).with_context(|| format!("{LETTERS}/{file}"))?;
+        if subject.tree.upstream()?.is_none() {
+            letter.body += &format!(
+                "\nBased on Linux {}, by Debian's package {}:\nthere is no base-commit.\n",
+                subject.base.version,
+                subject.base.file_name()
+            );
+        }
+        ensure!(
+            version == 1 || letter.body.contains(&format!("Changes in v{version}")),
+            "{LETTERS}/{file} does not say what has changed: it has no \"Changes in v{version}\""
+        );
+        Ok(letter)
+    }
+
+    /// `Subject:` and, before it, an optional `Prefix:` and any number of `Cc:`, then an
+    /// empty line and the body.
+    fn parse(text: &str) -> Result<Self> {
+        let (head, body) = text
+            .trim_start()
+            .split_once("\n\n")
+            .context("there is nothing but a subject")?;
+        let header = |name: &str| {
+            let found = head.lines().find_map(|line| line.strip_prefix(name));
+            found.map(|value| value.trim().to_owned())
+        };
+        let copies = head.lines().filter_map(|line| line.strip_prefix("Cc:"));
+        let letter = Self {
+            cc: copies.map(|address| address.trim().to_owned()).collect(),
+            prefix: header("Prefix:"),
+            subject: header("Subject:").context("there is no Subject:")?,
+            body: body.trim().to_owned() + "\n",
+        };
+        for line in letter.body.lines() {
+            // Links and tables cannot be broken.
+            let is_whole = line.contains("://") || line.starts_with(' ');
+            ensure!(is_whole || line.chars().count() <= 75, "too long: {line:?}");
+        }
+        Ok(letter)
+    }
+}
+
+/// The letters, without what they tell.
+fn letters(paths: &Paths) -> Environment<'static> {
+    let mut letters = Environment::new();
+    letters.set_undefined_behavior(UndefinedBehavior::Strict);
+    letters.set_trim_blocks(true);
+    letters.set_lstrip_blocks(true);
+    letters.set_loader(minijinja::path_loader(paths.repo(LETTERS)));
+    letters
+}
+
+/// What names a subject on a command line.
+fn arguments(subject: &Subject) -> String {
+    let base = format!("--base {} ", subject.base.name);
+    match subject.variant {
+        Variant::Snapshot => base,
+        other => format!("{base}--series {} ", other.argument()),
+    }
+}
+
+/// Wasted records: all filters of the series's kernel, or beside the snapshot's, also
+/// on kernels that check themselves.
+fn waste_of(paths: &Paths, subject: &Subject) -> Result<String> {
+    let known = waste::known(paths)?;
+    let of = |variant: Variant, mark: &str| {
+        let title = format!("{}{mark}", variant.title(&subject.base));
+        let ways = known.get(&title).map(Vec::as_slice);
+        ways.with_context(|| format!("{title} is not measured: ./brbe bench waste --all --write"))
+    };
+    let (before, after) = (Variant::Snapshot, subject.variant);
+    if after != Variant::LowWaste {
+        return Ok(by_filter(of(before, "")?));
+    }
+    let debug = subject.debug.mark();
+    Ok(beside([
+        of(before, "")?,
+        of(after, "")?,
+        of(before, &debug)?,
+        of(after, &debug)?,
+    ]))
+}
+
+const WAY: usize = 18;
+
+fn cell(kept: &Kept, filter: usize) -> String {
+    let more = if kept.all { "+" } else { "" };
+    format!("{}{more}", kept.wasted[filter])
+}
+
+fn by_filter(ways: &[Kept]) -> String {
+    let mut text = format!("  {:WAY$}", "");
+    for filter in FILTERS {
+        let _ = write!(text, "  {filter}");
+    }
+    for kept in ways {
+        let _ = write!(text, "\n  {:WAY$}", kept.way);
+        for (place, filter) in FILTERS.iter().enumerate() {
+            let width = filter.len();
+            let _ = write!(text, "  {:>width$}", cell(kept, place));
+        }
+    }
+    text
+}
+
+/// In lines as the second of the kernels has ways.
+fn beside(kernels: [&[Kept]; 4]) -> String {
+    let mut text = format!(
+        "  {:WAY$}                 with lockdep, KASAN, irqsoff\n",
+        ""
+    );
+    let _ = write!(text, "  {:WAY$}  before  after  before  after", "");
+    for kept in kernels[1] {
+        let cells = kernels.map(|ways| {
+            let of_it = ways.iter().find(|other| other.way == kept.way);
+            of_it.map_or_else(|| "-".to_owned(), |other| cell(other, 0))
+        });
+        let [before, after, before_debug, after_debug] = cells;
+        let way = &kept.way;
+        let _ = write!(
+            text,
+            "\n  {way:WAY$}  {before:>6}  {after:>5}  {before_debug:>6}  {after_debug:>5}"
+        );
+    }
+    text
+}
+
+/// Instructions of a snapshot: of the series's kernel, and the snapshot's beside it.
+fn cost_of(paths: &Paths, subject: &Subject) -> Result<String> {
+    let known = cost::known(paths)?;
+    let of = |variant: Variant, records: u8| {
+        let title = variant.title(&subject.base);
+        let mut rows = known.iter();
+        rows.find(|row| row.kernel == title && row.records == records)
+            .with_context(|| format!("{title} is not measured: ./brbe bench snapshot --write"))
+    };
+    let is_snapshot = subject.variant == Variant::Snapshot;
+    let mut text = match is_snapshot {
+        true => "  records    full  half full  empty".to_owned(),
+        false => "  records  before   after  ratio".to_owned(),
+    };
+    for records in cost::RECORDS {
+        let row = of(subject.variant, records)?;
+        let full = row.costs.full.total;
+        text += &match is_snapshot {
+            true => {
+                let half = row
+                    .costs
+                    .half
+                    .map_or_else(String::new, |half| half.total.to_string());
+                let empty = row.costs.empty.total;
+                format!("\n  {records:>7}  {full:>6}  {half:>9}  {empty:>5}")
+            }
+            false => {
+                let before = of(Variant::Snapshot, records)?.costs.full.total;
+                let ratio = full as f64 / before as f64;
+                format!("\n  {records:>7}  {before:>6}  {full:>6}  {ratio:>5.2}")
+            }
+        };
+    }
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn a_letter_has_a_subject_and_short_lines() {
+        let letter = Letter::parse("Prefix: RFC PATCH\nSubject: Do it\n\nWhy\nnot\n").unwrap();
+        assert_eq!(letter.prefix.as_deref(), Some("RFC PATCH"));
+        assert_eq!(letter.subject, "Do it");
+        assert_eq!(letter.cc, [""; 0]);
+        let letter = Letter::parse("Cc: A <a@b.c>\nCc: d@e.f\nSubject: x\n\ny\n").unwrap();
+        assert_eq!(letter.cc, ["A <a@b.c>", "d@e.f"]);
+        let letter = Letter::parse("Prefix: RFC PATCH\nSubject: Do it\n\nWhy\nnot\n").unwrap();
+        assert_eq!(letter.body, "Why\nnot\n");
+        assert!(Letter::parse("Subject: x\n").is_err());
+        assert!(Letter::parse("Do it\n\nWhy\n").is_err());
+        let long = format!("Subject: x\n\n{}\n", "word ".repeat(16));
+        assert!(
+            Letter::parse(&long)
+                .unwrap_err()
+                .to_string()
+                .contains("too long")
+        );
+    }
+
+    #[test]
+    fn each_letter_can_be_written() {
+        let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
+        let paths = Paths::at(root, root);
+        let mut letters = letters(&paths);
+        for table in ["waste", "cost"] {
+            letters.add_function(table, move || format!("  a table of {table}"));
+        }
+        letters.add_function("passed", |_: String| true);
+        for variant in Variant::ALL {
+            let file = format!("{}.txt", variant.argument());
+            let template = letters.get_template(&file).unwrap();
+            for (base, on_top_of) in [("7.3", Some("a@b")), ("7.0", None)] {
+                let text = template.render(context! {
+                    base,
+                    on_top_of,
+                    linux => format!("{base}.4"),
+                    version => 1,
+                    tests => "Tested.",
+                    tests_at => on_top_of.map(|_| "https://example.org"),
+                    compiler => "clang 19",
+                });
+                let letter = Letter::parse(&text.unwrap()).unwrap();
+                assert!(letter.body.contains("\nTested.\n"), "{file}");
+                let names_below = letter.body.contains("https://lore.kernel.org/all/a@b/");
+                let is_on_top = variant.on().is_some() && on_top_of.is_some();
+                assert_eq!(names_below, is_on_top, "{file}");
+                assert!(!letter.body.contains("\n\n\n"), "{file}: {}", letter.body);
+            }
+        }
+    }
+
+    #[test]
+    fn tables_are_aligned() {
+        let kept = |way: &str, wasted| Kept {
+            way: way.to_owned(),
+            wasted,
+            all: way == "uprobe",
+            path: Vec::new(),
+        };
+        let plain = [kept("fexit", [7, 6, 2, 5]), kept("uprobe", [64, 9, 1, 30])];
+        let other = [
+            kept("fexit", [4, 3, 1, 2]),
+            kept("fmod_ret", [15, 11, 4, 10]),
+        ];
+        let debug = [kept("fexit", [64, 44, 23, 39])];
+        let tables = [by_filter(&plain), beside([&plain, &other, &debug, &debug])];
+        insta::assert_snapshot!(tables.join("\n\n"));
+    }
+}

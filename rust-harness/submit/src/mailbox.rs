@@ -1,0 +1,425 @@
+//! The mails of a series: what `git send-email` takes, and all of them as one mailbox.
+
+use std::collections::BTreeSet;
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::fixes;
+use crate::identity::Identity;
+use crate::letter::{Facts, Letter};
+use crate::patches;
+use crate::recipients::Recipients;
+use host::cache;
+use host::git::{Git, NOBODY};
+use host::paths::Paths;
+use host::process;
+use kernels::source::Tree;
+use kernels::subject::Subject;
+use report::Verdict;
+
+/// The mailbox beside the mails.
+pub const MAILBOX: &str = "series.mbox";
+
+/// The test of the mails.
+pub const TEST: &str = "the mails, as git am and git send-email take them";
+
+/// How a series is sent.
+#[derive(Clone, Copy, Debug)]
+pub struct Sending<'a> {
+    /// Who sends it, and signs it off.
+    pub signoff: Option<&'a Identity>,
+    /// The message that it answers.
+    pub in_reply_to: Option<&'a str>,
+    /// What the letter tells.
+    pub facts: Facts<'a>,
+    /// Who else gets a copy.
+    pub cc: &'a [Identity],
+    /// Where commits are that the series mends.
+    pub history: Option<&'a Git>,
+}
+
+/// Who drafts are from: an address that nobody has (RFC 2606).
+const NOBODY_AT_ALL: (&str, &str) = (NOBODY.0, "brbe@example.invalid");
+
+impl Sending<'_> {
+    /// Makes the mails of a subject's series beside the directory `dir`, and puts them in
+    /// its place when git reads them as what was tested. Returns their names, the letter's
+    /// first, and who gets them.
+    ///
+    /// # Errors
+    ///
+    /// When the letter cannot be written, git fails or takes them for something else, or a
+    /// file cannot be written.
+    pub fn write(
+        self,
+        paths: &Paths,
+        subject: &Subject,
+        dir: &Path,
+    ) -> Result<(Vec<OsString>, Recipients)> {
+        let parent = dir.parent().filter(|dir| !dir.as_os_str().is_empty());
+        let parent = parent.unwrap_or(Path::new("."));
+        fs::create_dir_all(parent).with_context(|| format!("creating {}", parent.display()))?;
+        let scratch = tempfile::tempdir_in(parent).context("creating a directory for the mails")?;
+        let letter = Letter::write(paths, subject, self.facts)?;
+        let posting = Posting {
+            subject,
+            letter: &letter,
+            recipients: self.recipients(paths, subject, &letter)?,
+            sending: self,
+        };
+        let (mails, tip) = posting.write(scratch.path())?;
+        check(subject, &mails, &tip)?;
+        if self.signoff.is_some() {
+            for mail in &mails[1..] {
+                let verdict = patches::checkpatch_of_mail(paths, subject, mail)?;
+                let Verdict::Pass(_) = verdict else {
+                    bail!("checkpatch: {}", verdict.reason());
+                };
+            }
+        }
+        send_email(&posting.from(), &mails)?;
+        replace(dir, scratch.path())?;
+        let names = mails.iter().filter_map(|mail| mail.file_name());
+        let names = names.map(OsStr::to_owned).collect();
+        Ok((names, posting.recipients))
+    }
+
+    fn recipients(self, paths: &Paths, subject: &Subject, letter: &Letter) -> Result<Recipients> {
+        let changes = subject.changes();
+        let patches: Vec<_> = changes.iter().map(|change| &*change.patch.path).collect();
+        let commit = subject.unpatched();
+        let found = Recipients::of(paths, &subject.tree, commit, &patches)?;
+        let git = subject.tree.git();
+        let mut others = letter.cc.clone();
+        if let Some(history) = self.history {
+            for change in &changes {
+                others.extend(fixes::authors(&git, change.commit, history)?);
+            }
+        }
+        others.extend(self.cc.iter().map(ToString::to_string));
+        Ok(found.and(others))
+    }
+}
+
+/// Puts new mails in the place of those that were made before, if nobody has touched them.
+fn replace(dir: &Path, new: &Path) -> Result<()> {
+    if dir.exists() {
+        ensure!(
+            is_as_made(dir)?,
+            "{} has mails that were edited, or something else: --output names another directory",
+            dir.display()
+        );
+        cache::remove(dir)?;
+    }
+    fs::rename(new, dir).with_context(|| format!("naming {}", dir.display()))
+}
+
+/// Whether a directory has nothing, or mails, in the order of their names as they are in
+/// the mailbox, and that.
+fn is_as_made(dir: &Path) -> Result<bool> {
+    let mut mails = BTreeSet::new();
+    let entries = fs::read_dir(dir).with_context(|| format!("reading {}", dir.display()))?;
+    for entry in entries {
+        mails.insert(
+            entry
+                .with_context(|| format!("reading {}", dir.display()))?
+                .path(),
+        );
+    }
+    let mailbox = dir.join(MAILBOX);
+    if mails.is_empty() || !mails.remove(&mailbox) {
+        return Ok(mails.is_empty());
+    }
+    let known = fs::read(&mailbox).with_context(|| format!("reading {}", mailbox.display()))?;
+    Ok(together(mails.iter())? == known)
+}
+
+/// Mails as one mailbox.
+fn together<'a>(mails: impl Iterator<Item = &'a PathBuf>) -> Result<Vec<u8>> {
+    let mut all = Vec::new();
+    for mail in mails {
+        all.extend(fs::read(mail).with_context(|| format!("reading {}", mail.display()))?);
+        all.push(b'\n');
+    }
+    Ok(all)
+}
+
+/// What is sent, and how.
+#[derive(Debug)]
+struct Posting<'a> {
+    /// The series: of one on top of another, what is on top.
+    subject: &'a Subject,
+    letter: &'a Letter,
+    recipients: Recipients,
+    sending: Sending<'a>,
+}
+
+impl Posting<'_> {
+    /// Writes the mails into an empty directory, and returns them in their order, and the
+    /// last of the commits that they are of.
+    fn write(&self, into: &Path) -> Result<(Vec<PathBuf>, String)> {
+        let git = self.subject.tree.git();
+        let changes = self.subject.changes();
+        let first = changes.first().context("the series has no patches")?;
+        let (onto, mut tip) = (first.parent, first.parent.to_owned());
+        for change in &changes {
+            tip = self.signed(&git, change.commit, &tip)?;
+        }
+        let description = into.join("description");
+        let Letter { subject, body, .. } = self.letter;
+        fs::write(&description, format!("{subject}\n\n{body}")).context("writing the letter")?;
+        let args = self.format_patch(&description, into)?;
+        let range = format!("{onto}..{tip}");
+        let mut args: Vec<_> = args.iter().map(String::as_str).collect();
+        args.push(&range);
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        let now = format!("@{} +0000", now.map_or(0, |now| now.as_secs()));
+        let (name, mail) = self.whom();
+        let said = git.by(name, mail, &now).read(&args)?;
+        fs::remove_file(&description).context("removing the letter's draft")?;
+        let mails: Vec<_> = said.lines().map(PathBuf::from).collect();
+        ensure!(
+            mails.len() == changes.len() + 1,
+            "git format-patch wrote {} mails for {} patches",
+            mails.len(),
+            changes.len()
+        );
+        // The first is the letter.
+        for (mail, change) in mails[1..].iter().zip(&changes) {
+            tell_changes(mail, &change.patch.path)?;
+        }
+        let all = together(mails.iter())?;
+        fs::write(into.join(MAILBOX), all).context("writing the mailbox")?;
+        Ok((mails, tip))
+    }
+
+    /// Who the mails are from.
+    fn from(&self) -> String {
+        let (name, mail) = self.whom();
+        format!("{name} <{mail}>")
+    }
+
+    fn whom(&self) -> (&str, &str) {
+        self.sending
+            .signoff
+            .map_or(NOBODY_AT_ALL, |signoff| (&signoff.name, &signoff.mail))
+    }
+
+    /// The commit on top of another parent: signed off, by whom it is, or by who signs it
+    /// off where it is nobody's.
+    fn signed(&self, git: &Git, commit: &str, parent: &str) -> Result<String> {
+        let mut message = git.read(&["log", "-1", "--format=%B", commit])?;
+        let date = git.read(&["log", "-1", "--format=%aI", commit])?;
+        if let Some(signoff) = self.sending.signoff {
+            let trailer = format!("Signed-off-by: {signoff}");
+            let add = ["interpret-trailers", "--if-exists", "addIfDifferent"];
+            message = git.answer(&[&add[..], &["--trailer", &trailer]].concat(), &message)?;
+        }
+        let tree = format!("{commit}^{{tree}}");
+        let author = git.read(&["log", "-1", "--format=%an%n%ae", commit])?;
+        let author = author.split_once('\n').context("a commit has an author")?;
+        let (name, mail) = match author == NOBODY {
+            true => self.whom(),
+            false => author,
+        };
+        let commit = ["commit-tree", &tree, "-p", parent];
+        let message = format!("{}\n", message.trim_end());
+        git.by(name, mail, &date).answer(&commit, &message)
+    }
+
+    fn format_patch(&self, description: &Path, into: &Path) -> Result<Vec<String>> {
+        let mut args: Vec<String> = ["format-patch", "--numbered", "--cover-letter"]
+            .map(str::to_owned)
+            .into();
+        args.push("--cover-from-description=subject".to_owned());
+        args.push(format!("--description-file={}", description.display()));
+        args.push(format!("--output-directory={}", into.display()));
+        args.push("--thread=shallow".to_owned());
+        args.push("--no-signature".to_owned());
+        let prefix = self.letter.prefix.as_deref().unwrap_or("PATCH");
+        args.push(format!("--subject-prefix={prefix}"));
+        let Facts { version, .. } = self.sending.facts;
+        if version.get() > 1 {
+            args.push(format!("--reroll-count={version}"));
+        }
+        if let Some(message) = self.sending.in_reply_to {
+            args.push(format!("--in-reply-to={message}"));
+        }
+        if let Some(base) = self.subject.tree.upstream()? {
+            args.push(format!("--base={base}"));
+        }
+        let Recipients { to, cc } = &self.recipients;
+        args.extend(to.iter().map(|address| format!("--to={address}")));
+        args.extend(cc.iter().map(|address| format!("--cc={address}")));
+        Ok(args)
+    }
+}
+
+/// Puts what a patch file tells of its versions, below its `---`, in the place where a mail
+/// has it: no commit keeps it.
+fn tell_changes(mail: &Path, patch: &Path) -> Result<()> {
+    let read = |path: &Path| {
+        fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))
+    };
+    let Some(changes) = changes(&read(patch)?).map(str::to_owned) else {
+        return Ok(());
+    };
+    let text = read(mail)?;
+    let (message, rest) = text
+        .split_once(END_OF_MESSAGE)
+        .with_context(|| format!("{} has no ---", mail.display()))?;
+    let text = format!("{message}{END_OF_MESSAGE}{changes}\n\n{rest}");
+    fs::write(mail, text).with_context(|| format!("writing {}", mail.display()))
+}
+
+const END_OF_MESSAGE: &str = "\n---\n";
+
+/// What is between the message of a patch and the list of its files.
+fn changes(patch: &str) -> Option<&str> {
+    let (_, rest) = patch.split_once(END_OF_MESSAGE)?;
+    let mut end = 0;
+    for line in rest.split_inclusive('\n') {
+        // ` file | 2 +-`
+        if line.starts_with(' ') && line.contains(" | ") || line.starts_with("diff --git ") {
+            break;
+        }
+        end += line.len();
+    }
+    let changes = rest[..end].trim_end();
+    (!changes.is_empty()).then_some(changes)
+}
+
+/// That the mails, applied again, give what was tested, with the messages up to `tip`.
+fn check(subject: &Subject, mails: &[PathBuf], tip: &str) -> Result<()> {
+    let changes = subject.changes();
+    let first = changes.first().context("the series has no patches")?;
+    let Tree { path, .. } = &subject.tree;
+    Git::new(path).beside(first.parent, |git| {
+        subject.series.check_out(git)?;
+        // The first is the letter.
+        for mail in &mails[1..] {
+            git.run(&["am", "--quiet", &mail.to_string_lossy()])?;
+        }
+        let tree = |commit: &str| git.read(&["rev-parse", &format!("{commit}^{{tree}}")]);
+        ensure!(
+            tree("HEAD")? == tree(subject.patched())?,
+            "the mails, applied again, are not what was tested"
+        );
+        let count = format!("-{}", mails.len() - 1);
+        let messages = |tip: &str| git.read(&["log", &count, "--format=%an <%ae>%n%B", tip]);
+        ensure!(
+            messages("HEAD")? == messages(tip)?,
+            "the mails, applied again, have other messages: does one have a line of \"---\"?"
+        );
+        Ok(())
+    })
+}
+
+/// Has `git send-email` read the mails, and send none.
+fn send_email(from: &str, mails: &[PathBuf]) -> Result<()> {
+    // Another run has other mails, and no log may have both.
+    let scratch = tempfile::tempdir().context("creating a directory for a log")?;
+    let log = scratch.path().join("send-email.log");
+    let mut send = Command::new("git");
+    send.args(["send-email", "--dry-run", "--confirm=never", "--quiet"]);
+    send.args(["--smtp-server=/bin/false", "--from", from])
+        .args(mails);
+    // Of an address that it does not like it asks what to do, and without an answer ends as
+    // if all were well.
+    send.env("GIT_SEND_EMAIL_NOTTY", "1");
+    process::logged("git send-email --dry-run", &log, Git::neutral(&mut send))?;
+    let said = fs::read_to_string(&log).with_context(|| format!("reading {}", log.display()))?;
+    let sent = said.lines().filter(|line| line.starts_with("Dry-Sent "));
+    let sent = sent.count();
+    ensure!(
+        sent == mails.len(),
+        "git send-email would send {sent} of {} mails: {}",
+        mails.len(),
+        said.trim()
+    );
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn git_send_email_has_to_take_each_mail() {
+        let dir = tempfile::tempdir().unwrap();
+        let mail = |to: &str| {
+            let path = dir.path().join("mail.patch");
+            let from = "From: A <a@example.org>\nDate: Fri, 20 Nov 2026 00:00:00 +0000\n";
+            let text = format!("{from}Subject: [PATCH] x\nTo: {to}\n\nx\n");
+            fs::write(&path, text).unwrap();
+            [path]
+        };
+        let send = |to| send_email("A <a@example.org>", &mail(to));
+        send("B <b@example.org>").unwrap();
+        let refused = send("B <b@localhost>").unwrap_err().to_string();
+        assert!(refused.contains("would send 0 of 1 mails"), "{refused}");
+        assert!(refused.contains("b@localhost"), "{refused}");
+    }
+
+    #[test]
+    fn what_has_changed_goes_below_the_message() {
+        let end = " file | 2 +-\n 1 file\n\ndiff --git a/file b/file\n";
+        let patch = &format!("From: x\nSubject: [PATCH] y\n\nwhy\n---\n{end}");
+        assert_eq!(changes(patch), None);
+        let told = &format!("why\n---\nv2:\n- this (Mark)\n\n - that\n\n{end}");
+        assert_eq!(changes(told), Some("v2:\n- this (Mark)\n\n - that"));
+        let close = format!("why\n---\nv2: this\n\nv3: that\n{end}");
+        assert_eq!(changes(&close), Some("v2: this\n\nv3: that"));
+        let dir = tempfile::tempdir().unwrap();
+        let [mail, file] = ["mail", "file"].map(|name| dir.path().join(name));
+        fs::write(&mail, patch).unwrap();
+        fs::write(&file, told).unwrap();
+        tell_changes(&mail, &file).unwrap();
+        let text = fs::read_to_string(&mail).unwrap();
+        let below = format!("\nwhy\n---\nv2:\n- this (Mark)\n\n - that\n\n{end}");
+        assert!(text.ends_with(&below), "{text}");
+    }
+
+    #[test]
+    fn only_mails_as_they_were_made_are_replaced() {
+        let scratch = tempfile::tempdir().unwrap();
+        let dir = scratch.path().join("mails");
+        let new = |text: &str| {
+            let new = scratch.path().join("new");
+            fs::create_dir(&new).unwrap();
+            for name in ["0000-letter.patch", "0001-x.patch"] {
+                fs::write(new.join(name), format!("{name} {text}")).unwrap();
+            }
+            let mails = ["0000-letter.patch", "0001-x.patch"].map(|name| new.join(name));
+            fs::write(new.join(MAILBOX), together(mails.iter()).unwrap()).unwrap();
+            new
+        };
+        let replaced = |text| {
+            let new = new(text);
+            let outcome = replace(&dir, &new);
+            cache::remove(&new).unwrap();
+            outcome
+        };
+        replaced("one").unwrap();
+        replaced("two").unwrap();
+        let letter = dir.join("0000-letter.patch");
+        fs::write(&letter, "edited").unwrap();
+        assert!(
+            replaced("three")
+                .unwrap_err()
+                .to_string()
+                .contains("edited")
+        );
+        fs::remove_dir_all(&dir).unwrap();
+        fs::create_dir(&dir).unwrap();
+        fs::write(dir.join("thesis.txt"), "").unwrap();
+        assert!(replaced("four").is_err());
+        fs::remove_file(dir.join("thesis.txt")).unwrap();
+        replaced("five").unwrap();
+    }
+}

@@ -1,0 +1,231 @@
+//! Checks that need no guest: of the Rust here, and of the patches.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result};
+
+use crate::uapi_copies;
+use crate::undone;
+use host::arch::Arch;
+use host::cache;
+use host::cargo::cargo;
+use host::paths::Paths;
+use host::process;
+use host::progress::Step;
+use kernels::kernel::Builder;
+use kernels::series::{Change, Patch};
+use kernels::subject::Subject;
+use kernels::variant::Variant;
+use report::{Report, Verdict};
+
+/// The test that a series can be tested at all.
+pub const APPLIES: &str = "the series applies with git am";
+
+/// Formatting, lints, documentation and unit tests of the workspace.
+pub fn rust(paths: &Paths, report: &mut Report) -> Result<()> {
+    let checks: [(&str, &[&str]); 4] = [
+        ("cargo fmt", &["fmt", "--all", "--check"]),
+        (
+            "cargo clippy",
+            &[
+                "clippy",
+                "--locked",
+                "--workspace",
+                "--all-targets",
+                "--",
+                "-D",
+                "warnings",
+            ],
+        ),
+        (
+            "cargo doc",
+            &[
+                "doc",
+                "--locked",
+                "--workspace",
+                "--no-deps",
+                "--document-private-items",
+            ],
+        ),
+        (
+            "cargo test",
+            &["test", "--locked", "--workspace", "--no-fail-fast"],
+        ),
+    ];
+    for (name, args) in checks {
+        report.run("rust", name, || {
+            let log = process::fresh(paths.log(&name.replace(' ', "-")))?;
+            let mut command = cargo(paths);
+            command.args(args).env("RUSTDOCFLAGS", "-D warnings");
+            process::step(name, &log, &mut command)?;
+            Ok(match name {
+                "cargo test" => Verdict::Pass(count_tests(&log)?),
+                _ => Verdict::pass(),
+            })
+        })?;
+    }
+    Ok(())
+}
+
+/// Adds up the `test result:` lines of a cargo test.
+fn count_tests(log: &Path) -> Result<String> {
+    let text = fs::read_to_string(log).with_context(|| format!("reading {}", log.display()))?;
+    let passed = |line: &str| {
+        let rest = line.strip_prefix("test result: ok. ")?;
+        rest.split_once(" passed")?.0.parse::<u32>().ok()
+    };
+    let count: u32 = text.lines().filter_map(passed).sum();
+    Ok(format!("{count} tests"))
+}
+
+/// How each patch is written.
+pub fn style(paths: &Paths, subject: &Subject, report: &mut Report) -> Result<()> {
+    let name = subject.name();
+    for Change { patch, .. } in subject.changes() {
+        let test = format!("checkpatch --strict {}", patch.short());
+        report.run(&name, test, || checkpatch(paths, subject, patch))?;
+    }
+    for change in subject.changes() {
+        let test = format!(
+            "takes out nothing of earlier patches {}",
+            change.patch.short()
+        );
+        report.run(&name, test, || undone::check(subject, &change))?;
+    }
+    report.run(&name, uapi_copies::TEST, || uapi_copies::check(subject))?;
+    if subject.variant == Variant::Rust {
+        report.run(&name, "make rustfmtcheck", || rustfmt(paths, subject))?;
+    }
+    Ok(())
+}
+
+/// That the tree builds with each patch and those before it, in the configuration of
+/// another subject too. That it applies has been seen when the subject was prepared.
+pub fn builds(subject: &Subject, other: Option<&Subject>, report: &mut Report) -> Result<()> {
+    // Those of one configuration after the other: changing it takes time.
+    for builder in other
+        .into_iter()
+        .chain([subject])
+        .map(|subject| &subject.builder)
+    {
+        builds_by(subject, builder, report)?;
+    }
+    Ok(())
+}
+
+/// The same in one configuration.
+pub fn builds_by(subject: &Subject, builder: &Builder, report: &mut Report) -> Result<()> {
+    for Change { patch, commit, .. } in subject.changes() {
+        let test = format!("builds up to {}{}", patch.short(), configuration(builder));
+        report.run(&subject.name(), test, || {
+            let what = format!("{} with {}", subject.base.version, patch.short());
+            builder.builds(commit, &what)?;
+            Ok(Verdict::pass())
+        })?;
+    }
+    Ok(())
+}
+
+/// What sets a configuration apart.
+pub fn configuration(builder: &Builder) -> String {
+    match builder.arch() {
+        Arch::Arm64 => builder.mark(),
+        other => format!(", {}{}", other.kernel(), builder.mark()),
+    }
+}
+
+/// The kernel's own check of how its Rust is formatted.
+fn rustfmt(paths: &Paths, subject: &Subject) -> Result<Verdict> {
+    let commit = subject.patched();
+    let key = subject.builder.key("rustfmt 1", commit)?;
+    cache::entry(paths, "rustfmt", &key, |_| {
+        subject.builder.at(commit, &subject.title(true), |built| {
+            process::logged(
+                "make rustfmtcheck",
+                built.log,
+                built.make().arg("rustfmtcheck"),
+            )
+        })
+    })?;
+    Ok(Verdict::pass())
+}
+
+/// Sign-off and author are the submitter's.
+const NOT_SIGNED: [&str; 2] = ["MISSING_SIGN_OFF", "NO_AUTHOR_SIGN_OFF"];
+
+/// What commits a `Fixes:` tag names can only be looked up in a tree with history. The
+/// constants of registers are called as the generated sysreg-defs.h has them:
+/// `BRBINFx_EL1_TYPE`.
+const NOT_HERE: [&str; 2] = ["UNKNOWN_COMMIT_ID", "CAMELCASE"];
+
+/// Rust is in new files, whose folders MAINTAINERS has.
+const NOT_OURS_IN_RUST: &str = "FILE_PATH_CHANGES";
+
+fn checkpatch(paths: &Paths, subject: &Subject, patch: &Patch) -> Result<Verdict> {
+    let step = Step::start(format!("checkpatch {}", patch.name));
+    let verdict = checkpatch_of(
+        paths,
+        subject,
+        &patch.path,
+        &[NOT_HERE, NOT_SIGNED].concat(),
+    )?;
+    step.done();
+    Ok(verdict)
+}
+
+/// checkpatch of a mail, which is signed off.
+pub fn checkpatch_of_mail(paths: &Paths, subject: &Subject, mail: &Path) -> Result<Verdict> {
+    checkpatch_of(paths, subject, mail, &NOT_HERE)
+}
+
+fn checkpatch_of(
+    paths: &Paths,
+    subject: &Subject,
+    patch: &Path,
+    ignored: &[&str],
+) -> Result<Verdict> {
+    let file = patch.file_name().unwrap_or_default().to_string_lossy();
+    let name = subject.name().replace(' ', "-");
+    let log = process::fresh(paths.log(&format!("checkpatch-{name}-{file:.32}")))?;
+    let mut ignored = ignored.to_vec();
+    if subject.variant == Variant::Rust {
+        ignored.push(NOT_OURS_IN_RUST);
+    }
+    let mut checkpatch = Command::new("perl");
+    checkpatch.current_dir(&subject.tree.path);
+    checkpatch.args([
+        "scripts/checkpatch.pl",
+        "--strict",
+        "--show-types",
+        "--ignore",
+        &ignored.join(","),
+    ]);
+    checkpatch.arg(patch);
+    let status = subject.tree.at(paths, subject.patched(), |_| {
+        process::status(&log, &mut checkpatch)
+    })?;
+    if status.success() {
+        return Ok(Verdict::pass());
+    }
+    let said = fs::read_to_string(&log).with_context(|| format!("reading {}", log.display()))?;
+    Ok(Verdict::Fail(said.trim().to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tests_of_all_crates_are_added_up() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = dir.path().join("log");
+        fs::write(
+            &log,
+            "test result: ok. 12 passed; 0 failed; 0 ignored\nx\ntest result: ok. 30 passed; 0 failed\n",
+        )
+        .unwrap();
+        assert_eq!(count_tests(&log).unwrap(), "42 tests");
+    }
+}

@@ -1,0 +1,441 @@
+//! What the last runs of the tests have said of a series: kept for its cover letter.
+//!
+//! A record is of what the kernel is compiled from. Another word in a commit message
+//! leaves it valid, another line of code does not.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::PathBuf;
+use std::time::SystemTime;
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+
+use host::cache::{self, Lock};
+use host::paths::Paths;
+use kernel_tests::proofs;
+use kernel_tests::selftests;
+use kernels::subject::Subject;
+use report::{Row, Verdict};
+
+/// How tests begin that are of this project rather than of a series.
+const OURS: [&str; 2] = ["branch-trace", "lane "];
+
+/// A test, its verdict, and the day.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Kept {
+    #[serde(flatten)]
+    row: Row,
+    /// `2026-11-22`, UTC.
+    day: String,
+    /// What it ran on.
+    machine: String,
+    /// It takes a safeguard out, and wants a test to fail.
+    is_proof: bool,
+    /// The run had all tests of its subject.
+    is_whole: bool,
+}
+
+/// All that is known of a series.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Tested(Vec<Kept>);
+
+impl Tested {
+    /// What is known of a subject's series.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be read.
+    pub fn load(paths: &Paths, subject: &Subject) -> Result<Self> {
+        let path = path(paths, subject)?;
+        if !path.is_file() {
+            return Ok(Self::default());
+        }
+        let text = fs::read(&path).with_context(|| format!("reading {}", path.display()))?;
+        // What another version of this program has kept is not known to this one.
+        Ok(serde_json::from_slice(&text).unwrap_or_default())
+    }
+
+    /// Keeps what a run on one kind of machine has seen of a subject's series: beside what
+    /// was known, or of a `whole` run in its place.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be written.
+    pub fn keep(
+        paths: &Paths,
+        subject: &Subject,
+        machine: &str,
+        rows: &[Row],
+        whole: bool,
+    ) -> Result<()> {
+        if rows.is_empty() {
+            return Ok(());
+        }
+        let proofs = proofs::titles(paths, subject)?;
+        let day = today();
+        let new = rows.iter().map(|row| Kept {
+            row: row.clone(),
+            day: day.clone(),
+            machine: machine.to_owned(),
+            is_proof: proofs.contains(&row.subject),
+            is_whole: whole,
+        });
+        let path = path(paths, subject)?;
+        let _lock = Lock::take(paths, "tested")?;
+        let mut known = Self::load(paths, subject)?;
+        known.add(new.collect());
+        let dir = path.parent().context("a file has a directory")?;
+        fs::create_dir_all(dir).with_context(|| format!("creating {}", dir.display()))?;
+        let text = serde_json::to_vec_pretty(&known).context("writing JSON")?;
+        cache::write_atomically(&path, &text)
+    }
+
+    /// A test that was skipped this time has not been seen to fail. One that a whole run
+    /// does not have any more is forgotten.
+    fn add(&mut self, rows: Vec<Kept>) {
+        let Self(kept) = self;
+        kept.retain(|old| {
+            !rows.iter().any(|new| {
+                new.is_whole && (&new.row.subject, &new.machine) == (&old.row.subject, &old.machine)
+            })
+        });
+        for new in rows {
+            let is_same = |kept: &Kept| kept.row.is_of(&new.row) && kept.machine == new.machine;
+            let known = kept.iter().position(is_same);
+            match known {
+                Some(_) if matches!(new.row.verdict(), Verdict::Skip(_)) => {}
+                Some(place) => kept[place] = new,
+                None => kept.push(new),
+            }
+        }
+    }
+
+    /// Whether a test has passed whose name contains this.
+    pub fn has_passed(&self, text: &str) -> bool {
+        let passed = |kept: &Kept| matches!(kept.row.verdict(), Verdict::Pass(_));
+        let mut rows = self.0.iter();
+        rows.any(|kept| kept.row.test.contains(text) && passed(kept))
+    }
+
+    /// Whether it is all that can be known, and good, for sending: each test of a whole run,
+    /// and each of the proofs of these titles.
+    pub fn judge(&self, title: &str, proofs: &BTreeSet<String>) -> Verdict {
+        let failed = |kept: &&Kept| matches!(kept.row.verdict(), Verdict::Fail(_));
+        let failed: Vec<_> = self.0.iter().filter(failed).collect();
+        if let Some(one) = failed.first() {
+            let Row { subject, test, .. } = &one.row;
+            return Verdict::Fail(format!("{} failed: {subject}: {test}", failed.len()));
+        }
+        let is_whole = |kept: &Kept| kept.is_whole && kept.row.subject == title;
+        if !self.0.iter().any(is_whole) {
+            return Verdict::Skip("no whole run of ./brbe test is recorded".to_owned());
+        }
+        // What one kind of machine lacks another may have.
+        let has_passed = |row: &Row| {
+            let mut rows = self.0.iter().map(|kept| &kept.row);
+            rows.any(|other| other.is_of(row) && matches!(other.verdict(), Verdict::Pass(_)))
+        };
+        let is_open =
+            |kept: &&Kept| matches!(kept.row.verdict(), Verdict::Skip(_)) && !has_passed(&kept.row);
+        if let Some(one) = self.0.iter().find(is_open) {
+            let Row { subject, test, .. } = &one.row;
+            return Verdict::Skip(format!("skipped: {subject}: {test}"));
+        }
+        let is_there = |title: &str| self.0.iter().any(|kept| kept.row.subject == title);
+        let left: Vec<_> = proofs.iter().filter(|title| !is_there(title)).collect();
+        match &left[..] {
+            [] => Verdict::Pass(format!("{} rows, {} mutants", self.0.len(), proofs.len())),
+            [first, ..] => Verdict::Skip(format!(
+                "no run with --prove is recorded of {} of {} mutants: {first}",
+                left.len(),
+                proofs.len()
+            )),
+        }
+    }
+
+    /// The paragraphs of a cover letter, if anything is known: `title` is what the kernel
+    /// with the patches is called, `proven_with` the series whose kernel the safeguards were
+    /// taken out of, if that is another one.
+    pub fn told(&self, title: &str, proven_with: Option<&str>) -> Option<String> {
+        let Self(kept) = self;
+        // Also `7.3.4 patched, x86_64`.
+        let is_of_title = |kept: &&Kept| {
+            let is_ours = OURS
+                .iter()
+                .any(|of_ours| kept.row.test.starts_with(of_ours));
+            kept.row.subject.starts_with(title) && !is_ours
+        };
+        let mut by_machine = BTreeMap::<_, Vec<_>>::new();
+        for kept in kept.iter().filter(is_of_title) {
+            by_machine
+                .entry(kept.machine.as_str())
+                .or_default()
+                .push(kept);
+        }
+        if by_machine.is_empty() {
+            return None;
+        }
+        let parts = by_machine
+            .into_iter()
+            .map(|(machine, kept)| told_of(machine, title, &kept));
+        let mut text = parts.collect::<Vec<_>>().join("\n\n");
+        let safeguards: Vec<_> = kept.iter().filter(|kept| kept.is_proof).collect();
+        if !safeguards.is_empty() {
+            let is_killed = |kept: &&Kept| matches!(kept.row.verdict(), Verdict::Pass(_));
+            let (killed, not): (Vec<_>, Vec<_>) = safeguards.into_iter().partition(is_killed);
+            let names = |kept: &[&Kept]| {
+                let names = kept.iter().map(|kept| kept.row.test.as_str());
+                names.collect::<Vec<_>>().join("; ")
+            };
+            let with = proven_with.map_or_else(String::new, |series| {
+                format!(", with the series \"{series}\" on top, whose snapshots the tests take")
+            });
+            let mut said = format!(
+                "Safeguards were taken out one at a time{with}, to see a test fail without each, \
+                 for that reason; so it was for {} of {}",
+                killed.len(),
+                killed.len() + not.len(),
+            );
+            for (begin, some) in [(": ", killed), (". NOT SEEN: ", not)] {
+                if !some.is_empty() {
+                    said += begin;
+                    said += &names(&some);
+                }
+            }
+            said += ".";
+            text += "\n\n";
+            text += &wrapped(&said);
+        }
+        Some(text)
+    }
+}
+
+/// What was seen on one kind of machine, by a series whose kernel has this title.
+fn told_of(machine: &str, title: &str, kept: &[&Kept]) -> String {
+    let days = || kept.iter().map(|kept| kept.day.as_str());
+    let (first, last) = (
+        days().min().unwrap_or_default(),
+        days().max().unwrap_or_default(),
+    );
+    let when = match first == last {
+        true => format!("on {first}"),
+        false => format!("from {first} to {last}"),
+    };
+    let words = |verdict: fn(&Verdict) -> bool| {
+        let tests = kept
+            .iter()
+            .filter(|kept| !kept.is_proof && verdict(kept.row.verdict()));
+        let name = |kept: &&Kept| {
+            let kernel = kept.row.subject[title.len()..].trim_matches([' ', ',']);
+            let attempt = kept.row.verdict().reason();
+            let attempt = Some(attempt).filter(|reason| reason.starts_with(selftests::LATER));
+            let notes = [Some(kernel).filter(|kernel| !kernel.is_empty()), attempt];
+            let notes: Vec<_> = notes.into_iter().flatten().collect();
+            match &notes[..] {
+                [] => kept.row.test.clone(),
+                notes => format!("{} ({})", kept.row.test, notes.join(", ")),
+            }
+        };
+        tests.map(name).collect::<Vec<_>>()
+    };
+    let passed = words(|verdict| matches!(verdict, Verdict::Pass(_)));
+    let failed = words(|verdict| matches!(verdict, Verdict::Fail(_)));
+    let skipped = words(|verdict| matches!(verdict, Verdict::Skip(_)));
+    let mut text = wrapped(&format!(
+        "Tested {when} in {machine}: {} passed, {} failed, {} skipped.",
+        count(passed.len(), "test"),
+        failed.len(),
+        skipped.len(),
+    ));
+    for (what, tests) in [("Passed", passed), ("FAILED", failed), ("Skipped", skipped)] {
+        if !tests.is_empty() {
+            text += "\n\n";
+            text += &wrapped(&format!("{what}: {}.", tests.join("; ")));
+        }
+    }
+    text
+}
+
+fn count(number: usize, thing: &str) -> String {
+    let ending = if number == 1 { "" } else { "s" };
+    format!("{number} {thing}{ending}")
+}
+
+/// In lines as long as a mail's.
+fn wrapped(text: &str) -> String {
+    textwrap::fill(text, 72)
+}
+
+fn path(paths: &Paths, subject: &Subject) -> Result<PathBuf> {
+    let content = subject.tree.content(subject.patched())?;
+    let name = subject.name().replace(' ', "-");
+    Ok(paths
+        .home("tested")
+        .join(format!("{name}-{content:.16}.json")))
+}
+
+fn today() -> String {
+    let now = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
+    now.chars().take("2026-11-22".len()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn kept(subject: &str, test: &str, verdict: Verdict) -> Kept {
+        Kept {
+            row: Row::new(subject, test, verdict, Duration::ZERO),
+            day: "2026-11-22".to_owned(),
+            machine: "QEMU 11.1".to_owned(),
+            is_proof: subject.contains("not-"),
+            is_whole: false,
+        }
+    }
+
+    fn pass(subject: &str, test: &str) -> Kept {
+        kept(subject, test, Verdict::pass())
+    }
+
+    fn fail(subject: &str, test: &str) -> Kept {
+        kept(subject, test, Verdict::Fail("no".to_owned()))
+    }
+
+    fn skip(subject: &str, test: &str) -> Kept {
+        kept(subject, test, Verdict::Skip("not begun".to_owned()))
+    }
+
+    fn on(machine: &str, kept: Kept) -> Kept {
+        let machine = machine.to_owned();
+        Kept { machine, ..kept }
+    }
+
+    const TITLE: &str = "7.3.4 patched";
+
+    #[test]
+    fn what_was_seen_is_told() {
+        let mut tested = Tested::default();
+        assert_eq!(tested.told(TITLE, None), None);
+        tested.add(vec![
+            pass(TITLE, "twice"),
+            pass(TITLE, "nested"),
+            on("x86-64", pass("7.3.4 patched, x86_64", "selftest")),
+            skip(TITLE, "paused"),
+            fail(TITLE, "stress"),
+            pass("7.3.4 not-masked", "all of DAIF is masked"),
+            fail("7.3.4 not-checked", "the check of brbe_active"),
+            skip("7.3.4 not-paused", "the pause"),
+            pass("7.3.4 unpatched", "must not pass"),
+            pass(TITLE, "lane ssh"),
+            kept(
+                TITLE,
+                "selftest",
+                Verdict::Pass("at attempt 2: an interrupt".to_owned()),
+            ),
+        ]);
+        insta::assert_snapshot!(tested.told(TITLE, None).unwrap());
+        let told = tested.told(TITLE, Some("7.3 snapshot")).unwrap();
+        let told = told.split_whitespace().collect::<Vec<_>>().join(" ");
+        let with = "one at a time, with the series \"7.3 snapshot\" on top,";
+        assert!(told.contains(with), "{told}");
+        assert!(tested.has_passed("twi"));
+        assert!(!tested.has_passed("stress"));
+    }
+
+    #[test]
+    fn a_later_verdict_counts_unless_it_is_none() {
+        let mut tested = Tested::default();
+        let of = |day: &str, kept: Kept| {
+            let day = day.to_owned();
+            vec![Kept { day, ..kept }]
+        };
+        tested.add(of("2026-11-20", pass(TITLE, "twice")));
+        tested.add(of("2026-11-21", skip(TITLE, "twice")));
+        let told = tested.told(TITLE, None).unwrap();
+        let begins = "Tested on 2026-11-20 in QEMU 11.1: 1 test passed, 0 failed";
+        assert!(told.starts_with(begins), "{told}");
+        tested.add(of("2026-11-22", fail(TITLE, "twice")));
+        let told = tested.told(TITLE, None).unwrap();
+        let begins = "Tested on 2026-11-22 in QEMU 11.1: 0 tests passed, 1";
+        assert!(told.starts_with(begins), "{told}");
+    }
+
+    #[test]
+    fn what_one_machine_has_seen_another_does_not_undo() {
+        let mut tested = Tested::default();
+        tested.add(vec![on("FVP", fail(TITLE, "twice"))]);
+        tested.add(vec![on("QEMU 11.1", pass(TITLE, "twice"))]);
+        let verdict = tested.judge(TITLE, &BTreeSet::new());
+        assert!(matches!(verdict, Verdict::Fail(_)), "{verdict:?}");
+        tested.add(vec![on("FVP", pass(TITLE, "twice"))]);
+        assert_eq!(tested.0.len(), 2);
+    }
+
+    #[test]
+    fn what_one_machine_lacks_another_may_have() {
+        let mut tested = Tested::default();
+        let whole = Kept {
+            is_whole: true,
+            ..pass(TITLE, "twice")
+        };
+        tested.add(vec![on("FVP", skip(TITLE, "EL2")), whole]);
+        let judge = |tested: &Tested| tested.judge(TITLE, &BTreeSet::new());
+        assert_eq!(judge(&tested).reason(), "skipped: 7.3.4 patched: EL2");
+        tested.add(vec![fail(TITLE, "EL2")]);
+        assert!(matches!(judge(&tested), Verdict::Fail(_)));
+        tested.add(vec![pass(TITLE, "EL2")]);
+        assert!(matches!(judge(&tested), Verdict::Pass(_)));
+    }
+
+    #[test]
+    fn a_whole_run_forgets_what_it_does_not_have() {
+        let whole = |kept: Kept| Kept {
+            is_whole: true,
+            ..kept
+        };
+        let mut tested = Tested::default();
+        let elsewhere = on("FVP", pass(TITLE, "on a model"));
+        tested.add(vec![
+            fail(TITLE, "renamed"),
+            elsewhere,
+            pass("7.3.4 not-masked", "DAIF"),
+        ]);
+        tested.add(vec![whole(pass(TITLE, "twice"))]);
+        let names: Vec<_> = tested.0.iter().map(|kept| kept.row.test.as_str()).collect();
+        assert_eq!(names, ["on a model", "DAIF", "twice"]);
+    }
+
+    #[test]
+    fn only_a_whole_run_that_is_good_and_proves_is_for_sending() {
+        let mut tested = Tested::default();
+        let proofs = ["7.3.4 not-masked", "7.3.4 not-paused"].map(str::to_owned);
+        let judge = |tested: &Tested| tested.judge(TITLE, &BTreeSet::from(proofs.clone()));
+        tested.add(vec![pass(TITLE, "twice")]);
+        assert!(judge(&tested).reason().contains("no whole run"));
+        let whole = Kept {
+            is_whole: true,
+            ..pass(TITLE, "nested")
+        };
+        tested.add(vec![whole]);
+        assert!(judge(&tested).reason().contains("of 2 of 2 mutants"));
+        tested.add(vec![pass("7.3.4 not-masked", "DAIF")]);
+        let reason = judge(&tested).reason().to_owned();
+        assert!(
+            reason.ends_with("of 1 of 2 mutants: 7.3.4 not-paused"),
+            "{reason}"
+        );
+        tested.add(vec![skip("7.3.4 not-paused", "the pause")]);
+        assert!(
+            judge(&tested)
+                .reason()
+                .contains("skipped: 7.3.4 not-paused: the pause")
+        );
+        tested.add(vec![pass("7.3.4 not-paused", "the pause")]);
+        assert!(matches!(judge(&tested), Verdict::Pass(_)));
+        tested.add(vec![fail("7.3.4 not-masked", "DAIF")]);
+        assert!(matches!(judge(&tested), Verdict::Fail(_)));
+    }
+}
