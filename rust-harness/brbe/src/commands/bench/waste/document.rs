@@ -2,14 +2,15 @@
 
 use std::fmt::Write as _;
 
-use anyhow::{Result, anyhow};
-use plotters::prelude::*;
+use anyhow::Result;
 
-use super::by_patch;
+use super::{by_patch, plot};
 use host::cache;
 use host::paths::Paths;
 use kernel_tests::kept_figures;
 use kernel_tests::waste::{self, FILTERS, Kept, Measured, Way};
+use kernels::bases;
+use kernels::variant::Variant;
 
 const TABLE: &str = "Documentation/waste.md";
 const PLOT: &str = "Documentation/waste.svg";
@@ -26,100 +27,94 @@ pub(super) fn write(paths: &Paths, kernel: &str, ways: &[Way]) -> Result<()> {
 
 /// Makes the tables and the plot from the numbers that are kept.
 pub(super) fn render(paths: &Paths) -> Result<()> {
-    let plot = plot(&waste::known(paths)?)?;
+    let plot = plot::svg(&waste::known(paths)?, &compared(paths)?)?;
     cache::write_atomically(&paths.repo(PLOT), plot.as_bytes())?;
     kept_figures::replace(paths, TABLE, COMMAND, &document(paths)?)
 }
 
-/// The tables, of the numbers that are kept.
-fn document(paths: &Paths) -> Result<String> {
-    Ok(by_patch::tables(&by_patch::known(paths)?) + &tables(&waste::known(paths)?))
+/// The kernels that the plot puts beside each other: the default base's with the snapshot,
+/// and with the series on top of it that spends fewer records.
+fn compared(paths: &Paths) -> Result<[String; 2]> {
+    let base = bases::choose(&bases::load(paths)?, None)?;
+    Ok([Variant::Snapshot, Variant::LowWaste].map(|variant| variant.title(&base)))
 }
 
-/// A table for each kernel, and each wasted record by name.
-fn tables(all: &Measured) -> String {
-    let mut text = String::new();
-    for (kernel, ways) in all {
-        let _ = writeln!(text, "## {kernel}\n\n| | {} |", FILTERS.join(" | "));
+/// The tables, of the numbers that are kept.
+fn document(paths: &Paths) -> Result<String> {
+    let [snapshot, _] = compared(paths)?;
+    let tables = tables(&waste::known(paths)?, &snapshot);
+    Ok(tables + &by_patch::tables(&by_patch::known(paths)?))
+}
+
+/// What all kernels waste where all branches are recorded, and one of them with each filter.
+fn tables(all: &Measured, one: &str) -> String {
+    let all_branches = |kept: &Kept| cell(kept, 0);
+    let (debug, ordinary): (Vec<_>, Vec<_>) = all.iter().partition(|(name, _)| is_debug(name));
+    let mut text = "## By kernel, all branches recorded\n\n".to_owned();
+    text += &table(
+        ordinary.iter().map(|(name, ways)| (name.as_str(), *ways)),
+        all_branches,
+    );
+    text += "\n## Debug kernels, all branches recorded\n\n";
+    let spends_all = |(_, ways): &(&String, &Vec<Kept>)| ways.iter().all(|kept| kept.all);
+    if debug.iter().all(spends_all) {
+        let names: Vec<_> = debug.iter().map(|(name, _)| name.as_str()).collect();
+        let names = names.join("; ");
+        let _ = writeln!(
+            text,
+            "Each way wastes the whole buffer, on each of them: {names}."
+        );
+    } else {
+        text += &table(
+            debug.iter().map(|(name, ways)| (name.as_str(), *ways)),
+            all_branches,
+        );
+    }
+    if let Some(ways) = all.get(one) {
+        let _ = writeln!(text, "\n## By filter, {one}\n");
+        let _ = writeln!(text, "| | {} |", FILTERS.join(" | "));
         let _ = writeln!(text, "|---|{}", "---|".repeat(FILTERS.len()));
         for kept in ways {
-            let more = if kept.all { " or more" } else { "" };
-            let cells = kept.wasted.map(|wasted| format!("{wasted}{more}"));
+            let cells: Vec<_> = (0..FILTERS.len())
+                .map(|filter| cell(kept, filter))
+                .collect();
             let _ = writeln!(text, "| {} | {} |", kept.way, cells.join(" | "));
         }
-        text += "\n<details><summary>Each of them, with all branches recorded</summary>\n\n";
-        for kept in ways {
-            let _ = writeln!(text, "    {}", kept.way);
-            for record in &kept.path {
-                let _ = writeln!(text, "      {record}");
-            }
-        }
-        text += "\n</details>\n\n";
+    }
+    text + "\n"
+}
+
+/// A table with a line for each way to attach a program, and a column for each kernel.
+fn table<'a>(
+    kernels: impl Iterator<Item = (&'a str, &'a Vec<Kept>)>,
+    cell: impl Fn(&Kept) -> String,
+) -> String {
+    let kernels: Vec<_> = kernels.collect();
+    let names: Vec<_> = kernels.iter().map(|(name, _)| *name).collect();
+    let mut text = format!("| | {} |\n", names.join(" | "));
+    let _ = writeln!(text, "|---|{}", "---|".repeat(names.len()));
+    // A kernel that has more ways than another has them at the end.
+    let most_ways = kernels.iter().max_by_key(|(_, ways)| ways.len());
+    for place in 0..most_ways.map_or(0, |(_, ways)| ways.len()) {
+        let of_kernel =
+            |(_, ways): &(&str, &Vec<Kept>)| ways.get(place).map_or_else(|| "-".to_owned(), &cell);
+        let cells: Vec<_> = kernels.iter().map(of_kernel).collect();
+        let way = most_ways.map_or("", |(_, ways)| &ways[place].way);
+        let _ = writeln!(text, "| {way} | {} |", cells.join(" | "));
     }
     text
 }
 
-/// Bars of what each way wastes where all branches are recorded, the kernels beside each
-/// other.
-fn plot(all: &Measured) -> Result<String> {
-    const WIDTH: u32 = 1200;
-    const HEIGHT: u32 = 420;
-    let mut text = String::new();
-    {
-        let area = SVGBackend::with_string(&mut text, (WIDTH, HEIGHT)).into_drawing_area();
-        draw(&area, all).map_err(|error| anyhow!("drawing {PLOT}: {error}"))?;
-    }
-    Ok(text)
+/// The records that a way wastes with a filter.
+fn cell(kept: &Kept, filter: usize) -> String {
+    let more = if kept.all { " or more" } else { "" };
+    format!("{}{more}", kept.wasted[filter])
 }
 
-fn draw<B: DrawingBackend>(
-    area: &DrawingArea<B, plotters::coord::Shift>,
-    all: &Measured,
-) -> Result<(), DrawingAreaErrorKind<B::ErrorType>> {
-    area.fill(&WHITE)?;
-    let count = |kept: &Kept| kept.wasted[0] as f64;
-    // A kernel that has more ways than another has them at the end.
-    let most_ways = all.values().max_by_key(|ways| ways.len());
-    let most_ways = most_ways.map_or(&[][..], Vec::as_slice);
-    let names: Vec<_> = most_ways.iter().map(|kept| kept.way.clone()).collect();
-    let most = all.values().flatten().map(count).fold(1.0, f64::max);
-    let mut chart = ChartBuilder::on(area)
-        .margin(12)
-        .caption("Wasted records, all branches recorded", ("sans-serif", 18))
-        .x_label_area_size(36)
-        .y_label_area_size(36)
-        .build_cartesian_2d(0.0..names.len() as f64, 0.0..most + 1.0)?;
-    chart
-        .configure_mesh()
-        .disable_x_mesh()
-        .x_labels(2 * names.len() + 1)
-        // Between two lines, in the middle of its bars.
-        .x_label_formatter(&|x| {
-            let is_middle = (x.fract() - 0.5).abs() < 0.1;
-            let name = names.get(x.floor() as usize).filter(|_| is_middle);
-            name.cloned().unwrap_or_default()
-        })
-        .draw()?;
-    let width = 0.84 / all.len() as f64;
-    for (number, (kernel, ways)) in all.iter().enumerate() {
-        let colour = Palette99::pick(number).to_rgba();
-        let bars = ways.iter().enumerate().map(|(place, kept)| {
-            let left = place as f64 + 0.08 + number as f64 * width;
-            let corners = [(left, 0.0), (left + width, count(kept))];
-            Rectangle::new(corners, colour.filled())
-        });
-        chart
-            .draw_series(bars)?
-            .label(kernel)
-            .legend(move |(x, y)| Rectangle::new([(x, y - 5), (x + 12, y + 5)], colour.filled()));
-    }
-    chart
-        .configure_series_labels()
-        .border_style(BLACK.mix(0.3))
-        .background_style(WHITE)
-        .position(SeriesLabelPosition::UpperRight)
-        .draw()?;
-    area.present()
+/// Whether the kernel of this name has lockdep or other checks of its own: its name ends with
+/// them, behind a comma.
+pub(super) fn is_debug(kernel: &str) -> bool {
+    kernel.contains(", ")
 }
 
 #[cfg(test)]
@@ -130,21 +125,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_kernel_has_a_table_and_bars() {
+    fn kernels_are_columns_and_debug_kernels_apart() {
         let way = |name: &str| Kept {
             way: name.to_owned(),
             wasted: [4, 3, 1, 2],
             all: name == "fexit",
             path: vec!["f+0x8 -> bpf_trampoline+0x0 CALL".to_owned()],
         };
-        let kernels = ["7.3.4 patched", "7.3.4 low-waste"];
+        let kernels = ["7.3.4 patched", "7.3.4 low-waste", "7.3.4 patched, debug"];
         let ways = |kernel: &str| (kernel.to_owned(), vec![way("fentry"), way("fexit")]);
         let all = kernels.map(ways).into_iter().collect();
-        insta::assert_snapshot!(tables(&all));
-        let plot = plot(&all).unwrap();
-        for text in ["fentry", "fexit", "7.3.4 low-waste"] {
-            assert!(plot.contains(text), "{text} is not in {plot}");
-        }
+        insta::assert_snapshot!(tables(&all, "7.3.4 patched"));
     }
 
     #[test]
@@ -153,9 +144,14 @@ mod tests {
         let paths = Paths::at(root, root);
         let page = fs::read_to_string(paths.repo(TABLE)).unwrap();
         assert!(page.ends_with(&document(&paths).unwrap()), "{COMMAND}");
+        let lines = page.lines().count();
+        assert!(
+            lines <= 200,
+            "{TABLE} has {lines} lines: who would read them?"
+        );
         let drawn = fs::read_to_string(paths.repo(PLOT)).unwrap();
         assert!(
-            drawn == plot(&waste::known(&paths).unwrap()).unwrap(),
+            drawn == plot::svg(&waste::known(&paths).unwrap(), &compared(&paths).unwrap()).unwrap(),
             "{COMMAND}"
         );
     }
