@@ -1,19 +1,22 @@
-//! The architectures that kernels are built for, and machines are of.
+//! The architectures that kernels are built for and that machines have, with their names in
+//! the tools.
 
 use serde::{Deserialize, Serialize};
 
-/// One of them.
+/// An architecture that kernels are built for and that machines have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Arch {
-    /// The subject: BRBE.
+    /// 64-bit Arm, whose CPUs have BRBE. The series are about it.
     #[default]
     Arm64,
-    /// Shares the helper, its selftest and perf's headers.
+    /// 64-bit x86. It shares the helper `bpf_get_branch_snapshot()`, the helper's selftest
+    /// and perf's headers with arm64.
     X86_64,
 }
 
 impl Arch {
-    /// Its name in the kernel's makefiles, and of its fragment of the configuration.
+    /// The architecture's name in the kernel's makefiles (`ARCH=`), which is also the name of
+    /// its configuration fragment.
     pub fn kernel(self) -> &'static str {
         match self {
             Self::Arm64 => "arm64",
@@ -21,7 +24,7 @@ impl Arch {
         }
     }
 
-    /// What boots, below a build directory.
+    /// Path of the kernel image that boots, relative to the build directory.
     pub fn image(self) -> &'static str {
         match self {
             Self::Arm64 => "arch/arm64/boot/Image",
@@ -29,7 +32,7 @@ impl Arch {
         }
     }
 
-    /// Debian's name.
+    /// The architecture's name in Debian.
     pub fn debian(self) -> &'static str {
         match self {
             Self::Arm64 => "arm64",
@@ -37,7 +40,7 @@ impl Arch {
         }
     }
 
-    /// `uname -m`, which is QEMU's name, too.
+    /// The architecture's name as `uname -m` prints it. QEMU uses the same name.
     pub fn machine(self) -> &'static str {
         match self {
             Self::Arm64 => "aarch64",
@@ -45,12 +48,12 @@ impl Arch {
         }
     }
 
-    /// Rust's name.
+    /// The target triple of the architecture in Rust.
     pub fn target(self) -> String {
         format!("{}-unknown-linux-gnu", self.machine())
     }
 
-    /// Before the names of GNU's tools for it.
+    /// Prefix of the names of the GNU tools for the architecture: `aarch64-linux-gnu-`.
     pub fn gnu(self) -> String {
         format!("{}-linux-gnu-", self.machine())
     }

@@ -1,5 +1,6 @@
-//! Cache entries: directories named after all that went into them, there under
-//! their name only when they are complete. What no run uses any more goes.
+//! The cache of artefacts. An entry is a directory that is named after everything that went
+//! into it. It has this name only when it is complete. An entry that no run uses any more is
+//! evicted.
 
 mod eviction;
 
@@ -19,20 +20,21 @@ use crate::paths::Paths;
 use crate::process;
 use crate::progress::Step;
 
-/// The end of the name of what is not complete.
+/// Suffix of the name of an entry that is not complete.
 const PARTIAL: &str = ".partial";
 
-/// What goes into an entry. The order of the calls counts.
+/// A hash of everything that goes into a cache entry. The order in which inputs are added
+/// counts.
 #[derive(Clone, Debug, Default)]
 pub struct Key(Sha256);
 
 impl Key {
-    /// An empty key for entries of this kind.
+    /// A key for entries of the kind `kind`, with no other input yet.
     pub fn new(kind: &str) -> Self {
         Self::default().with(kind)
     }
 
-    /// Adds one input. Lengths are hashed as well: ("ab", "c") is not ("a", "bc").
+    /// Adds one input to the key. Lengths are hashed as well: ("ab", "c") is not ("a", "bc").
     #[must_use]
     pub fn with(mut self, input: impl AsRef<[u8]>) -> Self {
         let input = input.as_ref();
@@ -41,19 +43,19 @@ impl Key {
         self
     }
 
-    /// Adds the contents of a file.
+    /// Adds the contents of a file to the key.
     pub fn with_file(self, path: &Path) -> Result<Self> {
         let text = fs::read(path).with_context(|| format!("reading {}", path.display()))?;
         Ok(self.with(text))
     }
 
-    /// 16 hexadecimal digits.
+    /// The key as it is used in an entry's name: 16 hexadecimal digits.
     pub fn name(&self) -> String {
         hex(&self.0.clone().finalize()[..8])
     }
 }
 
-/// Lower case hexadecimal.
+/// Formats bytes as lower-case hexadecimal digits, two for each byte.
 pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
@@ -62,11 +64,12 @@ pub fn hex(bytes: &[u8]) -> String {
 #[derive(Debug)]
 pub struct Lock(File);
 
-/// The locks of the entries that this process has used, by their paths: while it runs
-/// nobody removes one.
+/// Locks on the cache entries that this process has used, by the paths of the entries. The
+/// process holds them until it ends, so that no other run removes such an entry.
 static IN_USE: Mutex<BTreeMap<PathBuf, Lock>> = Mutex::new(BTreeMap::new());
 
-/// Adds an entry to those, or takes it from them if there is no lock.
+/// Adds `lock` to [`IN_USE`] as the lock of `entry`. Without a lock, drops the lock of
+/// `entry` from [`IN_USE`].
 fn use_entry(entry: &Path, lock: Option<Lock>) {
     let mut in_use = IN_USE.lock().unwrap_or_else(PoisonError::into_inner);
     match lock {
@@ -76,20 +79,23 @@ fn use_entry(entry: &Path, lock: Option<Lock>) {
 }
 
 impl Lock {
-    /// Waits for the lock of this name.
+    /// Waits until nobody else holds the lock `name`, and takes it exclusively.
     ///
     /// # Errors
     ///
-    /// When the lock cannot be had, or the run is interrupted.
+    /// When the lock file cannot be created or locked. [`process::Interrupted`] when the run
+    /// is interrupted while it waits.
     pub fn take(paths: &Paths, name: &str) -> Result<Self> {
         wait_for(name, || Self::try_take(paths, name))
     }
 
-    /// Waits for the lock of this name, which others may have beside this.
+    /// Waits until nobody else holds the lock `name` exclusively, and takes it shared.
+    /// Several runs can hold a shared lock at the same time.
     ///
     /// # Errors
     ///
-    /// As [`Lock::take`].
+    /// When the lock file cannot be created or locked. [`process::Interrupted`] when the run
+    /// is interrupted while it waits.
     pub fn share(paths: &Paths, name: &str) -> Result<Self> {
         let file = Self::open(paths, name)?;
         wait_for(name, || {
@@ -98,17 +104,19 @@ impl Lock {
         Ok(Self(file))
     }
 
-    /// The lock of this name, unless another run has it.
+    /// Takes the lock `name` exclusively. Returns `None` if it is held already, by another
+    /// run or by another part of this one. Does not wait.
     ///
     /// # Errors
     ///
-    /// When the system has no locks to give.
+    /// When the lock file cannot be created, or the system cannot lock it.
     pub fn try_take(paths: &Paths, name: &str) -> Result<Option<Self>> {
         let file = Self::open(paths, name)?;
         Ok(is_had(name, file.try_lock())?.then_some(Self(file)))
     }
 
-    /// Lets others have the lock beside this.
+    /// Turns an exclusive lock into a shared one, so that others can take it shared too.
+    /// `name` is its name in messages.
     fn into_shared(self, name: &str) -> Result<Self> {
         let Self(file) = self;
         file.lock_shared()
@@ -124,16 +132,19 @@ impl Lock {
     }
 }
 
-/// The lock that each run has a share in: who has it alone may clear the caches.
+/// Name of the lock that every run holds shared. A run that holds it exclusively may clear
+/// the caches.
 pub const RUNS: &str = "runs";
 
-/// How often somebody looks who waits for a lock. A call that waits by itself goes on when
-/// the run is interrupted, and says nothing.
+/// Interval at which a run that waits for a lock tries to take it. It does not use a call
+/// that blocks: such a call goes on when the run is interrupted, and reports nothing.
 const POLL: Duration = Duration::from_millis(50);
-/// Who waits for longer than this says for what.
+/// A run that waits for a lock for longer than this reports what it waits for.
 const SILENT: Duration = Duration::from_secs(1);
 
-/// What `get` gives, as soon as it gives anything.
+/// Calls `get` every [`POLL`] until it returns `Some`, and returns that value. Reports that
+/// the run waits for `name` when that takes longer than [`SILENT`]. Fails with
+/// [`process::Interrupted`] when the run is interrupted.
 fn wait_for<T>(name: &str, mut get: impl FnMut() -> Result<Option<T>>) -> Result<T> {
     let start = Instant::now();
     let mut step: Option<Step> = None;
@@ -162,15 +173,17 @@ fn is_had(name: &str, tried: Result<(), TryLockError>) -> Result<bool> {
     }
 }
 
-/// Where the entry `kind-key` is, or will be.
+/// Path of the cache entry `kind-key`, whether it exists or not.
 pub fn place(paths: &Paths, kind: &str, key: &Key) -> PathBuf {
     paths.home("cache").join(format!("{kind}-{}", key.name()))
 }
 
-/// The entry `kind-key`, made by `fill` in an empty directory unless it exists.
+/// Path of the cache entry `kind-key`. If the entry does not exist, `fill` makes it in an
+/// empty directory, whose path it is given.
 ///
-/// A run that is killed leaves a `.partial` directory, which the next one that
-/// needs the entry removes. Nobody removes one that this process has been given.
+/// A run that is killed leaves a `.partial` directory, which the next run that needs the
+/// entry removes. While this process runs, no other run removes an entry that this function
+/// has returned.
 pub fn entry(
     paths: &Paths,
     kind: &str,
@@ -179,13 +192,15 @@ pub fn entry(
 ) -> Result<PathBuf> {
     let name = format!("{kind}-{}", key.name());
     let done = place(paths, kind, key);
-    // Who finds it missing may find it made a moment later, by another thread of this process
-    // too, which keeps the lock from then on.
+    // An entry that is missing now may be made a moment later, by another run or by another
+    // thread of this process, which keeps its lock from then on. So each attempt to take the
+    // lock looks for the entry first.
     let lock = wait_for(&name, || {
         if use_if_there(paths, &name, &done)? {
             return Ok(Some(None));
         }
-        // Removed by hand, it may be in use here and not there.
+        // An entry that was removed by hand does not exist, and this process may still hold
+        // its lock.
         use_entry(&done, None);
         Ok(Lock::try_take(paths, &name)?.map(Some))
     })?;
@@ -199,10 +214,12 @@ pub fn entry(
     Ok(done)
 }
 
-/// Has nobody remove an entry, if it is there.
+/// Locks an entry so that no other run removes it, if the entry exists. Returns whether it
+/// exists.
 fn use_if_there(paths: &Paths, name: &str, entry: &Path) -> Result<bool> {
-    // What is there may be removed before the lock is had, and what is being made is not
-    // waited for here.
+    // An entry that exists may be removed before its lock is taken, so its existence is
+    // checked again below. An entry that is being made does not exist yet, and is not waited
+    // for here.
     if !entry.is_dir() {
         return Ok(false);
     }
@@ -233,11 +250,13 @@ fn make(
     }
 }
 
-/// Removes a directory if it is there; under its name it is there as a whole or not at all.
+/// Removes a directory if it exists. It is first renamed to a `.partial` name, so that under
+/// its own name it is there as a whole or not at all.
 ///
 /// # Errors
 ///
-/// Those of the file system.
+/// When the file system refuses to rename or to remove the directory, or to remove an older
+/// one of the `.partial` name.
 pub fn discard(dir: &Path) -> Result<()> {
     let partial = dir.with_extension(&PARTIAL[1..]);
     if partial != dir && dir.exists() {
@@ -247,7 +266,7 @@ pub fn discard(dir: &Path) -> Result<()> {
     remove(&partial)
 }
 
-/// Removes a directory if it is there.
+/// Removes a directory and everything in it, if it exists.
 pub fn remove(dir: &Path) -> Result<()> {
     match fs::remove_dir_all(dir) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
@@ -319,7 +338,7 @@ mod tests {
         let want = || {
             entry(&paths(&dir), "test", &key, |_| {
                 filled.fetch_add(1, Ordering::SeqCst);
-                // The others find it missing meanwhile.
+                // Meanwhile the other threads find the entry missing.
                 thread::sleep(2 * POLL);
                 Ok(())
             })
@@ -351,7 +370,7 @@ mod tests {
         made("new");
         assert!(in_use.is_dir());
         assert!(!left.exists());
-        // It is marked as used whenever it is asked for.
+        // An entry is marked as used whenever it is asked for.
         entry(&paths, "test", &Key::new("test").with("in use"), |_| {
             bail!("it is there")
         })

@@ -1,4 +1,5 @@
-//! What the harness builds of itself: the plugin for QEMU, the guest's programs.
+//! Builds the harness's own programs with cargo: the plugins for QEMU, the programs that run
+//! in the guest, and the stand-in for Arm's model.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -10,8 +11,8 @@ use crate::paths::Paths;
 use crate::process;
 use crate::progress::Step;
 
-/// The plugin that gives branch records to such machines, for the QEMU of the toolchain
-/// root.
+/// Builds the plugin that gives branch records to the CPUs of machines of this architecture,
+/// for the QEMU of the toolchain root. Returns the path of the shared object.
 pub fn plugin(paths: &Paths, arch: Arch) -> Result<PathBuf> {
     let (package, records) = match arch {
         Arch::Arm64 => ("qemu-brbe", "BRBE"),
@@ -27,7 +28,8 @@ pub fn plugin(paths: &Paths, arch: Arch) -> Result<PathBuf> {
     Ok(target()?.join(library))
 }
 
-/// What plays Arm's model, beside the plugin.
+/// Builds the program that plays Arm's model in tests, and beside it the plugin for arm64,
+/// which it looks for there. Returns the path of the program.
 pub fn stand_in(paths: &Paths) -> Result<PathBuf> {
     plugin(paths, Arch::Arm64)?;
     let package = "fvp-stand-in";
@@ -40,13 +42,15 @@ pub fn stand_in(paths: &Paths) -> Result<PathBuf> {
     Ok(target()?.join("release").join(package))
 }
 
-/// The programs that run in the guest: the tests, and the tracer.
+/// Builds the programs that run in the guest. Returns the paths of `branch-guest`, which has
+/// the tests, and of `branch-trace`, the tracer.
 pub fn guest(paths: &Paths, arch: Arch) -> Result<[PathBuf; 2]> {
     let target = arch.target();
     let mut args = vec!["--package", "guest", "--package", "branch-trace"];
     args.extend(["--target", &target]);
-    // They run on any root, whatever libraries it has. For arm64 .cargo/config.toml
-    // says so; on x86-64 not everything is to be linked like that.
+    // The programs are linked statically, so that they run on any root, whatever libraries it
+    // has. For arm64 .cargo/config.toml says so. On x86-64 not everything is to be linked
+    // like that, so the option is given here.
     let linked = format!("target.{target}.rustflags=['-C', 'target-feature=+crt-static']");
     if arch == Arch::X86_64 {
         args.extend(["--config", &linked]);
@@ -67,7 +71,7 @@ fn build(paths: &Paths, log: &str, what: &str, args: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// `cargo` in the checkout.
+/// A command that runs `cargo` in the checkout.
 pub fn cargo(paths: &Paths) -> Command {
     let mut cargo = Command::new("cargo");
     cargo.current_dir(paths.repo(""));

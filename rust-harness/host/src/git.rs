@@ -1,4 +1,4 @@
-//! git, untouched by what the user has configured for it.
+//! Runs git, without anything that the user has configured for it.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,22 +8,25 @@ use xshell::{Shell, cmd};
 
 use crate::process;
 
-/// A repository.
+/// A git repository with a work tree.
 #[derive(Clone, Debug)]
 pub struct Git {
     dir: PathBuf,
-    /// In the place of nobody and no time.
+    /// Environment variables, with their values, that replace those of [`NEUTRAL`].
     more: Vec<(&'static str, String)>,
 }
 
-/// Who commits here, and whose the patches are until somebody signs them off.
+/// Name and mail address of the author and committer of all commits that are made here. The
+/// patches have this author until somebody signs them off.
 pub const NOBODY: (&str, &str) = ("brbe", "brbe@localhost");
 
-/// Nobody's identity and no time: the same input gives the same commit.
+/// The environment of git: the identity [`NOBODY`] and the time 0, so that the same input
+/// gives the same commit.
 ///
-/// Repositories of other owners may be read: in a user namespace the checkout's
-/// owner looks like one. And a change of ctime alone is no change: hard links
-/// make one, and a checkout would write every file anew.
+/// git may read repositories of other owners (`safe.directory`): in a user namespace the
+/// owner of the checkout looks like one. And a change of ctime alone is no change to a file
+/// (`core.trustctime`): hard links change the ctime, and a checkout would write every file
+/// anew.
 const NEUTRAL: [(&str, &str); 15] = [
     ("GIT_CONFIG_GLOBAL", "/dev/null"),
     ("GIT_CONFIG_SYSTEM", "/dev/null"),
@@ -43,7 +46,7 @@ const NEUTRAL: [(&str, &str); 15] = [
 ];
 
 impl Git {
-    /// The repository whose work tree this is.
+    /// The repository whose work tree is `dir`.
     pub fn new(dir: &Path) -> Self {
         Self {
             dir: dir.to_owned(),
@@ -51,8 +54,8 @@ impl Git {
         }
     }
 
-    /// The same, whose commits and mails are by this person, of this time (as git reads
-    /// it).
+    /// This repository with another identity: commits and mails are by the person `name` with
+    /// the address `mail`, and have the date `time`, in a form that git reads.
     #[must_use]
     pub fn by(&self, name: &str, mail: &str, time: &str) -> Self {
         let variables = [
@@ -71,7 +74,8 @@ impl Git {
         }
     }
 
-    /// Gives a command the neutral environment.
+    /// Sets git's environment for `command`: no configuration of the user's, and a fixed
+    /// identity and time, so that the same input gives the same commit.
     pub fn neutral(command: &mut Command) -> &mut Command {
         command.envs(NEUTRAL)
     }
@@ -88,7 +92,8 @@ impl Git {
         Ok(shell)
     }
 
-    /// What git prints, without white space around it.
+    /// Runs git, and returns what it prints on standard output, without white space around
+    /// it.
     pub fn read(&self, args: &[&str]) -> Result<String> {
         let shell = self.shell()?;
         cmd!(shell, "git {args...}")
@@ -98,7 +103,8 @@ impl Git {
             .with_context(|| self.what(args))
     }
 
-    /// What git prints for an input, without white space around it.
+    /// Runs git with `input` on its standard input, and returns what it prints on standard
+    /// output, without white space around it.
     pub fn answer(&self, args: &[&str], input: &str) -> Result<String> {
         let shell = self.shell()?;
         cmd!(shell, "git {args...}")
@@ -109,14 +115,15 @@ impl Git {
             .with_context(|| self.what(args))
     }
 
-    /// Runs git for its effect; the error holds what it says.
+    /// Runs git for its effect. If git fails, the error contains what it printed.
     pub fn run(&self, args: &[&str]) -> Result<()> {
         let (succeeded, said) = self.tell(args)?;
         anyhow::ensure!(succeeded, "{}: {}", self.what(args), said.trim());
         Ok(())
     }
 
-    /// Runs git, and returns whether it succeeded and all that it says.
+    /// Runs git. Returns whether it succeeded, and everything that it printed: standard
+    /// output, then standard error.
     pub fn tell(&self, args: &[&str]) -> Result<(bool, String)> {
         let shell = self.shell()?;
         let output = cmd!(shell, "git {args...}")
@@ -129,15 +136,17 @@ impl Git {
         Ok((output.status.success(), said))
     }
 
-    /// A work tree beside the others, at a commit and with nothing in it yet, while `then`
-    /// runs.
+    /// Calls `then` with a temporary work tree of this repository, at `commit` and without
+    /// any file checked out. The work tree is in a directory beside this one, and is removed
+    /// when `then` has returned.
     ///
     /// # Errors
     ///
-    /// When it cannot be made, or those of `then`.
+    /// When the work tree cannot be made or removed, or `then` fails.
     pub fn beside<T>(&self, commit: &str, then: impl FnOnce(&Self) -> Result<T>) -> Result<T> {
-        // Where other runs see it, which have directories for temporary files of their own:
-        // git takes a work tree that is not there for one to be forgotten.
+        // Each run has a directory for temporary files of its own, so the work tree is not
+        // put there: git forgets a work tree whose directory does not exist, and other runs
+        // have to see this one.
         let parent = self.dir.parent().context("a work tree has a parent")?;
         let scratch = tempfile::Builder::new()
             .prefix("beside-")
@@ -154,7 +163,8 @@ impl Git {
         removed.map(|()| done)
     }
 
-    /// Runs git for its effect where it may take long.
+    /// Runs a git command that may take long for its effect. What git prints is appended to
+    /// `log`.
     pub fn log(&self, log: &Path, args: &[&str]) -> Result<()> {
         let mut git = Command::new("git");
         git.args(args).current_dir(&self.dir);

@@ -11,12 +11,14 @@ use sha2::{Digest as _, Sha256};
 use crate::cache;
 use crate::process;
 
-/// Downloads a file by its path below the mirror, with apt's own means, which know of its
-/// proxies, and verifies it. `what` is how it is called.
+/// Downloads the file `path`, relative to the root of apt's mirror, to `into`, and verifies
+/// its SHA-256. apt's own helper downloads it, because apt knows its proxies. `what` is the
+/// file's name in messages. What the helper prints goes to `log`.
 ///
 /// # Errors
 ///
-/// When it cannot be had, or is not what it has to be.
+/// When `BRBE_MIRROR` is not set, the file cannot be downloaded or read, or its SHA-256 is
+/// not `sha256`.
 pub fn fetch(what: &str, path: &str, sha256: &str, into: &Path, log: &Path) -> Result<()> {
     let mirror = std::env::var("BRBE_MIRROR").context(
         "BRBE_MIRROR is not set: start this program with ./brbe, which finds apt's mirror",
@@ -37,7 +39,7 @@ pub fn fetch(what: &str, path: &str, sha256: &str, into: &Path, log: &Path) -> R
     verify(into, sha256).with_context(|| format!("{what} from apt's mirror"))
 }
 
-/// Compares a file's sha256 with what it has to be.
+/// Checks that the SHA-256 of a file is `sha256`, in lower-case hexadecimal digits.
 fn verify(file: &Path, sha256: &str) -> Result<()> {
     let mut source = fs::File::open(file).with_context(|| format!("opening {}", file.display()))?;
     let mut hash = Sha256::new();

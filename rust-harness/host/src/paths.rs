@@ -1,11 +1,12 @@
-//! Where things are: the checkout, and the caches beside it.
+//! Paths in the checkout, and in the directory of the caches (`BRBE_HOME`).
 
 use std::env;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
-/// The two directories that everything else is found from.
+/// The two directories that every other path is found from: the checkout, and the directory
+/// of the caches.
 #[derive(Clone, Debug)]
 pub struct Paths {
     repo: PathBuf,
@@ -13,8 +14,8 @@ pub struct Paths {
 }
 
 impl Paths {
-    /// As the front door (`./brbe`) sets them: the checkout that this program
-    /// was built from, and `BRBE_HOME`.
+    /// The paths of this run, which `./brbe` determines: the checkout that this program was
+    /// built from, and `BRBE_HOME`.
     pub fn from_env() -> Result<Self> {
         let home = env::var_os("BRBE_HOME").context(
             "BRBE_HOME is not set: start this program with ./brbe, which sets up its toolchain",
@@ -35,7 +36,7 @@ impl Paths {
         })
     }
 
-    /// Both given.
+    /// Paths in the checkout `repo` and in the directory of the caches `home`.
     pub fn at(repo: &Path, home: &Path) -> Self {
         Self {
             repo: repo.to_owned(),
@@ -43,17 +44,17 @@ impl Paths {
         }
     }
 
-    /// A path in the checkout.
+    /// The path `below`, relative to the checkout.
     pub fn repo(&self, below: impl AsRef<Path>) -> PathBuf {
         self.repo.join(below)
     }
 
-    /// A path below the caches.
+    /// The path `below`, relative to the directory of the caches.
     pub fn home(&self, below: impl AsRef<Path>) -> PathBuf {
         self.home.join(below)
     }
 
-    /// The log of a step.
+    /// Path of the log `name` in the directory of the caches: `logs/NAME.log`.
     pub fn log(&self, name: &str) -> PathBuf {
         self.home.join("logs").join(format!("{name}.log"))
     }

@@ -1,5 +1,5 @@
-//! Long-running programs: their output in a log, their end bounded, nothing
-//! left of them when this program is interrupted.
+//! Runs programs that take long. Their output goes to a log. They are ended, with everything
+//! that they started, when they are no longer needed or when this program is interrupted.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -16,37 +16,40 @@ use nix::unistd::Pid;
 
 use crate::progress::Step;
 
-/// Lines of a log that are shown when its step fails.
+/// How many lines of a log are shown when its step fails.
 const EXCERPT: usize = 15;
 
 static GROUPS: Mutex<BTreeSet<i32>> = Mutex::new(BTreeSet::new());
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
-/// A program that ended otherwise than with success.
+/// The error for a program that ended without success.
 #[derive(Debug, thiserror::Error)]
 #[error("{name} failed ({status})\n{excerpt}\nthe whole log: {log}", log = log.display())]
 pub struct Failed {
-    /// What was being done.
+    /// What the program was run for.
     pub name: String,
     /// How the program ended.
     pub status: ExitStatus,
-    /// The last lines of its output.
+    /// At most 15 lines of the program's output: those from a compiler's first error on, or
+    /// the last ones.
     pub excerpt: String,
-    /// Where all of it is.
+    /// Path of the log that has all of the program's output.
     pub log: PathBuf,
 }
 
-/// The user pressed Ctrl-C, or somebody sent SIGTERM.
+/// The error for a run that was interrupted: the user pressed Ctrl-C, or somebody sent
+/// SIGTERM.
 #[derive(Debug, thiserror::Error)]
 #[error("interrupted")]
 pub struct Interrupted;
 
-/// Ends the process groups of all programs started here, and lets no more start.
+/// Kills the process groups of all programs that were started as a [`Group`], and lets no
+/// more start.
 pub fn interrupt() {
     INTERRUPTED.store(true, Ordering::SeqCst);
     let groups = GROUPS.lock().unwrap_or_else(PoisonError::into_inner);
     for group in groups.iter() {
-        // It may have ended by itself a moment ago.
+        // The group may have ended by itself a moment ago.
         let _ = killpg(Pid::from_raw(*group), Signal::SIGKILL);
     }
 }
@@ -56,7 +59,8 @@ pub fn interrupted() -> bool {
     INTERRUPTED.load(Ordering::SeqCst)
 }
 
-/// Runs a program as a step of its own, its output in `log`.
+/// Runs a program as a step of its own, which is shown to the user. The program's output is
+/// appended to `log`. If it does not succeed, the error is [`Failed`].
 pub fn step(name: &str, log: &Path, command: &mut Command) -> Result<()> {
     let step = Step::start(name);
     logged(name, log, command)?;
@@ -64,9 +68,10 @@ pub fn step(name: &str, log: &Path, command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// Runs a program, its output at the end of `log`.
+/// Runs a program. Its output is appended to `log`. If it does not succeed, the error is
+/// [`Failed`].
 pub fn logged(name: &str, log: &Path, command: &mut Command) -> Result<()> {
-    // What others have said in the same log is not this one's.
+    // What other programs have written to the same log is not shown as this program's output.
     let before = fs::metadata(log).map_or(0, |log| log.len());
     let status = status(log, command)?;
     if status.success() {
@@ -86,7 +91,7 @@ pub fn logged(name: &str, log: &Path, command: &mut Command) -> Result<()> {
     .into())
 }
 
-/// How a program ends whose output goes to the end of `log`.
+/// Runs a program and returns its exit status. Its output is appended to `log`.
 pub fn status(log: &Path, command: &mut Command) -> Result<ExitStatus> {
     if let Some(dir) = log.parent() {
         fs::create_dir_all(dir).with_context(|| format!("creating {}", dir.display()))?;
@@ -101,8 +106,8 @@ pub fn status(log: &Path, command: &mut Command) -> Result<ExitStatus> {
     group.wait()
 }
 
-/// A program and all that it starts, in a process group of their own. What is
-/// left of the group when this is dropped is ended.
+/// A program and all that it starts, in a process group of their own. When this value is
+/// dropped, whatever is left of the group is killed.
 #[derive(Debug)]
 pub struct Group {
     child: Child,
@@ -110,7 +115,8 @@ pub struct Group {
 }
 
 impl Group {
-    /// Starts a program, unless this one has been interrupted.
+    /// Starts a program in a process group of its own. Fails with [`Interrupted`] if this
+    /// program has been interrupted.
     pub fn spawn(command: &mut Command) -> Result<Self> {
         let program = command.get_program().to_string_lossy().into_owned();
         let mut groups = GROUPS.lock().unwrap_or_else(PoisonError::into_inner);
@@ -126,12 +132,13 @@ impl Group {
         Ok(Self { child, id })
     }
 
-    /// The program, for its pipes.
+    /// The process of the program, for access to its pipes.
     pub fn child(&mut self) -> &mut Child {
         &mut self.child
     }
 
-    /// Waits for the program's end.
+    /// Waits until the program ends, and returns its exit status. Fails with [`Interrupted`]
+    /// if this program has been interrupted.
     pub fn wait(&mut self) -> Result<ExitStatus> {
         let status = self.child.wait().context("waiting for a program")?;
         if interrupted() {
@@ -146,8 +153,8 @@ impl Drop for Group {
         // The whole group may have ended by itself.
         let _ = killpg(Pid::from_raw(self.id), Signal::SIGKILL);
         let _ = self.child.wait();
-        // What it has started and not waited for is given to this program, where that is
-        // process 1.
+        // Processes that the program started and did not wait for become children of this
+        // program where this program is process 1. They are waited for here.
         while waitpid(Pid::from_raw(-self.id), None).is_ok() {}
         GROUPS
             .lock()
@@ -156,7 +163,8 @@ impl Drop for Group {
     }
 }
 
-/// Starts a log anew.
+/// Creates the log as an empty file, with the directories above it, and returns its path. The
+/// contents of an older log are lost.
 pub fn fresh(log: PathBuf) -> Result<PathBuf> {
     if let Some(dir) = log.parent() {
         fs::create_dir_all(dir).with_context(|| format!("creating {}", dir.display()))?;
@@ -165,8 +173,8 @@ pub fn fresh(log: PathBuf) -> Result<PathBuf> {
     Ok(log)
 }
 
-/// The lines from a compiler's first error on, or the last ones: what comes after a
-/// first error is about that.
+/// At most [`EXCERPT`] lines of a log: those from a compiler's first error on, or the last
+/// ones. What comes after a first error is about that error.
 fn excerpt(text: &str) -> String {
     let lines: Vec<_> = text.lines().collect();
     let is_error = |line: &&str| line.contains("error: ") || line.contains("error[");
@@ -230,7 +238,7 @@ mod tests {
 
     #[test]
     fn nothing_is_left_of_a_group() {
-        // Given what is left, as process 1 is.
+        // This process becomes the parent of what is left of the group, as process 1 does.
         nix::sys::prctl::set_child_subreaper(true).unwrap();
         let mut command = Command::new("sh");
         command.args(["-c", "sleep 1000 >/dev/null & echo $!"]);

@@ -1,7 +1,8 @@
-//! What a person sees while something takes long.
+//! Shows the user which steps are under way.
 //!
-//! On a terminal: one line with a spinner and the time that has passed, replaced
-//! by the result; a line each, where several go on at a time. Elsewhere: a line at the start, one every 30 s, one at the end.
+//! On a terminal each step has one line with a spinner and the time that has passed, which
+//! its result replaces. Elsewhere a step prints a line at its start, one every 30 s, and one
+//! at its end.
 
 use std::io::IsTerminal as _;
 use std::sync::LazyLock;
@@ -16,12 +17,12 @@ const HEARTBEAT: Duration = Duration::from_secs(30);
 /// The lines of all steps that are under way.
 static LINES: LazyLock<MultiProgress> = LazyLock::new(MultiProgress::new);
 
-/// Writes a line to standard error, above those of steps that are under way.
+/// Prints a line on standard error, above the lines of the steps that are under way.
 pub fn say(line: &str) {
     LINES.suspend(|| eprintln!("{line}"));
 }
 
-/// A step that is under way. Dropped without [`Step::done`], it has failed.
+/// A step that is under way. If it is dropped without [`Step::done`], it has failed.
 #[derive(Debug)]
 pub struct Step {
     name: String,
@@ -39,7 +40,7 @@ enum Drawing {
 }
 
 impl Step {
-    /// Starts a step of this name.
+    /// Starts the step `name`, and shows it.
     pub fn start(name: impl Into<String>) -> Self {
         let name = name.into();
         let drawing = if std::io::stderr().is_terminal() {
@@ -60,7 +61,7 @@ impl Step {
         }
     }
 
-    /// Says on a terminal what is being done right now.
+    /// Shows on a terminal what the step is doing right now. Elsewhere nothing is printed.
     pub fn note(&self, text: &str) {
         if let Some(Drawing::Spinner(bar)) = &self.drawing {
             let line: String = text.trim().chars().take(60).collect();
@@ -68,7 +69,7 @@ impl Step {
         }
     }
 
-    /// The step has succeeded.
+    /// Ends the step, and shows that it has succeeded.
     pub fn done(mut self) {
         self.finish("✓");
     }
@@ -84,7 +85,7 @@ impl Step {
             }
             Drawing::Lines { stop, thread } => {
                 drop(stop);
-                // A heartbeat that panicked has only lost its lines.
+                // If the thread that prints the lines has panicked, only its lines are lost.
                 let _ = thread.join();
             }
         }

@@ -1,4 +1,4 @@
-//! The compilers: what they make is kept for as long as they are the same.
+//! Identifies the compilers. What they have made is kept for as long as they stay the same.
 
 use std::process::Command;
 use std::sync::OnceLock;
@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 
 use crate::cache::Key;
 
-/// Those that kernels and selftests are made with.
+/// The programs that kernels and selftests are made with.
 const TOOLS: [&str; 8] = [
     "clang",
     "ld.lld",
@@ -19,11 +19,12 @@ const TOOLS: [&str; 8] = [
     "make",
 ];
 
-/// A key for what they say of themselves: other packages come and go beside them.
+/// A cache key for the versions of the programs that kernels and selftests are made with.
+/// Other packages do not count: they come and go beside these.
 ///
 /// # Errors
 ///
-/// When one of them cannot be asked.
+/// When one of the programs cannot be started.
 pub fn key() -> Result<Key> {
     static VERSIONS: OnceLock<String> = OnceLock::new();
     let versions = match VERSIONS.get() {
@@ -37,11 +38,11 @@ pub fn key() -> Result<Key> {
     Ok(Key::new("toolchain 2").with(versions))
 }
 
-/// What a program says of its version.
+/// What the program `tool` prints on standard output for `--version`.
 ///
 /// # Errors
 ///
-/// When it is not there.
+/// When the program cannot be started.
 pub fn version(tool: &str) -> Result<String> {
     let output = Command::new(tool).arg("--version").output();
     let output = output.with_context(|| format!("asking {tool} for its version"))?;

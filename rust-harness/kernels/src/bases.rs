@@ -7,24 +7,24 @@ use serde::Deserialize;
 
 use host::paths::Paths;
 
-/// One kernel, as Debian packages its source.
+/// A base: a kernel version that there are series for, as Debian packages its source.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
 #[serde(deny_unknown_fields)]
 pub struct Base {
-    /// What it is called here, and the folder of its series: `7.3`.
+    /// The name of the base in this repository, and of the folder of its series: `7.3`.
     pub name: String,
-    /// The version in full: `7.3.4`.
+    /// The kernel's version in full: `7.3.4`.
     pub version: String,
-    /// The Debian package.
+    /// The name of the Debian package with the source.
     pub package: String,
-    /// Where the package is, from the mirror's root.
+    /// Path of the package's file, relative to the mirror's root.
     pub pool: String,
-    /// Of the package, in hexadecimal.
+    /// SHA-256 of the package's file: 64 hexadecimal digits.
     pub sha256: String,
 }
 
 impl Base {
-    /// The package's file, which says of which revision it is.
+    /// The name of the package's file, which contains the package's revision.
     pub fn file_name(&self) -> &str {
         self.pool
             .rsplit_once('/')
@@ -38,7 +38,7 @@ struct Document {
     base: Vec<Base>,
 }
 
-/// All bases, the default first.
+/// Reads all bases from `kernel-patches/bases.toml`. The first is the default base.
 pub fn load(paths: &Paths) -> Result<Vec<Base>> {
     let path = paths.repo("kernel-patches/bases.toml");
     let text = fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
@@ -65,7 +65,7 @@ fn parse(text: &str) -> Result<Vec<Base>> {
     Ok(bases)
 }
 
-/// The base of this name, or the default.
+/// The base that is called `name`, or the default base if `name` is `None`.
 pub fn choose(bases: &[Base], name: Option<&str>) -> Result<Base> {
     let Some(name) = name else {
         return Ok(bases[0].clone());

@@ -1,4 +1,4 @@
-//! The module that a guest test loads, built for the kernel that is tested.
+//! The kernel module that a guest test loads, built for the kernel that is tested.
 
 use std::fs;
 use std::path::PathBuf;
@@ -11,14 +11,15 @@ use host::paths::Paths;
 use host::process;
 use host::progress::Step;
 
-/// What it is built from, in `selftests/module`.
+/// Names of the files in `selftests/module` that the module is built from.
 const SOURCES: [&str; 2] = ["Kbuild", "brbe_sections.c"];
-/// What is built.
+/// File name of the module.
 const MODULE: &str = "brbe_sections.ko";
-/// What it is called in the cache.
+/// The kind of the module's cache entries.
 const KIND: &str = "guest-module";
 
-/// The module for the kernel of a commit, which is called `what` on the screen.
+/// Path of the module for the kernel of a commit, built unless the cache has it. `what` is
+/// the kernel's name in messages.
 ///
 /// # Errors
 ///

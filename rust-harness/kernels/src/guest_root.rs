@@ -1,4 +1,4 @@
-//! The guest's root file system.
+//! The guest's root file system: a Debian, made from packages.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -13,11 +13,13 @@ use host::paths::Paths;
 use host::process;
 use host::progress::Step;
 
-/// The guest's root file system for an architecture, a directory in the cache.
+/// Path of the guest's root file system for an architecture, a directory in the cache. It is
+/// made unless the cache has it.
 ///
 /// # Errors
 ///
-/// When a package cannot be fetched or extracted.
+/// When a list in the checkout cannot be read, `BRBE_MIRROR` is not set, or a package cannot
+/// be fetched or extracted.
 pub fn root(paths: &Paths, arch: Arch) -> Result<PathBuf> {
     let list = paths.repo("vm-images/guest/packages");
     let text = fs::read_to_string(&list).with_context(|| format!("reading {}", list.display()))?;
@@ -39,7 +41,7 @@ pub fn root(paths: &Paths, arch: Arch) -> Result<PathBuf> {
     })
 }
 
-/// The packages of a list: one a line, `#` starts a comment.
+/// The packages that a list names: one a line, `#` starts a comment.
 fn packages(text: &str) -> Vec<String> {
     let words = text.lines().filter_map(|line| line.split('#').next());
     words
@@ -48,23 +50,25 @@ fn packages(text: &str) -> Vec<String> {
         .collect()
 }
 
-/// Where the guest's init finds programs.
+/// The `PATH` of the guest's init. Its first directory has the programs that the init calls.
 pub const INIT_PATH: &str = "/usr/lib/brbe-init:/usr/sbin:/usr/bin";
-/// Where commands in the guest find programs.
+/// The `PATH` of commands in the guest.
 pub const PATH: &str = "/usr/sbin:/usr/bin";
 
-/// What vmtest's init calls: in one file without libraries. Each file that is looked up
-/// is a question to the host, and the usual `mount` asks some fifty times.
+/// The programs that vmtest's init calls. They are links to busybox, one file without
+/// libraries: each file that is looked up is a question to the host, and the usual `mount`
+/// asks some fifty times.
 const INIT_TOOLS: [&str; 6] = ["basename", "cat", "grep", "ln", "mkdir", "mount"];
 
-/// What apt is told before it chooses. The file's name comes by the environment:
-/// hooks are run by a shell.
+/// Hooks of mmdebstrap that install preferences for apt before it chooses packages. The name
+/// of the file with them comes by the environment, because a shell runs the hooks.
 const PREFER: [&str; 2] = [
     r#"mkdir -p "$1/etc/apt/preferences.d""#,
     r#"cp "$PREFERENCES" "$1/etc/apt/preferences.d/brbe.pref""#,
 ];
 
-/// Who there is: root, and whom sshd runs as before it knows who comes.
+/// The guest's users: root, the user that sshd runs as before it knows which user logs in,
+/// and nobody.
 const USERS: &str = "\
 root:x:0:0:root:/root:/bin/bash
 sshd:x:100:65534::/run/sshd:/usr/sbin/nologin
@@ -72,8 +76,8 @@ nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin
 ";
 const GROUPS: &str = "root:x:0:\nnogroup:x:65534:\n";
 
-/// Fills an empty directory with a Debian for `arch`. The packages are extracted,
-/// nothing in them is run: this machine need not be able to.
+/// Fills an empty directory with a Debian for `arch`. The packages are extracted and nothing
+/// in them is run, so this machine need not be able to run programs for `arch`.
 fn make_root(
     arch: Arch,
     packages: &[String],
@@ -98,12 +102,14 @@ fn make_root(
         mmdebstrap.arg(format!("deb {mirror} {suite} main"));
     }
     process::logged("making the guest's root", log, &mut mmdebstrap)?;
-    // Where things are mounted in the guest, which cannot make them itself.
+    // The guest's mount points. The guest cannot make them itself: it cannot write to its
+    // root.
     for dir in ["tmp", "run", "proc", "sys", "dev", "mnt"] {
         fs::create_dir_all(into.join(dir))
             .with_context(|| format!("creating {dir} in the guest's root"))?;
     }
-    // base-passwd makes these when it is configured, and openssh-server its user.
+    // These files would be made by base-passwd when it is configured, and the user of sshd by
+    // openssh-server. No package is configured here.
     for (file, text) in [("etc/passwd", USERS), ("etc/group", GROUPS)] {
         fs::write(into.join(file), text).with_context(|| format!("writing {file}"))?;
     }
@@ -113,7 +119,8 @@ fn make_root(
         symlink("../../bin/busybox", tools.join(tool))
             .with_context(|| format!("linking {tool} in the guest's root"))?;
     }
-    // base-files makes this one when it is configured, and nothing is.
+    // This link would be made by base-files when it is configured. No package is configured
+    // here.
     let run = into.join("var/run");
     cache::remove(&run)?;
     symlink("../run", &run).context("linking var/run in the guest's root")

@@ -1,5 +1,6 @@
-//! A kernel: one source tree and one build directory for each base, moved from
-//! commit to commit, so that a changed patch rebuilds only what it touches.
+//! Builds kernels. A base has one source tree, and one build directory for all configurations
+//! that compile most files alike. They are moved from commit to commit, so that a changed
+//! patch rebuilds only what it touches.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -17,16 +18,17 @@ use host::process;
 use host::progress::Step;
 use host::toolchain;
 
-/// The fragments of a kernel configuration, by name, on top of allnoconfig.
+/// A kernel configuration: allnoconfig, and on top of it fragments, which have names.
 #[derive(Clone, Debug)]
 pub struct Config {
     fragments: Vec<String>,
-    /// All of them, one after the other.
+    /// The text of all fragments, one after the other.
     text: String,
 }
 
 impl Config {
-    /// `kernel-patches/config/<name>.config`, in this order.
+    /// Reads the fragments `kernel-patches/config/<name>.config`, in the order of
+    /// `fragments`.
     pub fn load(paths: &Paths, fragments: &[&str]) -> Result<Self> {
         let mut text = String::new();
         for name in fragments {
@@ -40,7 +42,8 @@ impl Config {
         })
     }
 
-    /// The fragments beside those of every kernel.
+    /// The names of the fragments beside those of every kernel, each after a comma and a
+    /// space.
     fn mark(&self) -> String {
         let all = ["base", Arch::Arm64.kernel(), Arch::X86_64.kernel()];
         let more = self
@@ -54,8 +57,8 @@ impl Config {
         Key::new("config 1").with(&self.text)
     }
 
-    /// The lines of the fragments that a finished `.config` does not have: the
-    /// kernel knows no such option, or something that it depends on is missing.
+    /// The lines of the fragments that took no effect in a finished `.config`: the kernel
+    /// knows no such option, or something that the option depends on is missing.
     fn dropped(&self, finished: &str) -> Vec<&str> {
         let finished: HashSet<_> = finished.lines().collect();
         let lines = self
@@ -66,7 +69,7 @@ impl Config {
         let last: HashMap<_, _> = lines.clone().collect();
         let is_missing = |option: &str, line: &str| match line.starts_with("CONFIG_") {
             true => !finished.contains(line),
-            // One that is not there is not set either.
+            // An option that is not in `.config` is not set either.
             false => finished
                 .iter()
                 .any(|set| set.starts_with(&format!("{option}="))),
@@ -78,29 +81,30 @@ impl Config {
     }
 }
 
-/// The option of a line: `CONFIG_A=y` or `# CONFIG_A is not set`.
+/// The name of the option in a line such as `CONFIG_A=y` or `# CONFIG_A is not set`.
 fn option(line: &str) -> Option<&str> {
     let line = line.strip_prefix("# ").unwrap_or(line);
     let end = line.find(['=', ' ']).unwrap_or(line.len());
     line[..end].starts_with("CONFIG_").then_some(&line[..end])
 }
 
-/// What becomes of options that are asked for, and that a commit does not have.
+/// How options are treated that the configuration asks for and that a commit does not have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Unknown {
-    /// They are a mistake.
+    /// Such options are an error.
     Refused,
-    /// A later patch of the series brings them.
+    /// Such options are left out: a later patch of the series brings them.
     LeftOut,
 }
 
-/// What kernels are called in the cache, and what their keys begin with.
+/// The kind of the cache entries of kernels.
 const KIND: &str = "kernel";
+/// What the cache keys of kernels begin with.
 const KERNEL: &str = "kernel 2";
-/// What a device tree is called in the cache.
+/// File name of a device tree in its cache entry.
 const DEVICE_TREE: &str = "machine.dtb";
 
-/// A tree, a configuration, and the directory where the two are built.
+/// Builds commits of a source tree in one configuration, in a build directory.
 #[derive(Clone, Debug)]
 pub struct Builder {
     paths: Paths,
@@ -108,24 +112,24 @@ pub struct Builder {
     arch: Arch,
     config: Config,
     out: PathBuf,
-    /// What the compilers are.
+    /// A key for the versions of the compilers.
     toolchain: Key,
 }
 
-/// What a kernel build gives.
+/// The files of a kernel in the cache.
 #[derive(Clone, Debug)]
 pub struct Kernel {
-    /// What boots.
+    /// Path of the kernel image, which boots.
     pub image: PathBuf,
-    /// The same with symbols and DWARF.
+    /// Path of `vmlinux`, the same kernel as an ELF file with symbols and DWARF.
     pub vmlinux: PathBuf,
 }
 
 impl Builder {
-    /// A builder for a tree. Nothing is done yet.
+    /// A builder for commits of `tree` in the configuration `config`. Nothing is built yet.
     ///
-    /// Kernels whose files are compiled in the same way, but for a few, share the
-    /// build directory of `family`: only those few are compiled again.
+    /// Configurations that compile all files but a few in the same way share the build
+    /// directory of the configuration `family`: only those few are compiled again.
     pub fn new(
         paths: &Paths,
         tree: &Tree,
@@ -146,7 +150,8 @@ impl Builder {
         })
     }
 
-    /// The same in a build directory of its own, for what is not to be linked.
+    /// This builder with a build directory of its own, whose name ends in `name`: for objects
+    /// that are compiled and not to be linked.
     #[must_use]
     pub fn apart(&self, name: &str) -> Self {
         let mut dir = self.out.file_name().unwrap_or_default().to_owned();
@@ -157,8 +162,9 @@ impl Builder {
         }
     }
 
-    /// Calls `then` when the tree is at a commit, which need not be the last one of a
-    /// series, and configured, and nothing built yet.
+    /// Brings the tree to a commit, configures the kernel, and calls `then` before anything
+    /// of it is built. The commit need not be the last one of a series: options that only a
+    /// later patch brings are left out.
     pub fn configured<T>(
         &self,
         commit: &str,
@@ -167,12 +173,14 @@ impl Builder {
         self.make(commit, Unknown::LeftOut, then)
     }
 
-    /// What sets its kernels apart: fragments of the configuration.
+    /// The configuration fragments that set this builder's kernels apart, each after a comma
+    /// and a space.
     pub fn mark(&self) -> String {
         self.config.mark()
     }
 
-    /// A key for what is made from a commit, its documentation aside.
+    /// A cache key for what is made from a commit: for its files without the documentation,
+    /// the configuration, the architecture and the compilers.
     pub fn key(&self, kind: &str, commit: &str) -> Result<Key> {
         Ok(Key::new(kind)
             .with(self.tree.content(commit)?)
@@ -181,13 +189,14 @@ impl Builder {
             .with(self.toolchain.name()))
     }
 
-    /// The kernel of a commit. `what` is how it is called on the screen.
+    /// The kernel of a commit, built unless the cache has it. `what` is its name in messages.
     pub fn kernel(&self, commit: &str, what: &str) -> Result<Kernel> {
         self.kept(commit, what, Unknown::Refused)
     }
 
-    /// The same of a commit in the midst of a series, without options that only a later
-    /// patch brings.
+    /// The kernel of a commit in the midst of a series, built unless the cache has it.
+    /// Options that only a later patch of the series brings are left out. `what` is its name
+    /// in messages.
     pub fn kernel_in_midst(&self, commit: &str, what: &str) -> Result<Kernel> {
         self.kept(commit, what, Unknown::LeftOut)
     }
@@ -208,7 +217,7 @@ impl Builder {
         Ok(self.kernel_in(&dir))
     }
 
-    /// Where the kernel of a commit is, or will be when it has been built.
+    /// The paths of the kernel of a commit, whether it has been built or not.
     pub fn planned(&self, commit: &str) -> Result<Kernel> {
         let key = self.key(KERNEL, commit)?;
         Ok(self.kernel_in(&cache::place(&self.paths, KIND, &key)))
@@ -221,10 +230,10 @@ impl Builder {
         }
     }
 
-    /// Checks that a commit builds, which need not be the last one of a series; a
-    /// finding is an error with the compiler's words.
+    /// Checks that a commit builds, which need not be the last one of a series. If it does
+    /// not, the error has the compiler's messages. `what` is the kernel's name in messages.
     pub fn builds(&self, commit: &str, what: &str) -> Result<()> {
-        // A kernel that is kept was built in the same way.
+        // A kernel that the cache has was built in the same way.
         if self.planned(commit)?.image.is_file() {
             return Ok(());
         }
@@ -234,8 +243,8 @@ impl Builder {
         Ok(())
     }
 
-    /// Brings tree and build directory to a commit, and calls `then` while no
-    /// other run can move them.
+    /// Brings the tree to a commit, builds its kernel in the build directory, and calls
+    /// `then` while no other run can move the two. `what` is the kernel's name in messages.
     pub fn at<T>(
         &self,
         commit: &str,
@@ -262,7 +271,8 @@ impl Builder {
         })
     }
 
-    /// Calls `then` when the tree is at a commit and configured, and nothing built yet.
+    /// Brings the tree to a commit, configures the kernel, and calls `then` before anything
+    /// of it is built, and while no other run can move tree and build directory.
     fn make<T>(
         &self,
         commit: &str,
@@ -279,7 +289,8 @@ impl Builder {
         })
     }
 
-    /// The device tree of a machine, by its name in the kernel's tree: `arm/juno`.
+    /// Path of the compiled device tree of a machine, built from a commit unless the cache
+    /// has it. `name` is its name in the kernel's tree: `arm/juno`.
     pub fn device_tree(&self, commit: &str, name: &str) -> Result<PathBuf> {
         let key = self.key("device tree 1", commit)?.with(name);
         let dir = cache::entry(&self.paths, "device-tree", &key, |into| {
@@ -298,13 +309,14 @@ impl Builder {
         Ok(dir.join(DEVICE_TREE))
     }
 
-    /// Brings the configuration to what it is to be. Of what has been built only
-    /// that is built again which depends on an option that has changed.
+    /// Configures the build directory, unless it is configured so already. Of what has been
+    /// built, only that is built again which depends on an option that has changed.
     fn configure(&self, commit: &str, unknown: Unknown, log: &Path) -> Result<()> {
         let config = self.out.join(".config");
         let wanted = self.configuration(commit)?;
         let mark = self.out.join("configured");
-        // One that had to do without something does not do where nothing may be left out.
+        // A configuration in which options were left out does not do where none may be left
+        // out.
         let whole = wanted.name();
         let in_part = format!("{whole} in part");
         let is = fs::read_to_string(&mark).unwrap_or_default();
@@ -354,7 +366,7 @@ impl Builder {
         Ok(())
     }
 
-    /// Whether the commit has the option of a line such as `CONFIG_A=y`.
+    /// Whether a commit has the option of a line such as `CONFIG_A=y` in its Kconfig files.
     fn has_option(&self, commit: &str, line: &str) -> bool {
         let name = option(line).unwrap_or(line).trim_start_matches("CONFIG_");
         let definition = format!("^(menu)?config {name}$");
@@ -362,7 +374,8 @@ impl Builder {
         self.tree.git().read(&search).is_ok()
     }
 
-    /// A key for the options that are asked for, and those that the commit has.
+    /// A key for the options that the configuration asks for, and for the Kconfig files of a
+    /// commit.
     fn configuration(&self, commit: &str) -> Result<Key> {
         let files = self.tree.git().read(&["ls-tree", "-r", commit])?;
         let has_options = |line: &&str| {
@@ -373,24 +386,24 @@ impl Builder {
         Ok(self.config.key().with(options.join("\n")))
     }
 
-    /// `make`'s name for what boots.
+    /// The target of `make` for the kernel image, which is also the image's file name.
     fn image_target(&self) -> &'static str {
         let image = self.arch.image();
         image.rsplit('/').next().unwrap_or(image)
     }
 
-    /// What its kernels are for.
+    /// The architecture that the kernels are built for.
     pub fn arch(&self) -> Arch {
         self.arch
     }
 
-    /// The tree's path and id.
+    /// The source tree that kernels are built from.
     pub fn tree(&self) -> &Tree {
         &self.tree
     }
 }
 
-/// A tree and its build directory, at one commit, locked.
+/// A source tree and its build directory at one commit, where no other run can move them.
 #[derive(Debug)]
 pub struct Built<'a> {
     builder: &'a Builder,
@@ -401,7 +414,8 @@ pub struct Built<'a> {
 }
 
 impl Built<'_> {
-    /// `make` with the settings of this build. The same input gives the same output.
+    /// A `make` command with the settings of this build. The same input gives the same
+    /// output.
     pub fn make(&self) -> Command {
         let jobs = thread::available_parallelism().map_or(1, usize::from) + 1;
         let mut make = Command::new("make");
@@ -410,7 +424,7 @@ impl Built<'_> {
         make.arg(format!("ARCH={}", self.builder.arch.kernel()));
         make.args(["LLVM=1", "LOCALVERSION=", "--jobs"])
             .arg(jobs.to_string());
-        // Of Rust a warning is an error, the lints included.
+        // In code in Rust every warning is an error, those of clippy's lints included.
         make.args(["CLIPPY=1", "KRUSTFLAGS=-Dwarnings"]);
         make.env("KBUILD_BUILD_USER", "brbe")
             .env("KBUILD_BUILD_HOST", "brbe");
@@ -418,12 +432,12 @@ impl Built<'_> {
         make
     }
 
-    /// What it is built for.
+    /// The architecture that the kernel is built for.
     pub fn arch(&self) -> Arch {
         self.builder.arch
     }
 
-    /// The source tree.
+    /// Path of the source tree.
     pub fn tree(&self) -> &Path {
         &self.builder.tree.path
     }

@@ -1,4 +1,4 @@
-//! The `mutants` beside a series: patches that take a safeguard away.
+//! The mutants of a series, in its folder `mutants`: patches that take a safeguard away.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,21 +8,22 @@ use serde::Deserialize;
 
 use crate::series::{Patch, Series};
 
-/// A safeguard, and how its absence shows.
+/// A mutant: a patch that takes a safeguard of a series away, and how that shows in a test.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
 #[serde(deny_unknown_fields)]
 pub struct Mutant {
-    /// What is true with the series, and not with the patch on top.
+    /// The safeguard in words: what is true with the series, and not with the mutant on top
+    /// of it.
     pub safeguard: String,
-    /// The patch, a file beside the list.
+    /// The name of the patch's file, which is beside the list `mutants.toml`.
     pub patch: String,
-    /// Where that is.
+    /// Path of the directory with the list and the patch.
     #[serde(skip)]
     pub dir: PathBuf,
-    /// The test that has to fail.
+    /// The name of the test that has to fail on the mutant.
     pub test: String,
-    /// What it has to say then. A test that fails for another reason proves
-    /// nothing.
+    /// What the failure of the test has to contain. A test that fails for another reason
+    /// proves nothing.
     pub says: String,
 }
 
@@ -32,7 +33,8 @@ struct Document {
     mutant: Vec<Mutant>,
 }
 
-/// The mutants of the series in a directory, in the order of the list; it may have none.
+/// Reads the mutants of the series in a directory, in the order of their list. A series may
+/// have none.
 pub fn load(series: &Path) -> Result<Vec<Mutant>> {
     let dir = series.join("mutants");
     let path = dir.join("mutants.toml");
@@ -65,7 +67,7 @@ fn parse(text: &str) -> Result<Vec<Mutant>> {
 }
 
 impl Mutant {
-    /// The series, and this on top of it.
+    /// The patches of `series`, and this mutant on top of them.
     pub fn on_top_of(&self, series: &Series) -> Series {
         let mut patches = series.patches.clone();
         patches.push(Patch {
@@ -75,7 +77,7 @@ impl Mutant {
         Series { patches }
     }
 
-    /// What it is called: its file's name, without the ending.
+    /// The mutant's name: the name of its patch's file without `.patch`.
     pub fn name(&self) -> &str {
         self.patch.trim_end_matches(".patch")
     }

@@ -1,4 +1,4 @@
-//! What becomes of a series on another tree, patch by patch.
+//! Tries a series on another tree, patch by patch.
 
 use std::fmt;
 
@@ -7,16 +7,17 @@ use anyhow::{Context, Result};
 use crate::series::{Patch, Series};
 use host::git::Git;
 
-/// What became of a patch.
+/// How a patch applies to another tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It applies where it is.
+    /// The patch applies in the places that it names.
     Clean,
-    /// It applies elsewhere: git's words for each of these places.
+    /// The patch applies in other places: git's message about each of them.
     Moved(Vec<String>),
-    /// The tree has it: the commit of that name, if there is a history, or all its lines.
+    /// The tree has the change of the patch already. Either it has a history with a commit of
+    /// the patch's subject, which is named, or it has all lines of the patch (`None`).
     Upstream(Option<String>),
-    /// It does not apply: where not.
+    /// The patch does not apply: git's message about each place.
     Conflict(Vec<String>),
 }
 
@@ -32,12 +33,14 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// Applies the patches one after the other to a commit of `tree`, beside its work tree. One
-/// that does not apply is left out for those after it.
+/// Applies the patches of a series one after the other to a commit of `tree`, in a work tree
+/// beside its own. A patch that does not apply is left out, and those after it are tried
+/// without it. Returns an outcome for each patch.
 ///
 /// # Errors
 ///
-/// When git fails.
+/// When a patch's file cannot be read, or git fails otherwise than by a patch that does not
+/// apply.
 pub fn onto(tree: &Git, commit: &str, series: &Series) -> Result<Vec<Outcome>> {
     tree.beside(commit, |git| {
         series.check_out(git)?;
@@ -46,7 +49,8 @@ pub fn onto(tree: &Git, commit: &str, series: &Series) -> Result<Vec<Outcome>> {
     })
 }
 
-/// `tree` is the commit that the first patch was for.
+/// Tries one patch in the work tree of `git`. `tree` is the commit that the series is applied
+/// to, whose history may have the patch already.
 fn one(git: &Git, tree: &str, patch: &Patch) -> Result<Outcome> {
     let path = patch.path.to_string_lossy();
     if let Some(commit) = named(git, tree, patch)? {
@@ -69,15 +73,16 @@ fn one(git: &Git, tree: &str, patch: &Patch) -> Result<Outcome> {
         return Ok(Outcome::Upstream(None));
     }
     let mut where_not = places(&said, "error: ");
-    // The lines that it looks for, and the file once more.
+    // git also prints a message before the lines that it looks for, and one with the file's
+    // name alone. They say nothing more.
     where_not.retain(|place| {
         !place.ends_with("while searching for:") && !place.ends_with("patch does not apply")
     });
     Ok(Outcome::Conflict(where_not))
 }
 
-/// What git says of places in files: lines that begin with `mark`, after the file that is
-/// being looked at.
+/// git's messages about places in files: those lines of `said` that begin with `mark`. The
+/// name of the file that git is looking at is put before a message that does not have it.
 fn places(said: &str, mark: &str) -> Vec<String> {
     let mut file = "";
     let mut found = Vec::new();
@@ -85,7 +90,7 @@ fn places(said: &str, mark: &str) -> Vec<String> {
         if let Some(name) = line.strip_prefix("Checking patch ") {
             file = name.trim_end_matches("...");
         } else if let Some(rest) = line.strip_prefix(mark) {
-            // It names the file itself in an error.
+            // An error message has the name of the file already.
             match rest.contains(file) {
                 true => found.push(rest.to_owned()),
                 false => found.push(format!(
@@ -98,7 +103,8 @@ fn places(said: &str, mark: &str) -> Vec<String> {
     found
 }
 
-/// The commit of this tree that is called what the patch is.
+/// The commit in the history of `tree` that has the subject of the patch, as its short hash
+/// and subject. `None` if there is none.
 fn named(git: &Git, tree: &str, patch: &Patch) -> Result<Option<String>> {
     let path = patch.path.to_string_lossy().into_owned();
     let message =
@@ -114,7 +120,7 @@ fn named(git: &Git, tree: &str, patch: &Patch) -> Result<Option<String>> {
     Ok(same.map(|(commit, name)| format!("{commit} (\"{name}\")")))
 }
 
-/// `Subject:`, without `[PATCH 1/5]`, in one line.
+/// The subject of a mail, from its header `Subject:`, in one line and without `[PATCH 1/5]`.
 fn subject(message: &str) -> Option<String> {
     let mut lines = message.lines();
     let first = lines.find_map(|line| line.strip_prefix("Subject: "))?;
@@ -133,7 +139,7 @@ mod tests {
 
     use super::*;
 
-    /// A repository with a file of many lines, and patches to it.
+    /// A repository with a file of many lines, and a directory for patches to it.
     struct Fixture {
         dir: tempfile::TempDir,
         git: Git,
@@ -163,7 +169,7 @@ mod tests {
             self.git.read(&["rev-parse", "HEAD"]).unwrap()
         }
 
-        /// The last commit as a patch, which is taken back.
+        /// Writes the last commit to a patch file, and takes the commit back.
         fn take_back(&self, name: &str) -> Patch {
             let text = self.git.read(&["format-patch", "--stdout", "-1"]).unwrap();
             let path = self.dir.path().join(name);
@@ -207,7 +213,8 @@ mod tests {
         }
         assert_eq!(fixture.onto(&patches), vec![Outcome::Clean; 3]);
 
-        // More lines before all of them, another line in the place of the third.
+        // The tree gets more lines before those of all patches, and another line in the place
+        // of the third patch.
         let text = "// one\n// two\n".to_owned() + &lines(at(50, "theirs"));
         fixture.commit(&text, "Go on");
         let outcomes = fixture.onto(&patches);

@@ -10,7 +10,7 @@ use host::cache::{Key, Lock};
 use host::git::Git;
 use host::paths::Paths;
 
-/// A patch that git refuses.
+/// The error for a patch that git cannot apply. It has the name of the patch's file.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "{0} does not apply: is it in this tree already, or the tree of another base? \
@@ -21,52 +21,54 @@ pub struct DoesNotApply(String);
 /// One patch of a series.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Patch {
-    /// The file's name.
+    /// Name of the patch's file, relative to the folder of the series.
     pub name: String,
-    /// Where it is.
+    /// Path of the patch's file.
     pub path: PathBuf,
 }
 
 impl Patch {
-    /// Enough of the name to tell which: `0001-perf-core-Do`.
+    /// The beginning of the file's name, at most 32 characters, enough to tell which patch it
+    /// is: `0001-perf-core-Do`.
     pub fn short(&self) -> String {
         let start: String = self.name.chars().take(32).collect();
         start.trim_end_matches(['-', '.']).to_owned()
     }
 }
 
-/// What a patch of a series changes.
+/// A patch of a series, with the commits before and after it: what it changes.
 #[derive(Clone, Copy, Debug)]
 pub struct Change<'a> {
     /// The patch.
     pub patch: &'a Patch,
-    /// The commit before it.
+    /// The commit that the patch is applied to.
     pub parent: &'a str,
-    /// The commit that it becomes.
+    /// The commit that the patch becomes.
     pub commit: &'a str,
 }
 
 impl Change<'_> {
-    /// The files that it touches, from the tree's root.
+    /// The files that the patch touches, by their paths from the tree's root.
     ///
     /// # Errors
     ///
-    /// When git has no such commit.
+    /// When the repository of `git` does not have the commits.
     pub fn files(&self, git: &Git) -> Result<Vec<String>> {
         let names = git.read(&["diff", "--name-only", self.parent, self.commit])?;
         Ok(names.lines().map(str::to_owned).collect())
     }
 }
 
-/// The patches of a base, in the order in which they apply.
+/// A series: the patches of a base, in the order in which they apply.
 #[derive(Clone, Debug)]
 pub struct Series {
-    /// In order.
+    /// The patches, in the order in which they apply.
     pub patches: Vec<Patch>,
 }
 
 impl Series {
-    /// The series in a directory, one of `kernel-patches`.
+    /// Reads the series in a directory of `kernel-patches`, whose file `series` names the
+    /// patches.
     pub fn load(dir: &Path) -> Result<Self> {
         let path = dir.join("series");
         let text = fs::read_to_string(&path)
@@ -76,7 +78,7 @@ impl Series {
         })
     }
 
-    /// This one, and then another.
+    /// The patches of this series, and then those of `other`.
     #[must_use]
     pub fn and(mut self, other: &Self) -> Self {
         self.patches.extend_from_slice(&other.patches);
@@ -106,8 +108,8 @@ impl Series {
         Ok(commits)
     }
 
-    /// `git am` of what is missing, in a work tree of its own with only the
-    /// files that the series touches.
+    /// Applies the patches that have no commit yet, with `git am` in a work tree of its own
+    /// that has only the files that the series touches. Adds their commits to `commits`.
     fn apply(&self, git: &Git, references: &[String], commits: &mut Vec<String>) -> Result<()> {
         let newest = commits.last().context("the base is a commit")?.clone();
         git.beside(&newest, |am| {
@@ -125,11 +127,12 @@ impl Series {
         })
     }
 
-    /// Of an empty work tree, checks out the files that the patches touch.
+    /// Checks out the files that the patches touch, and no others, in the empty work tree of
+    /// `git`.
     ///
     /// # Errors
     ///
-    /// When a patch is none.
+    /// When a file of the series is no patch, or git cannot check out.
     pub fn check_out(&self, git: &Git) -> Result<()> {
         let mut touched = vec![
             "sparse-checkout".to_owned(),
@@ -155,7 +158,8 @@ fn touched_files(git: &Git, patch: &Path) -> Result<Vec<String>> {
         .collect())
 }
 
-/// A `series` file as quilt has it: a file name a line, `#` starts a comment.
+/// Reads the text of a `series` file as quilt has it: a file name a line, `#` starts a
+/// comment. The files are in `dir`.
 fn parse(text: &str, dir: &Path) -> Result<Vec<Patch>> {
     let mut patches = Vec::new();
     for line in text.lines() {
@@ -240,7 +244,7 @@ mod tests {
         assert_eq!(inode(), before);
     }
 
-    /// A repository with one file and a patch for it; the work tree is watched.
+    /// Makes commits from a series of one patch, and watches the work tree of the repository.
     #[test]
     fn commits_are_made_beside_the_work_tree_and_once() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,5 @@
-//! Kernel sources: fetched, verified, unpacked, and in a git of our own.
+//! Kernel sources: fetched, verified, unpacked, and put into a git repository of the
+//! harness's own.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -18,10 +19,10 @@ use host::progress::Step;
 /// The tag of the commit that holds the unchanged source.
 pub const BASE: &str = "brbe-base";
 
-/// The message of that commit, where it is ours.
+/// The message of the commit that [`BASE`] tags, where the harness has made that commit.
 const UNCHANGED: &str = "The unchanged source";
 
-/// A kernel source tree that is ours to change.
+/// A kernel source tree that the harness may change.
 #[derive(Clone, Debug)]
 pub struct Tree {
     /// The work tree. Its `.git` has a commit tagged [`BASE`].
@@ -31,17 +32,18 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// Its git.
+    /// The git repository of the tree.
     pub fn git(&self) -> Git {
         Git::new(&self.path)
     }
 
-    /// Brings the work tree to a commit, and calls `then` with a new log while no other
-    /// run can move it. Only files that differ get a new time stamp.
+    /// Brings the work tree to a commit, and calls `then` with the path of a new log while no
+    /// other run can move the work tree. Only files that differ get a new time stamp.
     ///
     /// # Errors
     ///
-    /// When git has no such commit, or those of `then`.
+    /// When git has no such commit, when this run is interrupted while it waits for another
+    /// run, or when `then` fails.
     pub fn at<T>(
         &self,
         paths: &Paths,
@@ -56,8 +58,8 @@ impl Tree {
         then(&log)
     }
 
-    /// Removes git's lock of the index, which a checkout that was killed leaves. Whoever
-    /// checks out here has the tree's lock.
+    /// Removes git's lock of the index, which a checkout that was killed leaves. No other
+    /// checkout is under way: the caller has the tree's lock.
     fn forget_index_lock(&self) -> Result<()> {
         let lock = self.path.join(".git/index.lock");
         match fs::remove_file(&lock) {
@@ -68,12 +70,12 @@ impl Tree {
         }
     }
 
-    /// The commit that the source is, for others who have its history: none of a tree that
-    /// came without one.
+    /// The commit of the unchanged source, for others who have its history. `None` for a tree
+    /// that came without a history.
     ///
     /// # Errors
     ///
-    /// When git does not say.
+    /// When `git log` fails or prints nothing.
     pub fn upstream(&self) -> Result<Option<String>> {
         let said = ["log", "-1", "--format=%H %an %s", BASE];
         let said = self.git().read(&said)?;
@@ -82,8 +84,9 @@ impl Tree {
         Ok((!is_ours).then(|| commit.to_owned()))
     }
 
-    /// Names what a commit has but for documentation, which nothing is built from: its
-    /// tree, with the documentation of the unchanged source.
+    /// Names the files of a commit without their documentation, which nothing is built from.
+    /// The name is the hash of a git tree: that of the commit, with the documentation of the
+    /// unchanged source.
     ///
     /// # Errors
     ///
@@ -99,12 +102,12 @@ impl Tree {
         git.answer(&["mktree"], &lines.join("\n"))
     }
 
-    /// Another one of the same source, with a name of its own: for patches to headers
-    /// that everything includes, which would have everything built again in this one.
+    /// Another tree of the same source, whose id ends in `name`. It is for patches to headers
+    /// that everything includes, which would have everything built again in this tree.
     ///
     /// # Errors
     ///
-    /// When it cannot be made.
+    /// When git cannot clone this tree, or cannot tag the source in the clone.
     pub fn beside(&self, paths: &Paths, name: &str) -> Result<Self> {
         let head = self.git().read(&["rev-parse", BASE])?;
         let key = Key::new("beside 1").with(&head).with(name);
@@ -118,8 +121,9 @@ impl Tree {
     }
 }
 
-/// Removes what was built of a tree that is made anew. Its files may be older than those
-/// objects, and make would take them for what the objects are of.
+/// Removes the build directories of the tree `id`, which is about to be made anew. Its files
+/// may be older than the objects there, and make would take the objects for those of the new
+/// files.
 fn forget_builds(paths: &Paths, id: &str) -> Result<()> {
     let _lock = Lock::take(paths, &format!("tree-{id}"))?;
     let builds = paths.home("build");
@@ -140,7 +144,8 @@ fn forget_builds(paths: &Paths, id: &str) -> Result<()> {
     Ok(())
 }
 
-/// A clone of a tree that shares its objects, made once. `id` will be the clone's.
+/// Path of a clone of the repository `of` that shares its objects, made once. `id` is the id
+/// that the clone's tree will have.
 fn clone(paths: &Paths, of: &Path, key: &Key, id: &str) -> Result<PathBuf> {
     let entry = cache::entry(paths, "clone", key, |into| {
         forget_builds(paths, id)?;
@@ -159,7 +164,7 @@ fn clone(paths: &Paths, of: &Path, key: &Key, id: &str) -> Result<PathBuf> {
     Ok(entry.join("tree"))
 }
 
-/// The tree of a base from Debian's mirror, fetched once.
+/// The source tree of a base, fetched once from Debian's mirror.
 pub fn from_mirror(paths: &Paths, base: &Base) -> Result<Tree> {
     let key = Key::new("source 1").with(&base.sha256);
     let entry = cache::entry(paths, "source", &key, |into| {
@@ -180,8 +185,9 @@ pub fn from_mirror(paths: &Paths, base: &Base) -> Result<Tree> {
     })
 }
 
-/// The tree of a user: of a git its `HEAD`, in a clone that shares its objects;
-/// of any other directory a copy. The user's own is never written to.
+/// The source tree in a directory of the user's: of a git repository its `HEAD`, in a clone
+/// that shares its objects; of any other directory a copy. The user's directory is never
+/// written to.
 pub fn from_dir(paths: &Paths, dir: &Path) -> Result<Tree> {
     let dir = dir
         .canonicalize()
@@ -218,7 +224,7 @@ fn from_git(paths: &Paths, dir: &Path) -> Result<Tree> {
         id,
     };
     let git = tree.git();
-    // Of a shallow clone git does not share the objects.
+    // git does not share the objects of a shallow clone, so the commit is fetched from there.
     if git
         .read(&["cat-file", "-e", &format!("{head}^{{commit}}")])
         .is_err()
@@ -261,7 +267,8 @@ fn fetch(paths: &Paths, base: &Base, into: &Path) -> Result<PathBuf> {
     Ok(file)
 }
 
-/// The package holds one archive of the tree, `usr/src/linux-source-*.tar.xz`.
+/// Unpacks the source tree from a Debian package to `tree` in `into`. The package holds one
+/// archive of it, `usr/src/linux-source-*.tar.xz`.
 fn unpack(package: &Path, into: &Path, log: &Path) -> Result<()> {
     let mut deb = Command::new("dpkg-deb");
     deb.arg("--extract").arg(package).arg(into.join("deb"));
@@ -288,11 +295,13 @@ fn unpack(package: &Path, into: &Path, log: &Path) -> Result<()> {
     cache::remove(&into.join("deb"))
 }
 
-/// Everything as one commit, ignored files too: a release tarball has some.
+/// Makes a git repository with one commit of the whole tree, and tags that commit [`BASE`].
+/// Ignored files are part of it, too: a release tarball has some.
 fn commit_all(tree: &Path, log: &Path) -> Result<()> {
     let git = Git::new(tree);
     git.log(log, &["init", "--quiet", "--initial-branch=brbe"])?;
-    // Checksums and hard links matter here, space does not.
+    // git compresses nothing and collects no garbage: checksums and hard links matter here,
+    // space does not.
     git.log(log, &["config", "core.compression", "0"])?;
     git.log(log, &["config", "gc.auto", "0"])?;
     git.log(log, &["add", "--all", "--force"])?;

@@ -1,4 +1,4 @@
-//! A base with one of its series, ready to be built.
+//! Subjects: a base with one of its series, ready to be built.
 
 use std::path::PathBuf;
 
@@ -12,18 +12,18 @@ use crate::series::{Change, Series};
 use crate::source::{self, Tree};
 use crate::variant::Variant;
 
-/// Which kernel a user asks for.
+/// The subject that a user asks for.
 #[derive(Clone, Debug, Default)]
 pub struct Choice {
-    /// The name of a base in `kernel-patches/bases.toml`; the default base without it.
+    /// The name of a base in `kernel-patches/bases.toml`. `None` is the default base.
     pub base: Option<String>,
     /// A kernel tree in place of the base's own source.
     pub kernel_src: Option<PathBuf>,
-    /// A series of the base; the snapshot without it.
+    /// A series of the base. `None` is the snapshot.
     pub series: Option<Variant>,
 }
 
-/// A base and its source.
+/// A base and its source tree.
 struct Source {
     is_default: bool,
     base: Base,
@@ -34,34 +34,37 @@ struct Source {
 /// A base with its source and a series, ready to be built.
 #[derive(Debug)]
 pub struct Subject {
-    /// It is the base that is taken where none is named.
+    /// Whether the base is the default one, which is taken where none is named.
     pub is_default: bool,
     /// The base.
     pub base: Base,
-    /// Its source.
+    /// The source tree, that of the base or a user's.
     pub tree: Tree,
-    /// That is a user's, not the base's own.
+    /// Whether the source tree is a user's and not the base's own.
     pub is_of_user: bool,
-    /// Which series.
+    /// Which series of the base it is.
     pub variant: Variant,
-    /// All patches, those of the series below it first.
+    /// All patches: those of the series that this one stands on, and then its own.
     pub series: Series,
-    /// The source's commit, then one for each patch.
+    /// The commit of the unchanged source, then a commit for each patch.
     pub commits: Vec<String>,
-    /// How many of the patches are of the series below it.
+    /// How many of the patches belong to the series that this one stands on.
     pub shared: usize,
-    /// Builds them.
+    /// Builds the kernels of these commits as they are.
     pub builder: Builder,
-    /// Builds them with the kernel's own checks: lockdep, KASAN and others.
+    /// Builds the debug kernels of these commits: with the kernel's own checks, lockdep,
+    /// KASAN and others.
     pub debug: Builder,
 }
 
 impl Subject {
-    /// Fetches and patches.
+    /// Prepares the subject that the user asks for: fetches the source of the base, or takes
+    /// the user's tree, and turns the patches of the series into commits on top of it.
     ///
     /// # Errors
     ///
-    /// When that fails, or the base has no such series.
+    /// When there is no such base, its source cannot be fetched, the user's tree is no kernel
+    /// source tree, the base has no such series, or a patch does not apply.
     pub fn prepare(paths: &Paths, choice: &Choice) -> Result<Self> {
         let bases = bases::load(paths)?;
         let base = bases::choose(&bases, choice.base.as_deref())?;
@@ -80,7 +83,8 @@ impl Subject {
         Self::of(paths, source, variant)?.with_context(none)
     }
 
-    /// Another series of its base, if that has it, from this one's source.
+    /// The subject of another series of the same base, from the same source. `None` if the
+    /// base does not have that series.
     pub fn with(&self, paths: &Paths, variant: Variant) -> Result<Option<Self>> {
         let source = Source {
             is_default: self.is_default,
@@ -91,7 +95,7 @@ impl Subject {
         Self::of(paths, source, variant)
     }
 
-    /// A series of a base, if that has it.
+    /// The subject of a series on a source. `None` if the base does not have that series.
     fn of(paths: &Paths, source: Source, variant: Variant) -> Result<Option<Self>> {
         let Some((series, shared)) = variant.series(paths, &source.base)? else {
             return Ok(None);
@@ -116,7 +120,7 @@ impl Subject {
         }))
     }
 
-    /// The same series on another architecture, which shares some of it.
+    /// This subject on another architecture, which shares some of what the series changes.
     pub fn on(&self, paths: &Paths, arch: Arch) -> Result<Self> {
         let [builder, debug] = builders(paths, &self.tree, arch, &[])?;
         Ok(Self {
@@ -133,11 +137,13 @@ impl Subject {
         })
     }
 
-    /// The kernel of a commit, which may be one in the midst of the series.
+    /// The kernel of a commit, built by `builder` unless the cache has it. The commit may be
+    /// one in the midst of the series, without options that only a later patch brings.
+    /// `title` is the kernel's name in messages.
     ///
     /// # Errors
     ///
-    /// When it cannot be built.
+    /// When the kernel cannot be built.
     pub fn kernel(&self, builder: &Builder, commit: &str, title: &str) -> Result<Kernel> {
         let is_in_midst = commit != self.patched() && self.commits.iter().any(|own| own == commit);
         match is_in_midst {
@@ -146,7 +152,8 @@ impl Subject {
         }
     }
 
-    /// What its patches change, those of the series below it left out.
+    /// What the patches of the series change, without the patches of the series that it
+    /// stands on.
     pub fn changes(&self) -> Vec<Change<'_>> {
         let commits = self.commits.iter().zip(&self.commits[1..]);
         let patches = self.series.patches.iter().zip(commits);
@@ -158,17 +165,19 @@ impl Subject {
         changes.skip(self.shared).collect()
     }
 
-    /// What builds kernels in another configuration: that of the base with more fragments.
+    /// A builder of kernels for arm64 in another configuration: that of the kernels as they
+    /// are, with more fragments.
     ///
     /// # Errors
     ///
-    /// When the configuration cannot be read.
+    /// When a fragment of the configuration cannot be read, or the compilers' versions cannot
+    /// be asked for.
     pub fn configured(&self, paths: &Paths, fragments: &[&str]) -> Result<Builder> {
         let [builder, _] = builders(paths, &self.tree, Arch::Arm64, fragments)?;
         Ok(builder)
     }
 
-    /// What builds the kernel as it is, or the one that checks itself.
+    /// The builder of kernels as they are, or, if `debug` is set, that of debug kernels.
     pub fn builder_of(&self, debug: bool) -> &Builder {
         match debug {
             true => &self.debug,
@@ -176,24 +185,26 @@ impl Subject {
         }
     }
 
-    /// The text of a file of the kernel with all patches, as it is compiled: the tree
-    /// itself may be at another commit.
+    /// The text of a file of the kernel with all patches, as it is compiled. It comes from
+    /// the commit, because the work tree may be at another one. `None` if there is no such
+    /// file.
     pub fn source(&self, file: &str) -> Option<String> {
         let file = format!("{}:{file}", self.patched());
         self.tree.git().read(&["show", &file]).ok()
     }
 
-    /// The commit without any patch.
+    /// The commit of the unchanged source, without any patch.
     pub fn unpatched(&self) -> &str {
         &self.commits[0]
     }
 
-    /// The commit with all patches.
+    /// The commit of the source with all patches.
     pub fn patched(&self) -> &str {
         &self.commits[self.series.patches.len()]
     }
 
-    /// What the kernel of the unpatched or the patched commit is called.
+    /// The name of the kernel of the patched or the unpatched commit: `7.3.4 patched`. It
+    /// ends in the architecture where that is not arm64.
     pub fn title(&self, patched: bool) -> String {
         let title = match patched {
             true => self.variant.title(&self.base),
@@ -205,14 +216,14 @@ impl Subject {
         }
     }
 
-    /// What the series is called.
+    /// The name of the base and the series: `7.3 snapshot`.
     pub fn name(&self) -> String {
         self.variant.name(&self.base)
     }
 }
 
-/// What builds kernels as they are, and those that check themselves, with more
-/// fragments of the configuration.
+/// The builder of kernels as they are and that of debug kernels, for a tree and an
+/// architecture, with more fragments of the configuration.
 fn builders(paths: &Paths, tree: &Tree, arch: Arch, more: &[&str]) -> Result<[Builder; 2]> {
     let builder = |family: &[&str]| {
         let config = Config::load(paths, &[family, more].concat())?;

@@ -9,24 +9,26 @@ use crate::bases::Base;
 use crate::series::Series;
 use host::paths::Paths;
 
-/// One of the series of a base.
+/// One of the series that a base can have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Variant {
-    /// Mistakes of the drivers, mended without the snapshot
+    /// The series `fixes`: it corrects mistakes of the drivers, without the snapshot.
     Fixes,
-    /// On top of the fixes, the snapshot in C
+    /// The series `snapshot`, on top of `fixes`: the snapshot in C.
     #[default]
     Snapshot,
-    /// On top of the snapshot: records are read and decoded by fewer instructions
+    /// The series `cheaper`, on top of `snapshot`: records are read and decoded by fewer
+    /// instructions.
     Cheaper,
-    /// On top of the snapshot, for comments: what traces spends fewer records
+    /// The series `low-waste`, on top of `snapshot` and sent for comments: the code that
+    /// traces spends fewer records.
     LowWaste,
-    /// On top of the snapshot, the snapshot in Rust
+    /// The series `rust`, on top of `snapshot`: the snapshot in Rust.
     Rust,
 }
 
 impl Variant {
-    /// All of them.
+    /// All series. Each comes after the one that it stands on.
     pub const ALL: [Self; 5] = [
         Self::Fixes,
         Self::Snapshot,
@@ -35,10 +37,11 @@ impl Variant {
         Self::Rust,
     ];
 
-    /// Those on top of the snapshot.
+    /// The series that stand on `snapshot`.
     pub const ON_SNAPSHOT: [Self; 3] = [Self::Cheaper, Self::LowWaste, Self::Rust];
 
-    /// The series that it goes on top of, if it is not the first.
+    /// The series that this one stands on. `None` for `fixes`, which stands on the unchanged
+    /// source.
     pub fn on(self) -> Option<Self> {
         match self {
             Self::Fixes => None,
@@ -47,8 +50,8 @@ impl Variant {
         }
     }
 
-    /// The series whose kernel its safeguards are taken out of: a test of the fixes that
-    /// fails without one takes snapshots.
+    /// The series whose kernel the mutants of this one are tried on. For `fixes` it is
+    /// `snapshot`: a test of the fixes that fails without a safeguard takes snapshots.
     pub fn proven_on(self) -> Self {
         match self {
             Self::Fixes => Self::Snapshot,
@@ -56,8 +59,8 @@ impl Variant {
         }
     }
 
-    /// The series whose safeguards it keeps, and so their mutants. In Rust everything is
-    /// written anew.
+    /// The series whose safeguards, and so whose mutants, this one keeps. `rust` keeps none:
+    /// in Rust everything is written anew.
     pub fn keeps(self) -> Option<Self> {
         match self {
             Self::Rust => None,
@@ -65,7 +68,8 @@ impl Variant {
         }
     }
 
-    /// What it is called beside its base, and what its kernels are.
+    /// The words for the series after the name of its base, and for its kernels after their
+    /// version.
     const fn words(self) -> (&'static str, &'static str) {
         match self {
             Self::Fixes => ("fixes", "fixes"),
@@ -76,7 +80,7 @@ impl Variant {
         }
     }
 
-    /// The name of its folder in the base's, which is its name on a command line, too.
+    /// The name of the series on a command line, and of its folder in that of the base.
     pub const fn argument(self) -> &'static str {
         match self {
             Self::Fixes => "fixes",
@@ -87,7 +91,7 @@ impl Variant {
         }
     }
 
-    /// What it has, in a line for `--help`.
+    /// What the series has, in a line for `--help`.
     pub const fn summary(self) -> &'static str {
         match self {
             Self::Fixes => "Mistakes of the drivers, mended without the snapshot",
@@ -102,20 +106,21 @@ impl Variant {
         }
     }
 
-    /// Where its patches are, for a base that has it.
+    /// Path of the folder with the patches of the series for a base. `None` if the base does
+    /// not have the series.
     pub fn dir(self, paths: &Paths, base: &Base) -> Option<PathBuf> {
         let dir = paths.repo("kernel-patches").join(&base.name);
         let dir = dir.join(self.argument());
         dir.is_dir().then_some(dir)
     }
 
-    /// Whether a base has it.
+    /// Whether a base has the series.
     pub fn exists(self, paths: &Paths, base: &Base) -> bool {
         self.dir(paths, base).is_some()
     }
 
-    /// The patches of what is below it and its own, for a base that has it, and how many
-    /// of them are not its own.
+    /// The patches of the series that this one stands on and then its own, and how many of
+    /// them are not its own. `None` if the base does not have the series.
     pub fn series(self, paths: &Paths, base: &Base) -> Result<Option<(Series, usize)>> {
         let Some(dir) = self.dir(paths, base) else {
             return Ok(None);
@@ -131,13 +136,13 @@ impl Variant {
         }))
     }
 
-    /// What its source tree is called, if it has one of its own: it changes headers that
-    /// everything includes.
+    /// The name of the series' own source tree, if it has one: the series changes headers
+    /// that everything includes.
     pub fn own_tree(self) -> Option<&'static str> {
         (self == Self::LowWaste).then_some(self.words().0)
     }
 
-    /// The fragments of the configuration that it adds.
+    /// The configuration fragments that the series adds.
     pub fn fragments(self) -> &'static [&'static str] {
         match self {
             Self::Rust => &["rust", "snapshot-in-rust"],
@@ -145,18 +150,18 @@ impl Variant {
         }
     }
 
-    /// What the kernel of a base is called with it.
+    /// The name of the kernel of a base with the series: `7.3.4 patched`.
     pub fn title(self, base: &Base) -> String {
         format!("{} {}", base.version, self.words().1)
     }
 
-    /// What the series of a base is called.
+    /// The name of the series with its base: `7.3 snapshot`.
     pub fn name(self, base: &Base) -> String {
         format!("{} {}", base.name, self.words().0)
     }
 }
 
-/// A name that no series has.
+/// The error for a name that no series has.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("no series is called {0:?}")]
 pub struct NoSuchSeries(String);

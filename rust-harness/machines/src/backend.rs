@@ -1,4 +1,5 @@
-//! What a kind of machine has to do: boot a kernel and run one command in it.
+//! Backends: what a kind of machine has to do, which is to boot a kernel and run one command
+//! in it.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -9,123 +10,129 @@ use serde::{Deserialize, Serialize};
 
 use host::arch::Arch;
 
-/// Where [`Boot::share`] is in the guest.
+/// Path in the guest of the directory [`Boot::share`].
 pub const SHARE: &str = "/mnt/vmtest";
 
-/// A plugin for QEMU.
+/// A TCG plugin for QEMU, with its options.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Plugin {
-    /// The shared object.
+    /// Path of the shared object.
     pub path: PathBuf,
-    /// Its options, each `key=value`.
+    /// The plugin's options, each `key=value`.
     pub options: Vec<String>,
 }
 
-/// What to boot, and what to run there.
+/// What a machine is to boot, and the command to run there.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Boot {
-    /// What the machine is.
+    /// The architecture of the machine and of the kernel.
     pub arch: Arch,
-    /// The kernel image.
+    /// Path of the kernel image.
     pub kernel: PathBuf,
-    /// The machine's device tree, where it does not have its own.
+    /// Path of the machine's device tree, where the machine does not have its own.
     pub device_tree: Option<PathBuf>,
-    /// The guest's root file system, a directory. The guest cannot write to it.
+    /// Path of the guest's root file system, a directory. The guest cannot write to it.
     pub root: PathBuf,
-    /// Processors.
+    /// The number of CPUs.
     pub cpus: u8,
-    /// Memory, in MiB.
+    /// The size of the memory, in MiB.
     pub memory_mib: u32,
-    /// Words for the kernel's command line.
+    /// More words for the kernel's command line.
     pub kernel_args: Vec<String>,
-    /// The kernel starts at EL2, and runs there (VHE).
+    /// Whether the kernel starts at EL2, and runs there (VHE).
     pub virtualization: bool,
-    /// So many processors, the first, have BRBE, and the others are another sort
-    /// with another PMU; `None` is one sort.
+    /// How many CPUs, the first ones, have BRBE on a machine with heterogeneous CPUs. The
+    /// other CPUs are of another kind, with another PMU. `None`: all CPUs are of one kind.
     pub brbe_cpus: Option<u8>,
-    /// There is no PMU until the guest asks for it. The processors are one sort then.
+    /// Whether Linux has no PMU until the guest asks for it. All CPUs are of one kind then.
     #[serde(default)]
     pub late_pmu: bool,
-    /// What QEMU is extended with.
+    /// The plugin that QEMU is to load, if any.
     pub plugin: Option<Plugin>,
-    /// More arguments for QEMU.
+    /// More arguments for QEMU, where the machine is QEMU.
     pub qemu_args: Vec<String>,
-    /// A directory that the guest sees at [`SHARE`], and may write to.
+    /// Path of a directory that the guest sees at [`SHARE`], and may write to.
     pub share: PathBuf,
-    /// A command for bash, run in [`SHARE`].
+    /// The command to run: for bash, in the directory [`SHARE`].
     pub command: String,
-    /// For all of it, from power-on.
+    /// How long the whole run may take, from power-on.
     pub timeout: Duration,
-    /// Where the console goes.
+    /// Path of the file that the lines of the console are written to.
     pub console: PathBuf,
 }
 
 /// How a run came to its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum End {
-    /// The command ended with this status.
+    /// The command ended with this exit status.
     Exited(i32),
-    /// The kernel died, and this is what it said.
+    /// The kernel died. These are the lines of its report.
     Panicked(Vec<String>),
-    /// The time was up; these are the console's last lines.
+    /// The time was up. These are the last lines of the console, or, of a run over ssh, those
+    /// that the command printed last.
     TimedOut(Vec<String>),
-    /// The machine did not come up, or broke.
+    /// The machine did not come up, or broke, for this reason.
     Failed(String),
 }
 
-/// A run that has ended.
+/// The result of a run that has ended.
 #[derive(Clone, Debug)]
 pub struct Run {
-    /// How.
+    /// How the run came to its end.
     pub end: End,
-    /// What the command printed, on both streams.
+    /// What the command printed, on standard output and standard error.
     pub output: String,
-    /// The log of the console.
+    /// Path of the console's log, or, of a run over ssh, of the log of ssh's own messages.
     pub console: PathBuf,
 }
 
-/// What a test may ask of the machines that it runs on. What is not said is not there.
+/// What the machines of a backend can do, as far as tests need it. A program names its
+/// capabilities in JSON; one that it does not name is not there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Capabilities {
-    /// They are QEMU with this project's plugin: processors have the records that are
-    /// asked for, time can be counted, and the plugin tells what it saw.
+    /// Whether the machines are QEMU with this project's plugin. Then their CPUs have as many
+    /// records as a test asks for, deterministic time is possible, and the plugin logs what
+    /// it saw.
     pub plugin: bool,
-    /// How many processors there can be.
+    /// How many CPUs a machine can have at the most.
     pub cpus: u8,
-    /// BRBE records of each processor that has BRBE.
+    /// How many records each CPU with BRBE has.
     pub records: u8,
-    /// Kernels can run at EL2.
+    /// Whether kernels can run at EL2.
     pub vhe: bool,
-    /// Interrupts can be pseudo-NMIs.
+    /// Whether interrupts can be pseudo-NMIs.
     pub pseudo_nmi: bool,
-    /// Processors can differ.
+    /// Whether a machine can have heterogeneous CPUs.
     pub heterogeneous: bool,
 }
 
-/// A kind of machine.
+/// A backend: a kind of machine that boots what it is given.
 pub trait Backend: fmt::Debug + Send + Sync {
-    /// What it is called.
+    /// The name of the backend.
     fn name(&self) -> &str;
 
-    /// What it is, for those who were not there.
+    /// A description of the machines, for people who did not see the run.
     fn told(&self) -> String {
         self.name().to_owned()
     }
 
-    /// What it can do.
+    /// What the machines can do.
     fn capabilities(&self) -> Capabilities;
 
-    /// The name of its device tree in the kernel's tree, where it does not have its own.
+    /// The name in the kernel's tree of the device tree that the machines need. `None` if
+    /// they have their own.
     fn device_tree(&self) -> Option<&'static str> {
         None
     }
 
-    /// Boots, runs the command, powers off. Nothing of the machine is left when
-    /// this returns. `progress` gets lines of console and command as they come.
+    /// Boots the machine, runs the command and powers off. Nothing of the machine is left
+    /// when this returns. `progress` is called with each line of the console and of the
+    /// command as it comes.
     ///
     /// # Errors
     ///
-    /// When this side fails. What goes wrong in the machine is an [`End`].
+    /// When the machine cannot be started, the console's log cannot be written, or the run is
+    /// interrupted. What goes wrong in the machine is no error but an [`End`].
     fn run(&self, boot: &Boot, progress: &mut dyn FnMut(&str)) -> Result<Run>;
 }

@@ -1,13 +1,16 @@
-//! Several snapshots that the guest takes in one boot, as one capture in the shared
-//! directory. One alone may not be full: the driver empties the buffer when it switches
-//! tasks, and an interrupt may take the records.
+//! Has branch-trace take several snapshots in one boot of the guest, and write them to the
+//! shared directory as one capture.
+//!
+//! A snapshot alone may not be full: the driver empties the buffer when it switches tasks,
+//! and an interrupt may take the records.
 
 use anyhow::{Context, Result};
 use branch_records::capture::{Capture, MAX_BYTES};
 
 use crate::share::{STOP, Share};
 
-/// What branch-trace is asked for: why a map is refused, ten times.
+/// Arguments of branch-trace for a trace of why the kernel refuses a map, which
+/// `branch-guest` has it do ten times.
 pub const WORDS: [&str; 6] = [
     "--errors",
     "array_map_alloc_check",
@@ -17,24 +20,29 @@ pub const WORDS: [&str; 6] = [
     "refused-map",
 ];
 
-/// Where branch-trace puts them.
+/// Name of the file in the shared directory that branch-trace writes its capture to.
 const FILE: &str = "capture.json";
 
-/// A line of shell that has branch-trace do what these words say.
+/// A line of shell that runs branch-trace with the arguments `words` and has it write a
+/// capture.
 pub fn command<'a>(words: impl IntoIterator<Item = &'a str>) -> String {
     shown(["--output", FILE].into_iter().chain(words))
 }
 
-/// The same, and it shows what it records itself.
+/// A line of shell that runs branch-trace with the arguments `words` and has it show what it
+/// records, instead of writing a capture.
 pub fn shown<'a>(words: impl IntoIterator<Item = &'a str>) -> String {
     let words: Vec<_> = words.into_iter().map(quoted).collect();
     format!("./branch-trace {}", words.join(" "))
 }
 
-/// Lines of bash that do what [`command`]'s does, and have it stop as by Ctrl-C, once there
-/// is a [`STOP`] in the directory. Who looks for that starts nothing in between, which
-/// would be traced too; and says so more than once, as branch-trace may not listen yet, but
-/// not at once: bash has a job ignore what it does not listen to a moment after its start.
+/// Lines of bash that run branch-trace as the line of [`command`] does, and that stop it as
+/// Ctrl-C would, once there is a file [`STOP`] in the shared directory.
+///
+/// The loop that looks for the file starts no program, because that would be traced too. It
+/// sends SIGINT more than once, because branch-trace may not have its handler yet. It does
+/// not send SIGINT at once: bash makes a job ignore it, unless the job handles it, but only a
+/// moment after the job's start.
 pub fn until_stopped<'a>(words: impl IntoIterator<Item = &'a str>) -> String {
     format!(
         "{} & trace=$!\n\
@@ -46,20 +54,21 @@ pub fn until_stopped<'a>(words: impl IntoIterator<Item = &'a str>) -> String {
     )
 }
 
-/// Reads what it recorded.
+/// Reads the capture that branch-trace has written to `share`, run by the line of [`command`]
+/// or by those of [`until_stopped`].
 ///
 /// # Errors
 ///
-/// When that is missing, or no capture.
+/// When there is no such file, it is not a regular file or too large, or it is no capture.
 pub fn read(share: &Share) -> Result<Capture> {
     read_as(share, FILE)
 }
 
-/// The same from a file of another name.
+/// Reads the capture that branch-trace has written to `share` as the file `name`.
 ///
 /// # Errors
 ///
-/// As [`read`].
+/// When there is no such file, it is not a regular file or too large, or it is no capture.
 pub fn read_as(share: &Share, name: &str) -> Result<Capture> {
     let file = share
         .open(name, MAX_BYTES)
@@ -67,7 +76,7 @@ pub fn read_as(share: &Share, name: &str) -> Result<Capture> {
     Capture::from_reader(file).context("the guest's capture")
 }
 
-/// A word for the guest's shell.
+/// Quotes a word for the guest's shell.
 fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }
@@ -76,15 +85,18 @@ fn quoted(word: &str) -> String {
 mod tests {
     use super::*;
 
-    /// What came of bash's lines with this for a branch-trace, where it is to stop if it is.
+    /// Runs the lines of [`until_stopped`] with the script `trace` as branch-trace, and, if
+    /// `is_to_stop` is set, with a file [`STOP`]. Returns the exit status and what was
+    /// printed.
     fn ended(trace: &str, is_to_stop: bool) -> (Option<i32>, String) {
         let dir = tempfile::tempdir().unwrap();
         if is_to_stop {
             std::fs::write(dir.path().join(STOP), "").unwrap();
         }
         let mut bash = std::process::Command::new("bash");
-        // Not written by this process: what another of its threads starts meanwhile would
-        // have it open for writing, and then it cannot be run.
+        // bash writes the script, not this process: a program that another thread starts
+        // meanwhile would have the script open for writing, and then the script cannot be
+        // run.
         let write = "printf %s \"$1\" >branch-trace && chmod +x branch-trace";
         let lines = format!("{write}\n{}", until_stopped(["it's"]));
         bash.args(["-c", &lines, "bash", trace]);

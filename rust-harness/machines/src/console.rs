@@ -1,9 +1,9 @@
-//! What a kernel's console says of its death.
+//! Finds the report of a dying kernel on its console.
 
-/// Lines of a report that are kept.
+/// How many lines of a report are kept.
 const LIMIT: usize = 60;
 
-/// How the report of a dying kernel begins.
+/// The texts of which the first line of a dying kernel's report has one.
 const BEGINNINGS: [&str; 7] = [
     "Unable to handle kernel",
     "Internal error:",
@@ -14,13 +14,13 @@ const BEGINNINGS: [&str; 7] = [
     "Unexpected kernel ",
 ];
 
-/// Whether this line says that the kernel has given up.
+/// Whether a line of the console says that the kernel has given up.
 pub(crate) fn is_panic(line: &str) -> bool {
     line.contains("Kernel panic - not syncing")
 }
 
-/// The kernel's report of its death: from its first line to the panic and the
-/// call trace after it, without time stamps. `None` where it did not die.
+/// The report of a kernel that died: its lines from the first one to the panic and the call
+/// trace after that, without time stamps. `None` if the kernel did not die.
 pub(crate) fn death<'a>(lines: impl IntoIterator<Item = &'a str>) -> Option<Vec<String>> {
     let mut report = Vec::new();
     let mut panicked = false;
@@ -40,7 +40,8 @@ pub(crate) fn death<'a>(lines: impl IntoIterator<Item = &'a str>) -> Option<Vec<
     panicked.then_some(report)
 }
 
-/// `[   12.345678] text` → `text`; with a caller id, `[ 1.2][ T1] text`, too.
+/// A line of the console without time stamps: `[   12.345678] text` becomes `text`, and so
+/// does `[ 1.2][ T1] text`, with a caller id.
 fn without_stamp(line: &str) -> &str {
     let mut rest = line.trim_end();
     while let Some((stamp, after)) = rest

@@ -1,10 +1,10 @@
-//! Arm's Fixed Virtual Platform (FVP), the model `FVP_Base_RevC-2xAEMvA`.
+//! Arm's Fixed Virtual Platform (FVP), the model `FVP_Base_RevC-2xAEMvA`, as a backend.
 //!
-//! The kernel, the root and the command are those of the other machines. The root, the
-//! shared directory and a small init are put together in a mount namespace and shown to
-//! the model as one directory by virtio 9P; the console is read from the model's terminal
-//! port, and the exit status comes back as a file. `Documentation/fvp.md` has the
-//! parameters, and where they are documented.
+//! The kernel, the root and the command are those of the other backends. The root, the shared
+//! directory and a small init are put together in a mount namespace and shown to the model as
+//! one directory by virtio 9P; the console is read from the model's terminal port, and the
+//! exit status comes back as a file. `Documentation/fvp.md` has the parameters, and where
+//! they are documented.
 
 mod command;
 pub mod model_child;
@@ -21,18 +21,18 @@ use crate::backend::{Backend, Boot, Capabilities, Run};
 use crate::program;
 use kernels::guest_root;
 
-/// What the user's file says of the model.
+/// The settings of the model, as the user's file has them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Settings {
-    /// The model's program.
+    /// Path of the model's program.
     pub model: PathBuf,
-    /// What starts the kernel.
+    /// The firmware, which starts the kernel.
     pub firmware: Firmware,
-    /// More parameters of the model, by name; they replace ours.
+    /// More parameters of the model, by name. They replace those that the harness sets.
     #[serde(default)]
     pub parameters: toml::Table,
-    /// The model's branch records: 8, 16, 32 or 64.
+    /// How many branch records each CPU of the model has: 8, 16, 32 or 64.
     #[serde(default = "default_records")]
     pub records: u8,
 }
@@ -41,23 +41,23 @@ fn default_records() -> u8 {
     64
 }
 
-/// What runs before the kernel, at EL3.
+/// The firmware, which runs before the kernel, at EL3.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Firmware {
-    /// Trusted Firmware-A's BL31, that the model is reset to, with a kernel and a device
-    /// tree that are in memory already.
+    /// Trusted Firmware-A's BL31. The model is reset to it, with the kernel and the device
+    /// tree in memory already.
     #[serde(rename_all = "kebab-case")]
     TfA {
-        /// `bl31.bin`.
+        /// Path of `bl31.bin`.
         bl31: PathBuf,
-        /// Where it is linked to, and the model reset to.
+        /// The address that BL31 is linked to, and that the model is reset to.
         #[serde(default = "Firmware::default_bl31_at")]
         bl31_at: u64,
-        /// `PRELOADED_BL33_BASE`.
+        /// The kernel's address, `PRELOADED_BL33_BASE` in the firmware's build.
         #[serde(default = "Firmware::default_kernel_at")]
         kernel_at: u64,
-        /// `ARM_PRELOADED_DTB_BASE`.
+        /// The device tree's address, `ARM_PRELOADED_DTB_BASE` in the firmware's build.
         #[serde(default = "Firmware::default_device_tree_at")]
         device_tree_at: u64,
     },
@@ -65,8 +65,10 @@ pub enum Firmware {
     /// tree.
     #[serde(rename_all = "kebab-case")]
     BootWrapper {
-        /// A program and its arguments. `{image}`, `{device-tree}` and `{cmdline}` in them
-        /// stand for what they say, `{elf}` for the file to make.
+        /// The program that makes the file, and its arguments. In them, the paths of the
+        /// kernel image and of the device tree take the place of `{image}` and
+        /// `{device-tree}`, the kernel's command line that of `{cmdline}`, and the path of
+        /// the file to make that of `{elf}`.
         make: Vec<String>,
     },
 }
@@ -85,16 +87,17 @@ impl Firmware {
     }
 }
 
-/// The model, as a file describes it.
+/// The backend that runs Arm's model, as the user's file describes it.
 #[derive(Clone, Debug)]
 pub struct Fvp(Settings);
 
 impl Fvp {
-    /// Reads the file. Paths in it are from where it is.
+    /// Reads the user's file. Paths in it are relative to the directory that it is in.
     ///
     /// # Errors
     ///
-    /// When it does not say what it has to, or names files that are not there.
+    /// When the file cannot be read, lacks a setting or has one that is unknown or wrong, or
+    /// names a model or a firmware that is not there.
     pub fn load(file: &Path) -> Result<Self> {
         let text =
             fs::read_to_string(file).with_context(|| format!("reading {}", file.display()))?;

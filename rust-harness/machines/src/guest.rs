@@ -1,4 +1,4 @@
-//! Programs run in the guest, on one kernel.
+//! Guests: machines that boot a kernel and run the guest's programs on it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -20,32 +20,33 @@ use kernels::guest_root;
 use kernels::kernel::Kernel;
 use kernels::subject::Subject;
 
-/// From power-on to power-off. A boot takes 10 to 20 s here; a machine with
-/// less to offer gets its share.
+/// How long a run may take by default, from power-on to power-off. A boot takes 10 to 20 s on
+/// the machine that this was written on; a slower one needs more.
 const TIMEOUT: Duration = Duration::from_secs(180);
 
-/// Has Linux take the PMU's interrupts as pseudo-NMIs.
+/// A word for the kernel's command line that has Linux take the PMU's interrupts as
+/// pseudo-NMIs.
 pub const PSEUDO_NMI: &str = "irqchip.gicv3_pseudo_nmi=1";
 
-/// What may differ from one run to another.
+/// The settings of a machine that may differ from one run to another.
 #[derive(Clone, Debug)]
 pub struct Setup {
-    /// From power-on to power-off.
+    /// How long the run may take, from power-on to power-off.
     pub timeout: Duration,
-    /// Processors.
+    /// The number of CPUs.
     pub cpus: u8,
-    /// The kernel starts at EL2, and runs there (VHE).
+    /// Whether the kernel starts at EL2, and runs there (VHE).
     pub virtualization: bool,
-    /// So many processors have BRBE, and the others are another sort; `None` is
-    /// one sort.
+    /// How many CPUs, the first ones, have BRBE on a machine with heterogeneous CPUs. The
+    /// other CPUs are of another kind. `None`: all CPUs are of one kind.
     pub brbe_cpus: Option<u8>,
-    /// There is no PMU until the guest asks for it.
+    /// Whether Linux has no PMU until the guest asks for it.
     pub late_pmu: bool,
-    /// Options of the plugin, each `key=value`; `None` is QEMU without it.
+    /// Options of the plugin, each `key=value`. `None`: QEMU runs without the plugin.
     pub plugin: Option<Vec<String>>,
-    /// More arguments for QEMU.
+    /// More arguments for QEMU, where the machine is QEMU.
     pub qemu: Vec<String>,
-    /// More arguments for the kernel.
+    /// More words for the kernel's command line.
     pub kernel_args: Vec<String>,
 }
 
@@ -64,31 +65,34 @@ impl Default for Setup {
     }
 }
 
-/// A machine that is ready to boot any kernel.
+/// A machine that is ready to boot any kernel: a backend, and what its guests need beside the
+/// kernel.
 #[derive(Clone, Debug)]
 pub struct Guest {
     paths: Paths,
     backend: Arc<dyn Backend>,
     arch: Arch,
     root: PathBuf,
-    /// What gives QEMU's processors branch records.
+    /// Path of the plugin that gives branch records to QEMU's CPUs. Empty for other backends.
     plugin: PathBuf,
     programs: [PathBuf; 2],
     device_tree: Option<PathBuf>,
 }
 
 impl Guest {
-    /// What its machines are, for those who were not there.
+    /// A description of the machines, for people who did not see the run.
     pub fn machine(&self) -> String {
         self.backend.told()
     }
 
-    /// Builds the plugin, the guest's programs and its root, as far as needed.
+    /// A guest in QEMU for arm64. Builds the plugin, the guest's programs and its root, as
+    /// far as needed.
     pub fn prepare(paths: &Paths) -> Result<Self> {
         Self::on(paths, Arch::Arm64, Arc::new(Qemu))
     }
 
-    /// The same for machines of another kind.
+    /// A guest on the machines of a backend, for an architecture. Builds the plugin if the
+    /// backend takes it, the guest's programs and its root, as far as needed.
     pub fn on(paths: &Paths, arch: Arch, backend: Arc<dyn Backend>) -> Result<Self> {
         let plugin = match backend.capabilities().plugin {
             true => cargo::plugin(paths, arch)?,
@@ -106,7 +110,7 @@ impl Guest {
         })
     }
 
-    /// One that is not there yet, and that nothing may be run in: for lists.
+    /// A guest for lists of tests. Nothing of it is built, and nothing may be run in it.
     pub fn planned(paths: &Paths, arch: Arch, backend: Arc<dyn Backend>) -> Self {
         Self {
             paths: paths.clone(),
@@ -119,8 +123,8 @@ impl Guest {
         }
     }
 
-    /// The same with the device tree that its machines need, if they do, from a
-    /// subject's tree.
+    /// This guest with the device tree that its machines need, from the tree of a subject.
+    /// Machines that have their own device tree need none.
     pub fn for_kernels_of(&self, subject: &Subject) -> Result<Self> {
         let name = self.backend.device_tree();
         let build = |name| subject.builder.device_tree(subject.unpatched(), name);
@@ -130,18 +134,18 @@ impl Guest {
         })
     }
 
-    /// What its machines can do.
+    /// What the machines of the guest can do.
     pub fn capabilities(&self) -> Capabilities {
         self.backend.capabilities()
     }
 
-    /// The guest's root file system, in a directory here.
+    /// Path on this machine of the directory that is the guest's root file system.
     pub fn root(&self) -> &Path {
         &self.root
     }
 
-    /// What is here of a file by its name in the guest: part of its root, or of
-    /// what is shared with it.
+    /// Path on this machine of the file that the guest knows as `path`, which is part of its
+    /// root or of what is shared with it. `None` if there is no such file.
     pub fn file(&self, share: &Share, path: &str) -> Option<PathBuf> {
         // The guest may have made links to anywhere.
         let within = |dir: &Path, path: &str| {
@@ -155,13 +159,15 @@ impl Guest {
         }
     }
 
-    /// Boots `kernel`, runs `command` in the shared directory, which holds
-    /// `branch-guest` and `branch-trace` too, and powers off.
+    /// Boots `kernel`, runs `command` in the shared directory, which holds `branch-guest` and
+    /// `branch-trace` too, and powers off. `name` is in the names of the logs.
     pub fn run(&self, kernel: &Kernel, name: &str, command: &str, share: &Share) -> Result<Run> {
         self.run_as(&Setup::default(), kernel, name, command, share)
     }
 
-    /// The same, on a machine of its own kind.
+    /// Boots `kernel` on a machine with the settings `setup`, runs `command` in the shared
+    /// directory, which holds `branch-guest` and `branch-trace` too, and powers off. `name`
+    /// is in the names of the logs.
     pub fn run_as(
         &self,
         setup: &Setup,
@@ -214,7 +220,7 @@ impl Guest {
         Ok(run)
     }
 
-    /// The console of each boot has a log of its own.
+    /// Creates the log of a console. The console of each boot has a log of its own.
     fn console(&self, name: &str) -> Result<PathBuf> {
         static BOOT: AtomicU32 = AtomicU32::new(0);
         let boot = BOOT.fetch_add(1, Ordering::Relaxed);
@@ -225,16 +231,16 @@ impl Guest {
     }
 }
 
-/// The guest did not come to its end: its kernel died, or went on for too long.
+/// The error for a guest that did not come to its end: its kernel died, or it took too long.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct Dead(String);
 
-/// What a run's exit status is, where the command came to its end.
+/// The exit status of the command of a run, if the command came to its end.
 ///
 /// # Errors
 ///
-/// [`Dead`], or what else is wrong with the machine.
+/// [`Dead`], when the kernel died or the time was up. Another error when the machine failed.
 pub fn status(run: &Run) -> Result<i32> {
     let console = run.console.display();
     match &run.end {

@@ -1,4 +1,4 @@
-//! Where guests run.
+//! Lanes: where guests run.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,22 +11,23 @@ use crate::program::Program;
 use crate::qemu::Qemu;
 use crate::ssh::Ssh;
 
-/// Machines, or one that is there already.
+/// Where guests run: machines that are booted for it, or one that has been booted already.
 #[derive(Clone, Debug)]
 pub enum Lane {
-    /// Machines that boot what they are given.
+    /// Machines of a backend, which boot what they are given.
     Machines(Arc<dyn Backend>),
-    /// A machine that has been booted.
+    /// A machine that has been booted already, reached by ssh.
     Remote(Ssh),
 }
 
 impl Lane {
-    /// The lane that `on` names: `qemu`, `fvp:FILE`, `ssh://USER@HOST:PORT`, or the path of
-    /// a program. `ssh_options` are options of `ssh_config` for the third.
+    /// The lane that `on` names: `qemu`, `fvp:FILE`, `ssh://USER@HOST:PORT`, or the path of a
+    /// program. `ssh_options` are options of `ssh_config`, which only a lane by ssh takes.
     ///
     /// # Errors
     ///
-    /// When there is no such lane, or options for ssh are given to another one.
+    /// When there is no such lane, the file or the program that it names cannot be used, or
+    /// options for ssh are given to another lane.
     pub fn open(on: &str, ssh_options: &[String]) -> Result<Self> {
         if on.starts_with("ssh:") {
             let (to, options) = (on.parse()?, ssh_options.to_vec());

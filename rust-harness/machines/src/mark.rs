@@ -1,15 +1,15 @@
-//! What tells the end of a command's output from the output.
+//! Marks, which tell the end of a command's output from the output.
 
 use std::fs::File;
 use std::io::Read as _;
 
 use anyhow::{Context as _, Result};
 
-/// A mark that nobody else knows, and no program prints by chance.
+/// A random mark: nobody else knows it, and no program prints it by chance.
 ///
 /// # Errors
 ///
-/// When there is no `/dev/urandom`.
+/// When `/dev/urandom` cannot be read.
 pub(super) fn mark() -> Result<String> {
     let mut random = [0; 16];
     File::open("/dev/urandom")

@@ -1,9 +1,10 @@
-//! Machines that are programs of their own: told what to boot, they say what happens.
+//! Backends that are programs of their own: such a program reads what to boot, and reports
+//! what happens.
 //!
-//! The protocol is JSON: a [`Boot`] on the program's standard input, an `Event` a line
-//! on its standard output, the last of which is how it ended. The program is ended with
-//! all that it started, at any time. QEMU is run like this, and so is whatever a user
-//! names (`Documentation/lanes.md`).
+//! The protocol is JSON: a [`Boot`] on the program's standard input, an `Event` a line on its
+//! standard output. The last event says how the run ended. The program is ended with all that
+//! it started, at any time. QEMU and Arm's model are run like this, and so is whatever
+//! program a user names (`Documentation/lanes.md`).
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -24,38 +25,40 @@ use crate::console;
 use host::process::{self, Group, Interrupted};
 use kernels::guest_root;
 
-/// How long a kernel that has panicked may go on talking.
+/// How long a run goes on after a panic, for the rest of the kernel's report. Also how long a
+/// program that has closed its standard output may take to close its standard error.
 const LAST_WORDS: Duration = Duration::from_secs(2);
-/// Lines of the console that are shown of a guest that hangs.
+/// How many lines of the console are reported of a guest that hangs.
 const TAIL: usize = 20;
-/// Bytes of an event that are read: the guest is not trusted to end its lines.
+/// How many bytes of an event are read: the guest is not trusted to end its lines.
 const LINE: u64 = 1 << 24;
-/// Bytes that are read of all that a machine says, the console and the command together:
-/// nor is it trusted to come to an end. No run of this repository's tests says a MiB.
+/// How many bytes are read of all that a machine prints, the console and the command
+/// together: the guest is not trusted to come to an end either. No run of this repository's
+/// tests prints a MiB.
 pub(super) const MOST: u64 = 64 << 20;
-/// Bytes that are kept of what a program says on its standard error, the last ones.
+/// How many bytes are kept of what a program writes to its standard error, the last ones.
 const REASON: usize = 1 << 14;
-/// How long a program may take to say what it can do.
+/// How long a program may take to report its capabilities.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What the program says, one JSON document a line.
+/// An event that a program reports, one JSON document a line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Event {
     /// A line of the kernel's console.
     Console(String),
     /// A line that the command printed.
     Output(String),
-    /// The command's exit status. The last event.
+    /// The command ended with this exit status. It is the last event.
     Exited(i64),
-    /// The machine broke. The last event.
+    /// The machine broke, for this reason. It is the last event.
     Failed(String),
 }
 
-/// Says one.
+/// Prints an event on standard output, as JSON on a line.
 ///
 /// # Errors
 ///
-/// When nobody listens any more.
+/// When standard output cannot be written to, because nobody reads it any more.
 pub(super) fn tell(event: &Event) -> Result<()> {
     let mut out = std::io::stdout().lock();
     serde_json::to_writer(&mut out, event).context("reporting")?;
@@ -63,7 +66,7 @@ pub(super) fn tell(event: &Event) -> Result<()> {
     out.flush().context("reporting")
 }
 
-/// A program that a user has named.
+/// A backend that is a program of the user's.
 #[derive(Clone, Debug)]
 pub struct Program {
     path: PathBuf,
@@ -72,7 +75,8 @@ pub struct Program {
 }
 
 impl Program {
-    /// Asks it, by the argument `capabilities`, what it can do.
+    /// The backend that is the program at `path`. The program is run with the argument
+    /// `capabilities`, to report what its machines can do.
     pub fn open(path: &Path) -> Result<Self> {
         let path = path
             .canonicalize()
@@ -99,7 +103,7 @@ fn capabilities(path: &Path) -> Result<Capabilities> {
     thread::spawn(move || {
         let mut said = String::new();
         let read = stdout.take(LINE).read_to_string(&mut said);
-        // Nobody listens any more if it took too long.
+        // The receiver is gone if the program took too long.
         let _ = sender.send(read.map(|_| said));
     });
     match receiver.recv_timeout(PATIENCE) {
@@ -126,18 +130,20 @@ impl Backend for Program {
     }
 }
 
-/// Runs a part of this very program, which has a hidden subcommand for it, with this PATH.
+/// Runs `boot` on a backend that is a part of this very program, with a hidden subcommand for
+/// it. `arguments` are the subcommand and its arguments, `path` is the `PATH` of its process.
 ///
 /// # Errors
 ///
-/// As [`Backend::run`].
+/// When the process cannot be started, the console's log cannot be written, or the run is
+/// interrupted. What goes wrong in the machine is no error but an [`End`].
 pub(super) fn run_self(
     arguments: &[OsString],
     path: &str,
     boot: &Boot,
     progress: &mut dyn FnMut(&str),
 ) -> Result<Run> {
-    // By this name it is there even when another build has replaced the file.
+    // By this name the program is there even when another build has replaced its file.
     run("/proc/self/exe".into(), arguments, path, boot, progress)
 }
 
@@ -185,8 +191,9 @@ fn run(
     })
 }
 
-/// Starts the machine's process. The environment would be the guest's, so it
-/// gets none of ours; `path` is its PATH.
+/// Starts the machine's process, and has a thread write `boot` to its standard input. The
+/// process gets none of this program's environment, because the guest would get it too.
+/// `path` is the `PATH` of the process.
 fn spawn(program: OsString, arguments: &[OsString], path: &str, boot: &Boot) -> Result<Group> {
     let told = serde_json::to_vec(boot).context("describing what to boot")?;
     let mut command = Command::new(program);
@@ -203,14 +210,16 @@ fn spawn(program: OsString, arguments: &[OsString], path: &str, boot: &Boot) -> 
     let mut machine = Group::spawn(&mut command)?;
     let stdin = machine.child().stdin.take();
     let mut stdin = stdin.context("the machine has no input")?;
-    // A program may talk before it has heard all of it, or end without: then it has said
-    // why, and that it did not listen is no news.
+    // A thread writes, because a program may print before it has read all of it, or end
+    // without reading it. In that case the program has reported why, and an error here is no
+    // news.
     thread::spawn(move || stdin.write_all(&told));
     Ok(machine)
 }
 
-/// The events of a machine that says no more than `most` bytes, from a thread that ends
-/// with it.
+/// The events that a machine prints on `stdout`, read by a thread that ends with the machine.
+/// If it prints more than `most` bytes, or ends after it has written to its standard error
+/// (`reason`), the last event is [`Event::Failed`].
 fn events(stdout: impl Read + Send + 'static, reason: Reason, most: u64) -> Receiver<Event> {
     let (sender, receiver) = mpsc::channel();
     thread::spawn(move || {
@@ -229,14 +238,15 @@ fn events(stdout: impl Read + Send + 'static, reason: Reason, most: u64) -> Rece
             _ => reason.told(),
         };
         if let Some(why) = failed {
-            // Nobody may be listening any more.
+            // The receiver may be gone.
             let _ = sender.send(Event::Failed(why));
         }
     });
     receiver
 }
 
-/// Why a machine was ended that said more than `most` bytes, and what to do.
+/// The error message for a machine that was ended because it printed more than `most` bytes,
+/// with what to do about it.
 pub(super) fn too_much(most: u64) -> String {
     format!(
         "it printed more than {} MiB and was stopped: have the command print less, or into a file",
@@ -244,8 +254,9 @@ pub(super) fn too_much(most: u64) -> String {
     )
 }
 
-/// What a program says on its standard error, of which the end is kept. It is read as it
-/// comes: whoever writes into a pipe that nobody reads stands still once it is full.
+/// What a program writes to its standard error, of which the end is kept. It is read as it
+/// comes: a process that writes into a pipe that nobody reads stands still once the pipe is
+/// full.
 struct Reason {
     kept: Arc<Mutex<VecDeque<u8>>>,
     ended: Receiver<()>,
@@ -274,8 +285,9 @@ impl Reason {
         Self { kept, ended }
     }
 
-    /// What was said last, if anything. The program has closed its standard output and is
-    /// about to end, but something that it started may have its standard error for good.
+    /// The end of what was written to standard error, if anything was. The program has closed
+    /// its standard output and is about to end. But a process that it started may keep
+    /// standard error open for good, so this waits no longer than [`LAST_WORDS`].
     fn told(self) -> Option<String> {
         let _ = self.ended.recv_timeout(LAST_WORDS);
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
@@ -340,7 +352,8 @@ impl Watch {
         self.end(End::TimedOut(self.tail.iter().cloned().collect()))
     }
 
-    /// A kernel that died is the reason for whatever else happened.
+    /// How the run came to its end: `end`, unless the console shows that the kernel died.
+    /// That is the reason for whatever else happened.
     fn end(&self, end: End) -> End {
         console::death(self.console.iter().map(String::as_str)).map_or(end, End::Panicked)
     }
@@ -387,7 +400,7 @@ mod tests {
         assert_eq!(last[TAIL - 1], "line 99");
     }
 
-    /// How a run ends of a program that is these lines of shell. What it is to boot has
+    /// How a run ends whose program is a shell with the lines `lines`. What it is to boot has
     /// more bytes than a pipe takes.
     fn ended(lines: &str) -> End {
         let dir = tempfile::tempdir().unwrap();

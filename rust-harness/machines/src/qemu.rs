@@ -12,7 +12,8 @@ use crate::program;
 use host::toolchain;
 use kernels::guest_root;
 
-/// An unmodified QEMU, whose processors have what the plugin gives them.
+/// The backend QEMU: an unmodified QEMU, whose CPUs have the branch records that the plugin
+/// gives them.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Qemu;
 
@@ -41,7 +42,7 @@ impl Backend for Qemu {
     }
 
     fn run(&self, boot: &Boot, progress: &mut dyn FnMut(&str)) -> Result<Run> {
-        // vmtest's init has the PATH of its process.
+        // vmtest gives its init the PATH of the process that it runs in.
         program::run_self(&["__vm".into()], guest_root::INIT_PATH, boot, progress)
     }
 }

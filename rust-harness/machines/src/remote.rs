@@ -1,4 +1,4 @@
-//! What runs on machines that are there already.
+//! Runs commands on machines that have been booted already, over ssh.
 
 use std::time::Duration;
 
@@ -14,17 +14,17 @@ use host::paths::Paths;
 use host::process;
 use host::progress::Step;
 
-/// Asking what a machine is.
+/// How long a machine may take to report its architecture.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Runs `command` there, among the guest's programs for that machine and what is in
-/// `share`, where files that are written there come back. `name` is what the logs are
-/// called after.
+/// Runs `command` on the machine that `ssh` reaches, among the guest's programs for that
+/// machine and what is in `share`. Files that the command writes come back to `share`. `name`
+/// is in the names of the logs.
 ///
 /// # Errors
 ///
-/// When the machine cannot be reached, or is of an architecture that there are no programs
-/// for.
+/// When the machine cannot be reached, it is of an architecture that there are no programs
+/// for, or the programs cannot be built.
 pub fn run(
     paths: &Paths,
     ssh: &Ssh,
@@ -47,7 +47,7 @@ pub fn run(
     Ok(run)
 }
 
-/// The architecture of the machine, by its own word.
+/// The architecture of the machine, as the machine itself reports it (`uname -m`).
 fn arch(paths: &Paths, ssh: &Ssh) -> Result<Arch> {
     let step = Step::start(format!("ask {} what it is", ssh.to));
     let share = Share::new(paths)?;

@@ -1,4 +1,4 @@
-//! The directory that a guest shares with this side.
+//! The directory that a guest shares with this machine.
 
 use std::fs::{self, File};
 use std::io::{self, Read as _, Take};
@@ -9,8 +9,8 @@ use anyhow::{Context, Result, ensure};
 use host::paths::Paths;
 use nix::fcntl::OFlag;
 
-/// An empty file in a shared directory: whoever runs there is to come to an end, and to
-/// tell what there is until then.
+/// Name of an empty file in a shared directory. It asks the command that runs there to come
+/// to an end, and to report what it has until then.
 pub const STOP: &str = ".brbe-stop";
 
 /// The directory that one run shares with the guest, removed afterwards.
@@ -18,7 +18,7 @@ pub const STOP: &str = ".brbe-stop";
 pub struct Share(tempfile::TempDir);
 
 impl Share {
-    /// An empty one, below the caches.
+    /// Creates an empty directory, below the caches.
     pub fn new(paths: &Paths) -> Result<Self> {
         let dir = paths.home("run");
         fs::create_dir_all(&dir).with_context(|| format!("creating {}", dir.display()))?;
@@ -28,12 +28,12 @@ impl Share {
         })?))
     }
 
-    /// Where it is on this side.
+    /// Path of the directory on this machine.
     pub fn path(&self) -> &Path {
         self.0.path()
     }
 
-    /// Copies a file into it, by its own name.
+    /// Copies a file into the directory, by its own name.
     pub fn put(&self, file: &Path) -> Result<()> {
         let name = file.file_name().context("a file has a name")?;
         fs::copy(file, self.path().join(name))
@@ -41,22 +41,24 @@ impl Share {
         Ok(())
     }
 
-    /// Opens what a guest has left there, by its name: see [`open_from_guest`].
+    /// Opens the file `name`, which a guest has left in the directory. At most `most` bytes
+    /// are read: see [`open_from_guest`].
     ///
     /// # Errors
     ///
-    /// As [`open_from_guest`].
+    /// When there is no such file, or it is not a regular file of at most `most` bytes.
     pub fn open(&self, name: &str, most: u64) -> Result<Take<File>> {
         open_from_guest(&self.path().join(name), most)
     }
 
-    /// Asks what runs there to stop, as Ctrl-C would: see [`STOP`].
+    /// Asks the command that runs in the directory to stop, as Ctrl-C would: see [`STOP`].
     ///
     /// # Errors
     ///
     /// When the directory cannot be written to.
     pub fn stop(&self) -> Result<()> {
-        // Nothing that a guest has put there is written to.
+        // The file has to be a new one, so that nothing that a guest has put there is written
+        // to.
         match File::create_new(self.path().join(STOP)) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
                 Err(error).with_context(|| format!("creating {STOP}"))
@@ -71,7 +73,8 @@ impl Share {
 ///
 /// # Errors
 ///
-/// When there is none, or it is no file of at most so many bytes.
+/// When there is no such file, or it is not a regular file of at most `most` bytes. A
+/// symbolic link counts as no file.
 pub fn open_from_guest(path: &Path, most: u64) -> Result<Take<File>> {
     let name = path.file_name().unwrap_or_default().display();
     let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;

@@ -1,8 +1,9 @@
 //! A machine that already runs a kernel, reached by ssh.
 //!
-//! One connection carries all: programs there, the command's output and what it wrote
-//! back. What is left of the command, and the temporary directory that all of it was
-//! in, go when the connection does, whoever ends it.
+//! One connection carries everything: programs to the machine, and the command's output and
+//! the files that it wrote back. When the connection ends, whichever side ends it, what is
+//! left of the command is killed, and the temporary directory that all of it was in is
+//! removed.
 
 mod hints;
 mod results;
@@ -26,24 +27,25 @@ use crate::program::{MOST, too_much};
 use crate::share::STOP;
 use host::process::{self, Group, Interrupted};
 
-/// What the other side does, in any POSIX shell: takes programs from standard input, runs
-/// the command among them, returns what was printed, a line with the mark and the exit
-/// status, and an archive of the files that are new. Each line that comes after the
-/// programs is a Ctrl-C for the command.
+/// The script that runs on the other machine, in any POSIX shell. It takes programs from
+/// standard input, runs the command among them, and prints what the command prints, a line
+/// with the mark and the exit status, and an archive of the files that are new. Each line
+/// that comes after the programs is a Ctrl-C for the command.
 ///
-/// It holds no single quote, and is given in a pair of them.
+/// The script holds no single quote, and is given in a pair of them.
 const SCRIPT: &str = include_str!("ssh/there.sh");
 
-/// Where the script finds the command.
+/// Name of the file in which the script finds the command.
 const COMMAND: &str = ".brbe-command";
-/// Lines of output that are shown of a command that takes too long.
+/// How many lines of output are reported of a command that takes too long.
 const TAIL: usize = 20;
-/// Bytes of a line that are read.
+/// How many bytes of a line are read.
 const LINE: u64 = 1 << 20;
-/// How often a command is told to stop that somebody wants to: it may not have listened yet.
+/// The time from one Ctrl-C to the next for a command that is to stop: it may not have had
+/// its handler when the last one came.
 const TURN: Duration = Duration::from_secs(1);
 
-/// Who is to be reached where: `ssh://user@host:port`.
+/// The user and the machine to connect to: `ssh://user@host:port`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Destination {
     user: String,
@@ -51,7 +53,7 @@ pub struct Destination {
     port: u16,
 }
 
-/// Not a destination.
+/// The error for a text that is no destination such as `ssh://user@host`.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("{0:?} is no destination such as ssh://user@host or ssh://user@host:22")]
 pub struct NoDestination(String);
@@ -100,23 +102,24 @@ impl fmt::Display for Destination {
     }
 }
 
-/// A machine, and how it is reached.
+/// A machine that is reached by ssh, with the options for that.
 #[derive(Clone, Debug)]
 pub struct Ssh {
-    /// Where it is.
+    /// The user and the machine to connect to.
     pub to: Destination,
-    /// More of ssh's options, `Name=value`, which come before ours.
+    /// More options for ssh, each `Name=value`. They come before those that are set here.
     pub options: Vec<String>,
 }
 
 impl Ssh {
-    /// Copies what is in `share` there, runs `command` with it, and brings back what is
-    /// new. The connection's own words go to `log`. Once there is a [`STOP`] in `share`, the
-    /// command gets what Ctrl-C would send it.
+    /// Copies what is in `share` to the machine, runs `command` with it, and brings back to
+    /// `share` what is new. What ssh itself prints goes to `log`. Once there is a file
+    /// [`STOP`] in `share`, the command gets what Ctrl-C would send it.
     ///
     /// # Errors
     ///
-    /// When this side fails, or is interrupted. What goes wrong there is an [`End`].
+    /// When a file of `share` or the log cannot be used, ssh cannot be started, or the run is
+    /// interrupted. What goes wrong on the other machine is no error but an [`End`].
     pub fn run(
         &self,
         share: &Path,
@@ -194,7 +197,8 @@ impl Ssh {
         Group::spawn(&mut ssh).context("is openssh-client there?")
     }
 
-    /// Nothing is ever asked for, and only hosts that are known are talked to.
+    /// The arguments of ssh. With them, ssh never asks for anything, and connects only to
+    /// hosts that are known.
     fn arguments(&self) -> Vec<OsString> {
         let mut arguments: Vec<OsString> = vec!["-T".into()];
         let mut option = |option: &str| arguments.extend(["-o".into(), option.into()]);
@@ -214,7 +218,8 @@ impl Ssh {
         ] {
             option(ours);
         }
-        // By HOME: in a user namespace ssh takes itself for root.
+        // These files are found by HOME, because in a user namespace ssh takes itself for
+        // root.
         if let Some(home) = std::env::home_dir() {
             let home = home.join(".ssh");
             option(&format!(
@@ -235,18 +240,20 @@ impl Ssh {
     }
 }
 
-/// What comes from the other side.
+/// A message from the other machine.
 enum Heard {
     /// A line that the command printed.
     Line(String),
-    /// More lines than anybody wants. The last.
+    /// The command printed more than is read. It is the last message.
     TooMuch,
-    /// Its exit status, after what it wrote has come back. The last.
+    /// The exit status of the command, after the files that it wrote have come back, or the
+    /// error in them. It is the last message.
     Ended(Result<i32>),
 }
 
-/// Listens to `most` bytes, and to what comes back, in a thread that ends with the
-/// connection.
+/// Reads at most `most` bytes of what the command prints, and unpacks what comes back to
+/// `share`, in a thread that ends with the connection. A line that begins with `mark` has the
+/// exit status.
 fn hear(
     stdout: impl Read + Send + 'static,
     mark: String,
@@ -283,13 +290,14 @@ fn hear(
     heard
 }
 
-/// Sends, in a thread of its own: the other side may talk before it has heard all. What is
-/// sent to this is a Ctrl-C for the command. The connection's input stays open until this
-/// is dropped: its end has the other side kill what is left.
+/// Sends `programs`, in a thread of its own: the other side may print before it has read all
+/// of them. Each message to the returned sender is a Ctrl-C for the command. The connection's
+/// input stays open until the sender is dropped: the end of its input has the other side kill
+/// what is left.
 fn send(mut stdin: ChildStdin, programs: Vec<u8>) -> mpsc::Sender<()> {
     let (stop, stopped) = mpsc::channel::<()>();
     thread::spawn(move || {
-        // The other side says itself what is wrong, if it has gone.
+        // If the other side has gone, it reports itself what is wrong.
         let _ = stdin.write_all(&programs).and_then(|()| stdin.flush());
         while stopped.recv().is_ok() {
             let _ = stdin.write_all(b"stop\n").and_then(|()| stdin.flush());
@@ -333,7 +341,7 @@ mod tests {
         assert!(!SCRIPT.contains('\''));
     }
 
-    /// The script, run by a shell, that unpacks within `tmp`.
+    /// Starts the script in a shell. It unpacks the programs within `tmp`.
     fn spawn(shell: &str, bytes: usize, tmp: &Path) -> Child {
         Command::new(shell)
             .args(["-c", SCRIPT, "brbe", &bytes.to_string(), "mark"])
@@ -344,8 +352,8 @@ mod tests {
             .unwrap()
     }
 
-    /// What came of a command that a shell ran by the script: its status, what it
-    /// printed, and the files that came back.
+    /// Has a shell run `command` by the script, with a Ctrl-C if `is_to_stop` is set. Returns
+    /// the exit status, what was printed, and the names of the files that came back.
     fn there(shell: &str, command: &str, is_to_stop: bool) -> (i32, String, Vec<String>) {
         let [from, to, tmp] = [(); 3].map(|()| tempfile::tempdir().unwrap());
         for name in ["changed", "kept"] {
@@ -375,7 +383,8 @@ mod tests {
         (status, output, names)
     }
 
-    /// Those of them that there are here. The test of this lane has busybox's, too.
+    /// Those POSIX shells that this machine has, of three. The test of the ssh lane has
+    /// busybox's, too.
     fn shells() -> impl Iterator<Item = &'static str> {
         let is_there = |shell: &&str| Command::new(shell).args(["-c", ":"]).status().is_ok();
         ["sh", "dash", "bash"].into_iter().filter(is_there)
@@ -399,7 +408,8 @@ mod tests {
         }
     }
 
-    /// By trying: there are microseconds in which a signal could keep a shell from it.
+    /// Tries to end the connection at many moments: there are microseconds in which a signal
+    /// could keep a shell from cleaning up.
     #[test]
     fn nothing_is_left_whenever_the_connection_ends() {
         let [from, tmp] = [(); 2].map(|()| tempfile::tempdir().unwrap());
@@ -422,7 +432,7 @@ mod tests {
 
     #[test]
     fn a_line_is_ctrl_c_for_the_command() {
-        // As branch-trace: it listens to what the shell has it ignore.
+        // Like branch-trace, the command handles a signal that the shell has it ignore.
         let listens = "perl -e '$SIG{INT} = sub { print STDERR \"stopped\"; exit 3 }; sleep 1000'";
         for shell in shells() {
             let (status, output, _) = there(shell, &format!("{listens}; exit $?"), true);

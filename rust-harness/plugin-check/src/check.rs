@@ -19,29 +19,29 @@ use kernels::kernel::Kernel;
 use machines::guest::{self, Guest, Setup};
 use machines::share::{self, Share};
 
-/// For the guest to come up, do its work at a small part of its speed, and end.
+/// How long a run may take: the guest comes up, does its work at a small part of its speed,
+/// and ends.
 const TIMEOUT: Duration = Duration::from_secs(600);
-/// For QEMU to answer.
+/// How long QEMU's monitor may take to answer.
 const ANSWER: Duration = Duration::from_secs(30);
 
-/// What runs while the branches are recorded.
+/// A workload: what runs in the guest while its branches are recorded.
 #[derive(Clone, Copy, Debug)]
 pub struct Workload {
-    /// What follows `branch-guest record`.
+    /// The words that follow `branch-guest record` on the command line.
     pub command: &'static str,
-    /// More arguments for QEMU.
+    /// More arguments for QEMU, for this workload.
     pub qemu: &'static [&'static str],
-    /// QEMU makes a block of each instruction: interrupts come between blocks, so
+    /// Whether QEMU makes a block of each instruction: interrupts come between blocks, so
     /// they can come between any two instructions then.
     pub single: bool,
 }
 
-/// Runs `workload` in the guest with all its branches recorded, and compares the
-/// plugin's log with QEMU's.
+/// Runs `workload` in the guest with all its branches recorded, and compares the plugin's log
+/// with QEMU's.
 ///
-/// QEMU writes its log only while the workload runs: the guest says when it is
-/// `ready` and when it is `done`, by files in the shared directory, and waits for
-/// the answer.
+/// QEMU writes its log only while the workload runs: the guest reports that it is `ready` and
+/// that it is `done`, by files in the shared directory, and waits for the answer.
 pub fn run(
     paths: &Paths,
     guest: &Guest,
@@ -115,8 +115,8 @@ struct Files {
     share: PathBuf,
 }
 
-/// Switches QEMU's log on while the workload runs. Says which part of the
-/// plugin's log, in bytes, belongs to that.
+/// Switches QEMU's log on while the workload runs. Returns which part of the plugin's log
+/// belongs to that time: where it starts and ends, in bytes.
 fn switch_log(files: &Files, single: bool, over: &AtomicBool) -> Result<(u64, u64)> {
     let wait_for = |name: &str| {
         let path = files.share.join(name);
@@ -160,7 +160,7 @@ fn switch_log(files: &Files, single: bool, over: &AtomicBool) -> Result<(u64, u6
     Ok((start, end))
 }
 
-/// QEMU's monitor for humans.
+/// A connection to QEMU's monitor for humans (HMP).
 struct Monitor(UnixStream);
 
 const PROMPT: &[u8] = b"(qemu) ";
@@ -181,7 +181,7 @@ impl Monitor {
         self.prompt()
     }
 
-    /// Reads until QEMU waits for a command.
+    /// Reads until QEMU's monitor waits for a command.
     fn prompt(&mut self) -> Result<()> {
         let (mut said, since) = (Vec::new(), Instant::now());
         let mut buffer = [0; 4096];
@@ -198,7 +198,7 @@ impl Monitor {
     }
 }
 
-/// Bytes of a log that are read.
+/// How many bytes a log may have.
 const MOST: u64 = 16 << 30;
 
 fn compare_logs(files: &Files, start: u64, end: u64) -> Result<Comparison> {

@@ -1,4 +1,5 @@
-//! Does the plugin's log have what was executed, no more and no less?
+//! Compares the plugin's log with what was executed: the log has to have all of that, and
+//! nothing else.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -6,26 +7,28 @@ use std::fmt;
 use crate::event::Event;
 use crate::plugin_log::{Entry, Record, parse};
 
-/// Differences that are kept.
+/// How many differences are described in words.
 const KEPT: usize = 10;
 
-/// The result of a comparison.
+/// The result of comparing the plugin's log with what was executed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Comparison {
-    /// Records that agree with what was executed, by type.
+    /// How many records agree with what was executed, by type.
     pub records: BTreeMap<String, u64>,
-    /// Conditional branches to the next instruction, which cannot be judged.
+    /// How many conditional branches have the next instruction as their target: whether they
+    /// were taken cannot be judged.
     pub undecidable: u64,
-    /// Freezes: from each to the next unpausing nothing is to be recorded.
+    /// How many freezes and resets there were. From each to the next unpausing nothing is to
+    /// be recorded.
     pub freezes: u64,
     /// How many differences there are.
     pub differences: u64,
-    /// The first of them, in words.
+    /// The first differences, in words.
     pub examples: Vec<String>,
 }
 
 impl Comparison {
-    /// Records that agree.
+    /// How many records of all types agree with what was executed.
     pub fn agreeing(&self) -> u64 {
         self.records.values().sum()
     }
@@ -72,7 +75,8 @@ impl Recorder {
         (self.brbfcr & (1 << bit) != 0) != (self.brbfcr & ENI != 0)
     }
 
-    /// The record that `event` makes, and the Exception level after it.
+    /// The record that BRBE makes of `event`, if any, and the Exception level after the
+    /// event.
     fn record(&self, event: Event) -> (Option<Record<'static>>, u8) {
         match event {
             Event::Branch { kind, src, tgt } if self.selects(kind) && self.allows(self.el) => {
@@ -121,13 +125,15 @@ impl Recorder {
     }
 }
 
-/// Compares what was executed with the plugin's log of the same time.
+/// Compares the events that were executed with the lines of the plugin's log of the same
+/// time.
 pub fn compare<'a>(events: &[Event], log: impl Iterator<Item = &'a str>) -> Comparison {
     let mut result = Comparison::default();
     let mut log = log.peekable();
     let mut recorder = Recorder::default();
     for &event in events {
-        // At which instruction a counter overflows is for QEMU to say.
+        // At which instruction a counter overflows is for QEMU to say, so freezes are taken
+        // from the log.
         while let Some(Entry::Freeze | Entry::Reset) = log.peek().and_then(|line| parse(line)) {
             log.next();
             result.freezes += 1;

@@ -1,4 +1,4 @@
-//! What the plugin executes in QEMU's place.
+//! The instructions that the plugin executes in QEMU's place.
 
 /// An instruction that the plugin executes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -6,13 +6,13 @@ pub enum Emulated {
     /// An access to BRBE: registers S2_1_C8_Cm_n, S2_\<n\>_C9_Cm_n and the
     /// instructions `SYS #1, C7, C2, #4` and `#5`.
     Brbe,
-    /// `MRS Xt, ID_AA64DFR0_EL1`.
+    /// A read of an ID register, `MRS Xt, ID_AA64DFR0_EL1`.
     Id,
 }
 
-/// Is `word` executed by the plugin?
+/// Which of the plugin's instructions `word` is. `None` if QEMU executes it.
 pub const fn emulated(word: u32) -> Option<Emulated> {
-    // The register or instruction, without the direction and Rt.
+    // The name of the register or of the instruction: the word without the direction and Rt.
     match (word >> 5) & 0x1_ffff {
         // 1101 0101 00L1 0 op1 CRn CRm op2: op0 is 2.
         name if word >> 22 == 0x354 && (name >> 14) & 3 == 2 => {

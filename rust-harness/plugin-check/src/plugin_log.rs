@@ -1,15 +1,15 @@
-//! The plugin's `log=FILE`, for a machine of one CPU.
+//! Reads the log that the plugin writes (`log=FILE`), for a machine of one CPU.
 
-/// A line of the log.
+/// A line of the plugin's log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Entry<'a> {
-    /// A record was made.
+    /// The plugin made a record.
     Record(Record<'a>),
-    /// Software wrote a register.
+    /// Software wrote a register of BRBE.
     Write {
-        /// Its name.
+        /// The name of the register.
         register: &'a str,
-        /// The value.
+        /// The value that was written.
         value: u64,
         /// Address of the instruction.
         pc: u64,
@@ -25,20 +25,20 @@ pub enum Entry<'a> {
     Reset,
 }
 
-/// A record as the log has it.
+/// A record as the plugin's log has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record<'a> {
     /// BRBINF.TYPE by its name.
     pub kind: &'a str,
-    /// The Exception level, `None` for a record without a target.
+    /// The Exception level of the target, `None` for a record without a target.
     pub el: Option<u8>,
-    /// The source, unless that was in a prohibited region.
+    /// The address of the source. `None` if the source was in a prohibited region.
     pub src: Option<u64>,
-    /// The target, unless that was in a prohibited region.
+    /// The address of the target. `None` if the target was in a prohibited region.
     pub tgt: Option<u64>,
 }
 
-/// Reads a line.
+/// Reads a line of the plugin's log. `None` for a line of another form.
 pub fn parse(line: &str) -> Option<Entry<'_>> {
     let (_vcpu, line) = line.split_once(' ')?;
     let words: Vec<&str> = line.split(' ').collect();
@@ -61,7 +61,7 @@ pub fn parse(line: &str) -> Option<Entry<'_>> {
     })
 }
 
-/// A value, or `-` for none.
+/// Reads a value, or `-` for none, which is `Some(None)`. `None` if the text is neither.
 fn optional<T>(text: &str, parse: impl Fn(&str) -> Option<T>) -> Option<Option<T>> {
     match text {
         "-" => Some(None),

@@ -1,10 +1,10 @@
-//! QEMU's log of `-d exec,nochain,int,in_asm`, for a machine of one CPU.
+//! Reads QEMU's log of `-d exec,nochain,int,in_asm`, for a machine of one CPU.
 
 use std::collections::HashMap;
 use std::io::{self, BufRead, Read as _};
 use std::rc::Rc;
 
-/// Bytes of a line that are looked at.
+/// How many bytes of a line are looked at.
 const LINE: u64 = 4096;
 
 /// A block of instructions that QEMU executed, or began to.
@@ -12,18 +12,19 @@ const LINE: u64 = 4096;
 pub struct Block {
     /// Address of the first instruction.
     pub start: u64,
-    /// The instructions.
+    /// The words of the block's instructions.
     pub words: Rc<[u32]>,
-    /// It was made for one access to a device, in the middle of another block.
+    /// Whether QEMU made this block for one access to a device, in the middle of another
+    /// block.
     pub again: bool,
 }
 
-/// What the log says, in order.
+/// An entry of QEMU's log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Entry {
-    /// A block is executed next.
+    /// QEMU executes this block next.
     Block(Block),
-    /// The block just named was not executed after all.
+    /// The block of the entry before this one was not executed after all.
     Stopped,
     /// QEMU took an exception.
     Exception(Exception),
@@ -33,14 +34,14 @@ pub enum Entry {
     Return {
         /// The Exception level of the ERET.
         from: u8,
-        /// The one that it returned to.
+        /// The Exception level that the ERET returned to.
         to: u8,
-        /// Where.
+        /// The address that the ERET returned to.
         pc: u64,
     },
     /// A block whose instructions were not logged.
     Unknown {
-        /// Address of its first instruction.
+        /// Address of the block's first instruction.
         start: u64,
     },
 }
@@ -48,34 +49,36 @@ pub enum Entry {
 /// An exception that QEMU took.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Exception {
-    /// QEMU's name of it.
+    /// QEMU's name of the exception.
     pub name: String,
-    /// ESR_ELx.
+    /// The value of ESR_ELx.
     pub esr: u64,
-    /// ELR_ELx.
+    /// The value of ELR_ELx.
     pub elr: u64,
-    /// The Exception level that it was taken from.
+    /// The Exception level that the exception was taken from.
     pub from: u8,
-    /// The one that it was taken to.
+    /// The Exception level that the exception was taken to.
     pub to: u8,
-    /// The vector.
+    /// The address of the vector.
     pub pc: u64,
 }
 
-/// Reads the log entry by entry.
+/// Reads QEMU's log entry by entry.
 pub struct Reader<R> {
     input: R,
     line: Vec<u8>,
-    /// The block that is listed, and whether the listing still goes on.
+    /// The instruction words of the block that was listed last, until it is executed.
     listing: Option<Vec<u32>>,
+    /// Whether the listing of a block still goes on.
     in_listing: bool,
+    /// What has been read so far of an exception, which takes several lines.
     exception: Exception,
-    /// Blocks by where QEMU keeps their translation.
+    /// The instruction words of blocks, by the address at which QEMU keeps their translation.
     blocks: HashMap<u64, Rc<[u32]>>,
 }
 
 impl<R: BufRead> Reader<R> {
-    /// A reader of `input`.
+    /// A reader of the log `input`.
     pub fn new(input: R) -> Self {
         Self {
             input,
@@ -87,7 +90,7 @@ impl<R: BufRead> Reader<R> {
         }
     }
 
-    /// The next entry, `None` at the end.
+    /// The next entry of the log. `None` at the end of the log.
     pub fn next_entry(&mut self) -> io::Result<Option<Entry>> {
         loop {
             self.line.clear();
@@ -147,6 +150,7 @@ impl<R: BufRead> Reader<R> {
         })
     }
 
+    /// Reads what follows `Trace ` in a line of the log, which is the execution of a block:
     /// `0: 0x7f6550000100 [80000104004/0000000040080000/00000521/ff020200] `
     fn trace(&mut self, rest: &str) -> Option<Entry> {
         let (_, rest) = rest.split_once(": ")?;
@@ -170,7 +174,8 @@ impl<R: BufRead> Reader<R> {
         })
     }
 
-    /// A line of an exception.
+    /// Reads what follows the dots in a line about an exception. Returns the entry with the
+    /// last line.
     fn detail(&mut self, rest: &str) -> Option<Entry> {
         let exception = &mut self.exception;
         if rest.starts_with("handling as") {
@@ -192,6 +197,7 @@ impl<R: BufRead> Reader<R> {
     }
 }
 
+/// The instruction word in a line of a listing:
 /// `0x40080000:  1002fc00  adr      x0, #0x40085f80`
 fn listed(line: &str) -> Option<u32> {
     let (address, rest) = line.split_once(':')?;

@@ -1,4 +1,4 @@
-//! Events, from the blocks that QEMU executed and the exceptions that it took.
+//! Reconstructs events from the blocks that QEMU executed and the exceptions that it took.
 
 use branch_records::path::{Flow, Kind, flow};
 
@@ -6,15 +6,16 @@ use crate::emulated::{Emulated, emulated};
 use crate::event::Event;
 use crate::qemu_log::{Block, Entry, Exception};
 
-/// Follows QEMU's log.
+/// Follows the entries of QEMU's log, and makes events of them.
 #[derive(Debug, Default)]
 pub struct Follower {
-    /// The block that is executed.
+    /// The block that QEMU is executing. `None` if it is not known.
     current: Option<Block>,
 }
 
 impl Follower {
-    /// Takes the next entry of the log, and gives the events that it completes.
+    /// Takes the next entry of the log, and calls `event` with each event that the entry
+    /// completes.
     pub fn take(&mut self, entry: Entry, mut event: impl FnMut(Event)) {
         match entry {
             Entry::Block(block) => {
@@ -62,7 +63,8 @@ impl Follower {
             (_, 0x34 | 0x35) => "DATA_DEBUG",
             _ => "TRAP",
         };
-        // What the next instruction raised, or nobody, comes after the block's end.
+        // An exception that the next instruction raised, or that no instruction raised, comes
+        // after the block's end.
         let after = matches!(kind, "IRQ" | "FIQ" | "INST_FAULT")
             || class == 0x22
             || matches!(class, 0x30..=0x33);
@@ -84,8 +86,8 @@ impl Follower {
         });
     }
 
-    /// The current block was left for `to`, in the middle if that is a block made
-    /// `again`.
+    /// QEMU has left the current block for the address `to`: in the middle of the block if
+    /// the block there was made for one access to a device (`again`).
     fn leave(&mut self, to: u64, again: bool, event: &mut impl FnMut(Event)) {
         let Some(block) = self.current.take() else {
             return;
@@ -139,14 +141,14 @@ impl Follower {
     }
 }
 
-/// Address and word of the last instruction.
+/// Address and word of the last instruction of a block.
 fn last(block: &Block) -> Option<(u64, u32)> {
     let word = *block.words.last()?;
     let address = block.start + 4 * (block.words.len() as u64 - 1);
     Some((address, word))
 }
 
-/// The first instruction that the plugin executes, with its address: QEMU leaves
+/// The first instruction of a block that the plugin executes, with its address: QEMU leaves
 /// the block there.
 fn emulated_in(block: &Block) -> Option<(u64, Emulated)> {
     let words = block.words.iter().zip((block.start..).step_by(4));

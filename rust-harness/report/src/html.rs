@@ -1,4 +1,4 @@
-//! A report as one HTML file, for people who were not there.
+//! A report as one HTML file, for people who did not see the run.
 
 use std::fmt::Write as _;
 
@@ -17,7 +17,7 @@ td:last-child { text-align: right; white-space: nowrap; }
 pre { white-space: pre-wrap; margin: 0; font-size: 13px; }
 ";
 
-/// The whole page.
+/// The report as a complete HTML page.
 pub fn document(report: &Report) -> String {
     let mut rows = String::new();
     for row in report.rows() {

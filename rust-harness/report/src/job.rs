@@ -1,8 +1,7 @@
-//! Tests that need nothing of each other, and so can run side by side.
+//! Jobs: tests that need nothing of each other, and so can run side by side.
 //!
-//! A guest keeps little more than one processor busy, most of the time: with as
-//! many guests as processors a run of all tests takes little more than half as
-//! long on two.
+//! Most of the time a guest keeps little more than one CPU busy. With as many guests as CPUs,
+//! a run of all tests on two CPUs takes little more than half as long.
 
 use std::num::NonZeroUsize;
 use std::sync::mpsc;
@@ -15,11 +14,11 @@ use anyhow::Result;
 use crate::verdict::Verdict;
 use host::process::Interrupted;
 
-/// More guests than this are not started at once, whatever the machine: each has
-/// a GiB of memory.
+/// How many jobs run at once at the most, whatever the number of CPUs: a job may boot a
+/// guest, and each guest has a GiB of memory.
 const MOST: usize = 4;
 
-/// When it is too late for another test to begin.
+/// The time from which on no further test begins (`--within`).
 #[derive(Clone, Copy, Debug)]
 pub struct Limit {
     end: Instant,
@@ -27,7 +26,7 @@ pub struct Limit {
 }
 
 impl Limit {
-    /// From now on.
+    /// A limit that is reached in `minutes` minutes from now.
     pub fn of_minutes(minutes: u32) -> Self {
         Self {
             end: Instant::now() + Duration::from_secs(60) * minutes,
@@ -35,7 +34,8 @@ impl Limit {
         }
     }
 
-    /// Why no test begins any more, if it is too late.
+    /// The reason why no test begins any more, if the limit has been reached. Otherwise
+    /// `None`.
     pub fn passed(&self) -> Option<String> {
         (Instant::now() >= self.end).then(|| {
             format!(
@@ -46,23 +46,25 @@ impl Limit {
     }
 }
 
-/// What a job does: a verdict for each of its tests.
+/// The function of a job. It returns a verdict for each of the job's tests.
 type Body<'a> = Box<dyn FnOnce() -> Result<Vec<Verdict>> + Send + 'a>;
 
-/// Some tests of one subject that are decided together, mostly one.
+/// One or several tests of one subject that are decided together.
 pub struct Job<'a> {
-    /// What it is about: a base, `rust`.
+    /// What the tests are about, which is the first part of their lines: `7.3.4 patched`,
+    /// `plugin`, `rust`.
     pub subject: String,
-    /// The tests' names.
+    /// The names of the tests.
     pub tests: Vec<String>,
     body: Body<'a>,
 }
 
-/// What became of a job: verdicts, and how long they took.
+/// The result of a job: a verdict for each of its tests, in their order, and the time that
+/// the job took.
 pub type Outcome = (Vec<Verdict>, Duration);
 
 impl<'a> Job<'a> {
-    /// One test.
+    /// A job of one test. `body` returns its verdict.
     pub fn new(
         subject: impl Into<String>,
         test: impl Into<String>,
@@ -71,7 +73,7 @@ impl<'a> Job<'a> {
         Self::several(subject, vec![test.into()], || Ok(vec![body()?]))
     }
 
-    /// Several tests. `body` returns as many verdicts, in the same order.
+    /// A job of several tests. `body` returns as many verdicts, in the same order.
     pub fn several(
         subject: impl Into<String>,
         tests: Vec<String>,
@@ -84,7 +86,7 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// A test that cannot run here, and why.
+    /// A job of one test that cannot run here. Its verdict is SKIP, with this reason.
     pub fn skipped(
         subject: impl Into<String>,
         test: impl Into<String>,
@@ -94,7 +96,8 @@ impl<'a> Job<'a> {
         Self::new(subject, test, || Ok(Verdict::Skip(reason)))
     }
 
-    /// The same tests where they cannot run, and why.
+    /// This job, or, where there is a reason, a job that skips the same tests for that
+    /// reason.
     pub fn or_skipped(self, reason: Option<&'a str>) -> Self {
         let Some(reason) = reason else {
             return self;
@@ -106,7 +109,8 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// The same tests, unless it is too late when they are to begin.
+    /// This job with a limit: if the limit has been reached when the job is to begin, its
+    /// tests are skipped.
     pub fn within(self, limit: Option<Limit>) -> Self {
         let Some(limit) = limit else {
             return self;
@@ -121,8 +125,8 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// Runs it. An error is a failure of all its tests, unless this program was
-    /// interrupted.
+    /// Runs the job. An error of its body is a failure of all its tests, unless this program
+    /// was interrupted: only [`Interrupted`] is returned as an error.
     pub fn run(self) -> Result<Outcome> {
         let start = Instant::now();
         let verdicts = match (self.body)() {
@@ -142,12 +146,12 @@ impl<'a> Job<'a> {
     }
 }
 
-/// Runs jobs, as many at a time as there are processors. `done` is told of each
-/// that has ended, by its place in `jobs`.
+/// Runs jobs side by side, as many at a time as there are CPUs, at the most [`MOST`]. Calls
+/// `done` for each job that has ended, with its place in `jobs` and its outcome.
 ///
 /// # Errors
 ///
-/// [`Interrupted`]. What is under way then ends first.
+/// [`Interrupted`], when the run is interrupted. What is under way then ends first.
 pub(crate) fn run_all(jobs: Vec<Job<'_>>, mut done: impl FnMut(usize, Outcome)) -> Result<()> {
     let at_once = thread::available_parallelism().map_or(1, NonZeroUsize::get);
     let at_once = at_once.min(MOST).min(jobs.len());
@@ -161,7 +165,7 @@ pub(crate) fn run_all(jobs: Vec<Job<'_>>, mut done: impl FnMut(usize, Outcome)) 
                 while let Some((place, job)) = next() {
                     let outcome = job.run();
                     let interrupted = outcome.is_err();
-                    // Whoever listens stops at the first interruption.
+                    // The receiver stops at the first interruption.
                     if ended.send((place, outcome)).is_err() || interrupted {
                         break;
                     }

@@ -7,11 +7,11 @@ use quick_junit::{NonSuccessKind, TestCase, TestCaseStatus, TestSuite};
 use crate::run::Report;
 use crate::verdict::Verdict;
 
-/// The whole document.
+/// The report as a JUnit document in XML: a suite for each subject, a test case for each row.
 ///
 /// # Errors
 ///
-/// When a text cannot be XML.
+/// When a text of the report cannot be written as XML.
 pub fn document(report: &Report) -> Result<String, quick_junit::SerializeError> {
     let mut suites = Vec::<TestSuite>::new();
     for row in report.rows() {
@@ -47,7 +47,8 @@ pub fn document(report: &Report) -> Result<String, quick_junit::SerializeError> 
             }
         }
     }
-    // Whole: what is in a suite is counted when it is added.
+    // Suites are added when they are complete: the test cases of a suite are counted when it
+    // is added.
     let mut junit = quick_junit::Report::new("brbe");
     junit.add_test_suites(suites);
     junit.to_string()

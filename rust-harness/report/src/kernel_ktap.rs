@@ -1,52 +1,56 @@
-//! What the kernel's unit tests say: KTAP (Documentation/dev-tools/ktap.rst).
+//! Reads KTAP, in which the kernel's unit tests (KUnit) report their results
+//! (Documentation/dev-tools/ktap.rst).
 
 use std::fmt;
 
 use thiserror::Error;
 
-/// The results of one suite.
+/// The results of one suite of the kernel's unit tests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Suite {
-    /// Tests that passed.
+    /// The names of the tests that passed.
     pub passed: Vec<String>,
-    /// Tests that failed, and the diagnostic lines before each.
+    /// The names of the tests that failed, each with the diagnostic lines before its result.
     pub failed: Vec<(String, Vec<String>)>,
-    /// Tests that were skipped, and why.
+    /// The names of the tests that were skipped, each with the reason.
     pub skipped: Vec<(String, String)>,
 }
 
-/// The text is not the whole result of a suite.
+/// Why a text is not the complete result of a suite.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum Error {
     /// There is no `KTAP version` line.
     #[error("no line says which version of KTAP it is")]
     Version,
-    /// Without a plan tests that did not run are not missed.
+    /// There is no plan (`1..N`). Without one, tests that did not run would not be missed.
     #[error("no line says how many tests there are")]
     Plan,
-    /// Some did not run, or ran twice.
+    /// The number of results is not that of the plan: tests did not run, or ran twice.
     #[error("{seen} results of {planned} tests")]
     Count {
-        /// In the plan.
+        /// The number of tests in the plan.
         planned: usize,
-        /// Lines with a result.
+        /// The number of lines with a result.
         seen: usize,
     },
-    /// A result that is neither `ok` nor `not ok`, followed by a number.
+    /// A line with a result has no number or no name after `ok` or `not ok`.
     #[error("this is no result: {0:?}")]
     Result(String),
 }
 
-/// The depth at which the tests of one suite are, below the suite itself.
+/// The indentation of the lines of a suite's tests, which are one level below the suite
+/// itself.
 const INDENT: &str = "    ";
 
 impl Suite {
-    /// Reads what `/sys/kernel/debug/kunit/<suite>/results` holds. Of tests that
-    /// have tests of their own only they count, not those.
+    /// Reads the results of a suite, the contents of
+    /// `/sys/kernel/debug/kunit/<suite>/results`. A test that has tests of its own counts as
+    /// one: those of its own do not count.
     ///
     /// # Errors
     ///
-    /// [`enum@Error`]: the results are not whole.
+    /// [`enum@Error`], when the results are not complete or a line with a result is
+    /// malformed.
     pub fn parse(text: &str) -> Result<Self, Error> {
         let mut suite = Self::default();
         let (mut version, mut planned) = (false, None);
@@ -74,7 +78,8 @@ impl Suite {
         }
     }
 
-    /// `[not ]ok <number> <name>[ # SKIP why]`
+    /// Adds the result in the line `[not ]ok <number> <name>[ # SKIP why]`, and the
+    /// diagnostic lines before it.
     fn add(&mut self, line: &str, diagnostics: Vec<String>) -> Result<(), Error> {
         let bad = || Error::Result(line.to_owned());
         let (good, rest) = match line.strip_prefix("not ok ") {

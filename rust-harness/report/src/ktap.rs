@@ -6,7 +6,8 @@ use std::fmt::Write as _;
 use crate::run::Report;
 use crate::verdict::Verdict;
 
-/// The whole document.
+/// The report as a KTAP document: a line for each row. The reason of a failure is in
+/// diagnostic lines before its row.
 pub fn document(report: &Report) -> String {
     let mut text = format!("KTAP version 1\n1..{}\n", report.rows().len());
     for (index, row) in report.rows().iter().enumerate() {

@@ -1,9 +1,9 @@
-//! Runs of tests, and what is told of them. Nothing here knows what a test is about.
+//! Runs of tests, and reports about them. Nothing here knows what a test is about.
 //!
 //! A [`Job`] decides one or several tests; a [`Report`] runs those that its [`Selection`]
-//! takes, as many at once as there are processors, and keeps a [`Row`] with a [`Verdict`] of
-//! each. [`html`], [`junit`] and [`ktap`] are its forms for others. [`kernel_ktap`] reads the
-//! KTAP of the kernel's unit tests.
+//! takes, as many at once as there are CPUs, and keeps a [`Row`] with a [`Verdict`] of each.
+//! [`html`], [`junit`] and [`ktap`] write a report in formats for others. [`kernel_ktap`]
+//! reads the KTAP of the kernel's unit tests.
 
 pub mod html;
 mod job;

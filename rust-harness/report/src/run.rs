@@ -8,7 +8,8 @@ use crate::job::{self, Job, Limit};
 use crate::selection::Selection;
 use crate::verdict::{Row, Verdict};
 
-/// The rows of a run, in the order in which they came.
+/// A run of tests: which of them run, and the rows of those that have run, in the order in
+/// which the rows were added.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Report {
     rows: Vec<Row>,
@@ -16,13 +17,13 @@ pub struct Report {
     selection: Selection,
     #[serde(skip)]
     limit: Option<Limit>,
-    /// The lines of tests that were only to be listed.
+    /// The lines, `subject: name`, of the tests, if this report only lists tests.
     #[serde(skip)]
     listed: Option<Vec<String>>,
 }
 
 impl Report {
-    /// A report of some tests.
+    /// A report for a run of the tests that `selection` takes.
     pub fn of(selection: Selection) -> Self {
         Self {
             selection,
@@ -30,12 +31,14 @@ impl Report {
         }
     }
 
-    /// The same, of which none begins after a while.
+    /// This report with a limit: tests that have not begun when the limit is reached are
+    /// skipped.
     pub fn within(self, limit: Option<Limit>) -> Self {
         Self { limit, ..self }
     }
 
-    /// A list of them, of which none is run.
+    /// A report that only lists the tests that `selection` takes, and runs none of them.
+    /// Tests that others need do run: see [`Report::run_always`].
     pub fn list_of(selection: Selection) -> Self {
         Self {
             listed: Some(Vec::new()),
@@ -43,33 +46,36 @@ impl Report {
         }
     }
 
-    /// The lines, `subject: name`, of what was to be listed.
+    /// The lines, `subject: name`, of the tests that were listed. `None` for a report that
+    /// runs its tests.
     pub fn listed(&self) -> Option<&[String]> {
         self.listed.as_deref()
     }
 
-    /// Adds what another run has seen, perhaps on another machine.
+    /// Adds the rows of another report, perhaps of a run on another machine.
     pub fn append(&mut self, other: Self) {
         self.rows.extend(other.rows);
     }
 
-    /// What has been run so far.
+    /// The rows of the tests that have been run or skipped so far.
     pub fn rows(&self) -> &[Row] {
         &self.rows
     }
 
-    /// Whether all tests are wanted, here, and have begun.
+    /// Whether this report is about all tests: the selection takes all of them, and the
+    /// limit, if there is one, has not been reached.
     pub fn is_whole(&self) -> bool {
         let is_late = self.limit.is_some_and(|limit| limit.passed().is_some());
         self.selection.is_all() && !is_late
     }
 
-    /// Whether this test has a wanted name.
+    /// Whether the selection takes a test by its name, in whichever partition it is.
     pub fn wants(&self, subject: &str, test: &str) -> bool {
         self.selection.names(subject, test)
     }
 
-    /// Notes a test that is not to be run, if that is what is wanted.
+    /// Adds the line of a test to the list, if this report only lists tests. Returns whether
+    /// it does.
     fn only_lists(&mut self, subject: &str, test: &str) -> bool {
         let Some(listed) = &mut self.listed else {
             return false;
@@ -78,8 +84,8 @@ impl Report {
         true
     }
 
-    /// Runs a test, if it is wanted, and notes its verdict. An error is a failure;
-    /// the run goes on, unless it was interrupted.
+    /// Runs a test, if the selection takes it, and adds its row. An error of `body` is a
+    /// failure of the test, and the run goes on, unless it was interrupted.
     pub fn run(
         &mut self,
         subject: &str,
@@ -97,7 +103,9 @@ impl Report {
         self.note(job)
     }
 
-    /// The same for a test that others need, wanted or not.
+    /// Runs a test that others need, even if the selection does not take it or this report
+    /// only lists tests. Adds its row if the test belongs to this partition and tests are not
+    /// only listed. Otherwise adds its row only if the test failed.
     pub fn run_always(
         &mut self,
         subject: &str,
@@ -120,7 +128,7 @@ impl Report {
         Ok(())
     }
 
-    /// Runs a job, and notes its verdicts.
+    /// Runs a job, and adds a row for each of its tests.
     fn note(&mut self, job: Job<'_>) -> Result<()> {
         let (subject, tests) = (job.subject.clone(), job.tests.clone());
         let (verdicts, time) = job.run()?;
@@ -134,9 +142,10 @@ impl Report {
         self.counts().1 == 0
     }
 
-    /// Runs tests side by side, those that are wanted. Their rows are in the order
-    /// of `jobs`, whichever ends first. If there are any, `prepare` makes what all of
-    /// them need; an error there fails them.
+    /// Runs those of `jobs` that the selection takes, side by side. Their rows are in the
+    /// order of `jobs`, whichever ends first. If there are any, `prepare` first makes what
+    /// all of them need. If that fails, none of them runs, and the row of a test `kernel` has
+    /// the error.
     pub fn run_together(
         &mut self,
         jobs: Vec<Job<'_>>,
@@ -186,7 +195,8 @@ impl Report {
         outcome
     }
 
-    /// Whether a line, `subject: test`, contains this, of tests that have run or are listed.
+    /// Whether the line, `subject: test`, of a test that has run or is listed contains
+    /// `text`.
     pub fn has(&self, text: &str) -> bool {
         let mut rows = self.rows.iter();
         let mut listed = self.listed.iter().flatten();
@@ -194,13 +204,13 @@ impl Report {
             || listed.any(|line| line.contains(text))
     }
 
-    /// What became of a test, the first of that name.
+    /// The verdict of the first test of this name, whatever its subject.
     pub fn verdict(&self, test: &str) -> Option<&Verdict> {
         let row = self.rows.iter().find(|row| row.test == test)?;
         Some(row.verdict())
     }
 
-    /// How many passed, failed and were skipped.
+    /// The numbers of tests that passed, that failed and that were skipped, in this order.
     pub fn counts(&self) -> (usize, usize, usize) {
         let count = |word| {
             self.rows
@@ -211,13 +221,13 @@ impl Report {
         (count("PASS"), count("FAIL"), count("SKIP"))
     }
 
-    /// Whether nothing failed, and something ran.
+    /// Whether no test failed, and at least one passed.
     pub fn good(&self) -> bool {
         let (passed, failed, _) = self.counts();
         failed == 0 && passed > 0
     }
 
-    /// The table, and below it each failure in full.
+    /// The table of all rows, and below it each failure in full.
     pub fn table(&self) -> String {
         let mut table = Table::new();
         table
@@ -238,7 +248,7 @@ impl Report {
         text
     }
 
-    /// The closing line.
+    /// The line that closes a report: how many tests passed, failed and were skipped.
     pub fn summary(&self) -> String {
         let (passed, failed, skipped) = self.counts();
         format!("{passed} passed, {failed} failed, {skipped} skipped")
@@ -287,7 +297,7 @@ pub(crate) mod tests {
         let (first, second) = std::sync::mpsc::channel();
         let names = ["b1", "c", "b2"].map(str::to_owned).to_vec();
         let several = Job::several("7.3", names, move || {
-            // Where there is one processor, nobody has sent anything yet.
+            // Where there is one CPU, the other job has not run and has sent nothing yet.
             let _ = second.recv_timeout(Duration::from_secs(1));
             Ok(vec![
                 Verdict::pass(),
@@ -308,7 +318,7 @@ pub(crate) mod tests {
         assert!(report.good());
     }
 
-    /// Runs `subject: a` to `subject: e`, of which one is always run.
+    /// Runs the tests `7.3: a` to `7.3: e`, of which the first is one that others need.
     fn run_five(report: &mut Report) {
         let mut ran = false;
         report

@@ -11,7 +11,7 @@ pub struct Partition {
     of: NonZeroU32,
 }
 
-/// Not a partition.
+/// The error for a text that is no partition such as `2/8`.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("{0:?} is no partition such as 2/8, the second of eight")]
 pub struct NotAPartition(String);
@@ -29,18 +29,19 @@ impl FromStr for Partition {
     }
 }
 
-/// The tests that are wanted.
+/// Decides which tests are wanted. Counts jobs, to deal them out to partitions.
 #[derive(Clone, Debug, Default)]
 pub struct Selection {
-    /// What is part of the line of each.
+    /// A text that the line of each wanted test contains. `None`: all tests are wanted.
     only: Option<String>,
     partition: Option<Partition>,
-    /// Jobs that were counted.
+    /// How many jobs with a wanted name were counted so far.
     counted: u32,
 }
 
 impl Selection {
-    /// Those whose line, `subject: name`, contains `only`, and of them a part.
+    /// A selection of the tests whose line, `subject: name`, contains `only`, and of those
+    /// the ones in `partition`. `None` does not restrict it.
     pub fn new(only: Option<String>, partition: Option<Partition>) -> Self {
         Self {
             only,
@@ -49,19 +50,21 @@ impl Selection {
         }
     }
 
-    /// Whether that is all of them.
+    /// Whether the selection takes all tests.
     pub fn is_all(&self) -> bool {
         self.only.is_none() && self.partition.is_none()
     }
 
-    /// Whether a test has a wanted name.
+    /// Whether a test has a wanted name: whether its line, `subject: name`, contains the text
+    /// that was asked for.
     pub fn names(&self, subject: &str, test: &str) -> bool {
         let line = || format!("{subject}: {test}");
         self.only.as_ref().is_none_or(|only| line().contains(only))
     }
 
-    /// Whether the next job with a wanted name belongs to this part. All parts of a run
-    /// count the same jobs in the same order, and deal them out like cards.
+    /// Counts the next job with a wanted name, and returns whether it belongs to this
+    /// partition. All partitions of a run count the same jobs in the same order, and deal
+    /// them out like cards.
     pub fn takes_next(&mut self) -> bool {
         let place = self.counted;
         self.counted += 1;

@@ -1,29 +1,29 @@
-//! What became of a test.
+//! The verdict on a test, and the row of a report that holds it.
 
 use std::time::Duration;
 
 use host::progress;
 use serde::{Deserialize, Serialize};
 
-/// What became of a test.
+/// The verdict on a test, with a reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "verdict", content = "reason", rename_all = "lowercase")]
 pub enum Verdict {
-    /// It held. The reason says what was seen, where that is not obvious.
+    /// The test passed. The reason says what was seen, where that is not obvious.
     Pass(String),
-    /// It did not, and why.
+    /// The test failed, for this reason.
     Fail(String),
-    /// It could not run here, and why.
+    /// The test could not run here, for this reason.
     Skip(String),
 }
 
 impl Verdict {
-    /// Held, and nothing more to say.
+    /// The verdict PASS without a reason.
     pub fn pass() -> Self {
         Self::Pass(String::new())
     }
 
-    /// As the first column of the table has it.
+    /// The word for the verdict in the first column of the table: PASS, FAIL or SKIP.
     pub(crate) fn word(&self) -> &'static str {
         match self {
             Self::Pass(_) => "PASS",
@@ -32,23 +32,23 @@ impl Verdict {
         }
     }
 
-    /// What was seen, or why it failed or was skipped.
+    /// The reason of the verdict: what was seen, or why the test failed or was skipped.
     pub fn reason(&self) -> &str {
         let (Self::Pass(reason) | Self::Fail(reason) | Self::Skip(reason)) = self;
         reason
     }
 }
 
-/// A test and its verdict.
+/// A row of a report: a test, its verdict and the time that it took.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Row {
-    /// What it is about: a base, `rust`.
+    /// What the test is about: `7.3.4 patched`, `plugin`, `rust`.
     pub subject: String,
     /// The test's name.
     pub test: String,
     #[serde(flatten)]
     verdict: Verdict,
-    /// How long it took, in seconds. Not part of any verdict.
+    /// How long the test took, in seconds. That is not part of any verdict.
     pub seconds: f64,
 }
 
@@ -74,12 +74,12 @@ impl Row {
         }
     }
 
-    /// What became of it.
+    /// The verdict on the test.
     pub fn verdict(&self) -> &Verdict {
         &self.verdict
     }
 
-    /// Whether both are of one test.
+    /// Whether both rows are of the same test, by subject and name.
     pub fn is_of(&self, other: &Self) -> bool {
         (&self.subject, &self.test) == (&other.subject, &other.test)
     }

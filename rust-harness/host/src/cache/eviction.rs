@@ -1,9 +1,9 @@
-//! What goes from the cache by itself: an entry that no run has used for two weeks, and
-//! on a disk that is nearly full the kernels that have gone unused for longest.
+//! Eviction of cache entries: an entry that no run has used for two weeks is removed, and on
+//! a disk that is nearly full also the kernels that have gone unused for longest.
 //!
-//! A series that is worked on leaves a kernel for each of its states, and of each mutant
-//! of those, of 200 MB each: some 10 GB for a change of one patch that is proven. An entry's
-//! time of modification is when it was last used.
+//! A series that is worked on leaves a kernel of 200 MB for each of its states and for each
+//! mutant of those: some 10 GB for a change of one patch that is proven. The modification
+//! time of an entry is the time at which it was last used.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -15,30 +15,31 @@ use anyhow::{Context as _, Result};
 use super::{Lock, PARTIAL, discard};
 use crate::paths::Paths;
 
-/// Unused for this long, an entry goes.
+/// An entry that was not used for this long is evicted.
 const KEPT: Duration = Duration::from_hours(14 * 24);
-/// A kernel that was used since then stays on a disk that is nearly full: what is being
-/// worked on would be built again and again.
+/// A kernel that was used within this time is kept on a disk that is nearly full: otherwise
+/// the kernels of a series that is being worked on would be built again and again.
 const RECENT: Duration = Duration::from_hours(12);
-/// And one that was used since then on a disk that is full: by the run that needs the room,
-/// perhaps.
+/// A kernel that was used within this time is kept even on a disk that is full: perhaps the
+/// very run that needs the space has used it.
 const THIS_RUN: Duration = Duration::from_hours(2);
-/// How the names of kernels begin. Other entries hold little, or much that is needed for
-/// each kernel.
+/// Prefix of the names of kernels in the cache. Only kernels are evicted for lack of space:
+/// other entries take little space, or hold much that is needed for each kernel.
 const KERNEL: &str = "kernel-";
-/// A disk with less space than this is nearly full, in bytes. A kernel's build directory
-/// is 2 GB, a cargo target 7 GB.
+/// Free space, in bytes, below which a disk is nearly full. A kernel's build directory takes
+/// 2 GB, a cargo target directory 7 GB.
 const SPACE: u64 = 10 << 30;
-/// A disk with less space than this is full: what is being built may be more.
+/// Free space, in bytes, below which a disk is full: what is being built may need more.
 const LITTLE: u64 = 4 << 30;
 
-/// Says that an entry is used now. One that belongs to somebody else goes a little early.
+/// Marks an entry as used now, by its modification time. That fails for an entry of another
+/// user, which is then evicted a little early.
 pub(super) fn mark_used(entry: &Path) {
     let _ = File::open(entry).and_then(|entry| entry.set_modified(SystemTime::now()));
 }
 
-/// Makes room for one entry more, unless another run is at it. What cannot be removed is
-/// no reason not to go on.
+/// Evicts entries before a new one is made, unless another run is evicting. An error is
+/// printed and otherwise ignored: an entry that cannot be removed is no reason not to go on.
 pub(super) fn make_room(paths: &Paths) {
     let cache = paths.home("cache");
     let make = || {
@@ -53,7 +54,7 @@ pub(super) fn make_room(paths: &Paths) {
     }
 }
 
-/// Bytes that are free for this user where a directory is.
+/// Free space, in bytes, that this user can use on the file system of `dir`.
 fn space(dir: &Path) -> Result<u64> {
     let system = nix::sys::statvfs::statvfs(dir)
         .with_context(|| format!("asking for the space of {}", dir.display()))?;
@@ -76,7 +77,7 @@ fn evict(paths: &Paths, now: SystemTime, space: impl Fn() -> Result<u64>) -> Res
         if since <= kept {
             continue;
         }
-        // Who has this lock makes the entry, or uses it.
+        // A process that holds this lock makes the entry, or uses it.
         let Some(_lock) = Lock::try_take(paths, name.trim_end_matches(PARTIAL))? else {
             continue;
         };
@@ -87,7 +88,7 @@ fn evict(paths: &Paths, now: SystemTime, space: impl Fn() -> Result<u64>) -> Res
     Ok(())
 }
 
-/// How long a kernel is kept that is not used, where there is so much space.
+/// For how long an unused kernel is kept when the disk has `space` bytes of free space.
 fn kept(space: u64) -> Duration {
     match space {
         SPACE.. => KEPT,
@@ -103,7 +104,8 @@ fn entries(cache: &Path) -> Result<Vec<PathBuf>> {
         .with_context(|| format!("reading {}", cache.display()))
 }
 
-/// How long an entry has not been used; not at all, if another run has just removed it.
+/// How long an entry has not been used at the time `now`. Zero if another run has just
+/// removed it.
 fn unused_since(entry: &Path, now: SystemTime) -> Result<Duration> {
     let used = match fs::metadata(entry).and_then(|data| data.modified()) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Duration::ZERO),
@@ -124,7 +126,8 @@ mod tests {
     }
 
     impl Cache {
-        /// Entries that were last used so many hours ago.
+        /// A cache with entries of the given names, each last used the given number of hours
+        /// ago.
         fn new(used: &[(&str, u32)]) -> Self {
             let dir = tempfile::tempdir().unwrap();
             let now = SystemTime::now();
@@ -142,12 +145,15 @@ mod tests {
             Paths::at(self.dir.path(), self.dir.path())
         }
 
-        /// Evicts on a disk that is nearly full unless so many entries are left.
+        /// Evicts on a disk that is nearly full while more than `room_with` entries are left.
+        /// Returns the names of the entries that are left.
         fn evict(&self, room_with: usize) -> Vec<String> {
             self.evict_with(room_with, LITTLE)
         }
 
-        /// Evicts where there is so much space unless so many entries are left.
+        /// Evicts on a disk that has `little` bytes of free space while more than `room_with`
+        /// entries are left, and enough otherwise. Returns the names of the entries that are
+        /// left.
         fn evict_with(&self, room_with: usize, little: u64) -> Vec<String> {
             let enough = || {
                 Ok(match self.left().len() > room_with {

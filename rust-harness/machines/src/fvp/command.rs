@@ -1,4 +1,4 @@
-//! The model's command line.
+//! The command line of Arm's model.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -6,30 +6,31 @@ use std::path::Path;
 
 use super::{Firmware, Settings};
 
-/// The tag of the directory that the guest has its root in.
+/// The tag of the 9P directory that is the guest's root.
 pub(super) const TAG: &str = "brbe";
-/// Cores of a cluster.
+/// The number of cores in a cluster of the model.
 const CLUSTER: u8 = 4;
 
-/// What the kernel is started with.
+/// The files and the number of CPUs that a kernel is started with.
 pub(super) struct Start<'a> {
     pub(super) image: &'a Path,
     pub(super) device_tree: &'a Path,
-    /// Where the boot wrapper's file is.
+    /// Path of the file that the boot wrapper's command makes.
     pub(super) elf: &'a Path,
-    /// What the guest sees as its root.
+    /// Path of the directory that the guest sees as its root.
     pub(super) root: &'a Path,
     pub(super) cpus: u8,
 }
 
-/// The parameters that make the model the machine that is asked for: by the names of
-/// `FVP_Base_RevC-2xAEMvA --list-params`.
+/// The parameters that make of the model the machine that is asked for, with their values.
+/// The names are those of `FVP_Base_RevC-2xAEMvA --list-params`. The user's parameters
+/// replace those that are set here.
 fn parameters(settings: &Settings, start: &Start<'_>) -> BTreeMap<String, String> {
     let mut parameters = BTreeMap::new();
     let mut set = |name: &str, value: &str| {
         parameters.insert(name.to_owned(), value.to_owned());
     };
-    // Nothing to look at, and an end when the guest powers off.
+    // The model shows no window, and ends when the guest powers off.
     set("bp.vis.disable_visualisation", "1");
     set("bp.ve_sysregs.exit_on_shutdown", "1");
     for terminal in 0..4 {
@@ -39,7 +40,7 @@ fn parameters(settings: &Settings, start: &Start<'_>) -> BTreeMap<String, String
     set("bp.refcounter.non_arch_start_at_default", "1");
     set("bp.secure_memory", "0");
     set("cache_state_modelled", "0");
-    // One core is on, the kernel asks PSCI for the others.
+    // One core is on. The kernel asks PSCI for the others.
     set("pctl.startup", "0.0.0.0");
     set(
         "bp.virtiop9device.root_path",
@@ -48,7 +49,7 @@ fn parameters(settings: &Settings, start: &Start<'_>) -> BTreeMap<String, String
     set("bp.virtiop9device.mount_tag", TAG);
     let cores = [start.cpus.min(CLUSTER), start.cpus.saturating_sub(CLUSTER)];
     for (cluster, cores) in cores.into_iter().enumerate() {
-        // A cluster has one core at least; without CPUs of ours it stays off.
+        // A cluster has one core at least. One that has no CPU of the guest stays off.
         set(
             &format!("cluster{cluster}.NUM_CORES"),
             &cores.max(1).to_string(),
@@ -80,7 +81,7 @@ fn parameters(settings: &Settings, start: &Start<'_>) -> BTreeMap<String, String
     parameters
 }
 
-/// All arguments.
+/// All arguments of the model's program.
 pub(super) fn arguments(settings: &Settings, start: &Start<'_>) -> Vec<OsString> {
     let mut arguments = Vec::new();
     for (name, value) in parameters(settings, start) {
@@ -109,7 +110,8 @@ pub(super) fn arguments(settings: &Settings, start: &Start<'_>) -> Vec<OsString>
     arguments
 }
 
-/// The command that makes the boot wrapper's file, where there is one to make.
+/// The command that makes the boot wrapper's file. `None` for firmware that needs no such
+/// file.
 pub(super) fn make(settings: &Settings, start: &Start<'_>, cmdline: &str) -> Option<Vec<String>> {
     let Firmware::BootWrapper { make } = &settings.firmware else {
         return None;

@@ -1,4 +1,5 @@
-//! One run of the model, in a process of its own: it is ended with all that it started.
+//! One run of Arm's model, in a process of its own, which can be ended with all that it
+//! started.
 
 use std::fs;
 use std::io::{self, BufRead as _, BufReader, Read};
@@ -14,11 +15,11 @@ use super::{Settings, command, terminal};
 use crate::backend::Boot;
 use crate::program::{Event, tell};
 
-/// Lines of the model's own words that are told when it ends too early.
+/// How many lines of the model's own output are reported when the model ends too early.
 const TAIL: usize = 20;
 
 /// Reads a [`Boot`] from standard input and runs it on the model that `settings`, JSON,
-/// describes.
+/// describes. Reports what happens as events on standard output.
 pub fn main(settings: &str) -> Result<()> {
     let settings: Settings = serde_json::from_str(settings).context("reading the settings")?;
     let boot: Boot = serde_json::from_reader(io::stdin().lock()).context("reading what to boot")?;
@@ -47,7 +48,7 @@ pub fn main(settings: &str) -> Result<()> {
     })
 }
 
-/// The tree with the kernel's command line in it.
+/// Copies the machine's device tree, and puts the kernel's command line into the copy.
 fn prepare_device_tree(boot: &Boot, into: &Path, cmdline: &str) -> Result<()> {
     let tree = boot.device_tree.as_ref();
     let tree = tree.context("the model's kernel needs a device tree")?;
@@ -82,8 +83,8 @@ fn make_elf(make: &[String], elf: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Runs the model until it ends. What comes from its terminal is told; what it says
-/// itself is told and returned.
+/// Runs the model until it ends. The lines of its terminal are reported as the console. The
+/// lines that the model itself prints are reported there too, and are returned.
 fn run(settings: &Settings, start: &command::Start<'_>) -> Result<Vec<String>> {
     let mut model = Command::new(&settings.model)
         .args(command::arguments(settings, start))
@@ -138,7 +139,8 @@ fn follow(stream: impl Read + Send + 'static, lines: Sender<String>) {
     });
 }
 
-/// Why there is no result, and what to do.
+/// The error message for a model that ended before the command did: what to do next, and the
+/// last lines that the model printed.
 fn ended_early(said: &[String]) -> String {
     let last = &said[said.len().saturating_sub(TAIL)..];
     let has = |word: &str| last.iter().any(|line| line.to_lowercase().contains(word));

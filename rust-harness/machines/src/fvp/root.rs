@@ -1,5 +1,5 @@
-//! What the guest finds: its root, the shared directory in it, and an init that runs the
-//! command.
+//! The directory that Arm's model shows to the guest: the guest's root, the shared directory
+//! in it, and an init that runs the command.
 
 use std::fs;
 use std::io::{self, Read as _};
@@ -13,29 +13,35 @@ use super::command::TAG;
 use crate::backend::{Boot, SHARE};
 use crate::share::open_from_guest;
 
-/// Where the shared directory is in the root, at first: an empty directory of it. Nothing
-/// else is mounted below the root, so that no two files have one number.
+/// The directory of the root, an empty one, that the shared directory is mounted on at first.
+/// Nothing else is mounted below the root, so that no two files have the same inode number.
 const SHARED: &str = "mnt";
-/// Ours among the files of the shared directory.
+/// Name of the init script, which the harness puts into the shared directory.
 const INIT: &str = ".brbe-init";
+/// Name of the file in the shared directory with the command.
 const COMMAND: &str = ".brbe-command";
+/// Name of the file in the shared directory that the guest writes the command's output to.
 const OUTPUT: &str = ".brbe-output";
+/// Name of the file in the shared directory that the guest writes the command's exit status
+/// to.
 const STATUS: &str = ".brbe-status";
-/// Bytes of output that are read.
+/// How many bytes of the command's output are read.
 const MOST: u64 = 1 << 26;
 
-/// The first process: it makes of the root what vmtest's makes, runs the command, and
-/// powers off.
+/// The script of the guest's first process. It makes of the root what vmtest's init makes of
+/// it, runs the command, and powers off.
 const SCRIPT: &str = include_str!("init.sh");
 
-/// A root that the model can be shown, of this process's mount namespace.
+/// A directory for the model to show to the guest, put together in this process's mount
+/// namespace.
 pub(super) struct Root {
     dir: PathBuf,
     share: PathBuf,
 }
 
 impl Root {
-    /// Puts it together.
+    /// Puts the directory together, in a new mount namespace, and writes the command and the
+    /// init script.
     pub(super) fn assemble(boot: &Boot) -> Result<Self> {
         unshare(CloneFlags::CLONE_NEWNS).context("a mount namespace")?;
         let none = None::<&str>;
@@ -45,7 +51,7 @@ impl Root {
             mount(Some(from), on, none, MsFlags::MS_BIND | flags, none)
                 .with_context(|| format!("mounting {}", on.display()))
         };
-        // The root is everybody's.
+        // All guests share the root, so it is mounted read-only.
         bind(&boot.root, &boot.root, MsFlags::empty())?;
         bind(
             &boot.root,
@@ -70,12 +76,12 @@ impl Root {
         fs::write(self.share.join(name), text).with_context(|| format!("writing {name}"))
     }
 
-    /// What the model shows to the guest.
+    /// Path of the directory that the model shows to the guest.
     pub(super) fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// The kernel's command line.
+    /// The kernel's command line for `boot`.
     pub(super) fn cmdline(boot: &Boot) -> String {
         let ours = format!(
             "console=ttyAMA0 earlycon root={TAG} rootfstype=9p \
@@ -88,17 +94,17 @@ impl Root {
         format!("{ours} {more} -- /{SHARED}/{INIT}")
     }
 
-    /// What the command printed.
+    /// What the command printed. Empty if the guest left no file with it.
     pub(super) fn output(&self) -> String {
         let mut output = Vec::new();
         if let Ok(file) = open_from_guest(&self.share.join(OUTPUT), u64::MAX) {
-            // What can be read of it is better than nothing.
+            // Whatever part of the output can be read is better than nothing.
             let _ = file.into_inner().take(MOST).read_to_end(&mut output);
         }
         String::from_utf8_lossy(&output).into_owned()
     }
 
-    /// How the command ended, if it did.
+    /// The exit status of the command. `None` if the command did not end.
     pub(super) fn status(&self) -> Option<i64> {
         let text = io::read_to_string(open_from_guest(&self.share.join(STATUS), 100).ok()?).ok()?;
         text.trim().parse().ok()

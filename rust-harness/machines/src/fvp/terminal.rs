@@ -6,10 +6,11 @@ use std::sync::mpsc::Sender;
 use std::thread;
 use std::time::Duration;
 
-/// Bytes of a line that are read.
+/// How many bytes of a line are read.
 const LINE: u64 = 1 << 16;
-/// The model may name the port before it listens.
+/// How often the connection is tried: the model may name the port before it listens.
 const ATTEMPTS: u32 = 50;
+/// The time from one try to connect to the next.
 const INTERVAL: Duration = Duration::from_millis(100);
 
 /// The port in a line such as `terminal_0: Listening for serial connection on port 5000`.
@@ -18,7 +19,8 @@ pub(super) fn port(line: &str) -> Option<u16> {
     port.trim().parse().ok()
 }
 
-/// Sends all lines that come from the port, from a thread that ends with the connection.
+/// Connects to the port and sends all lines that come from it, in a thread that ends with the
+/// connection.
 pub(super) fn listen(port: u16, lines: Sender<String>) {
     thread::spawn(move || {
         let connect = || TcpStream::connect((Ipv4Addr::LOCALHOST, port));
@@ -33,7 +35,7 @@ pub(super) fn listen(port: u16, lines: Sender<String>) {
         let stream = match stream {
             Ok(stream) => stream,
             Err(error) => {
-                // Nobody may be listening any more.
+                // The receiver may be gone.
                 let _ = lines.send(format!("brbe: no terminal on port {port}: {error}"));
                 return;
             }

@@ -1,8 +1,7 @@
-//! A machine of two sorts of processors.
+//! A machine with heterogeneous CPUs.
 //!
-//! QEMU's processors are alike, and the plugin gives BRBE to some of them. For
-//! Linux to see two sorts, with a PMU each, the device tree has to say so: QEMU's
-//! own, changed.
+//! QEMU's CPUs are alike, and the plugin gives BRBE to some of them. For Linux to see two
+//! kinds of CPUs, each with a PMU, the device tree has to say so: it is QEMU's own, changed.
 
 pub(super) mod tree;
 
@@ -15,13 +14,14 @@ use tempfile::NamedTempFile;
 
 use crate::backend::Boot;
 
-/// The tree for the machine that `boot` describes, whose first `big` processors
-/// have BRBE.
+/// A file with the device tree for the machine that `boot` describes, whose first `big` CPUs
+/// have BRBE and a PMU of their own.
 pub(super) fn device_tree(boot: &Boot, machine_args: &[String], big: u8) -> Result<NamedTempFile> {
     changed(boot, machine_args, |dumped| tree::split(dumped, big.into()))
 }
 
-/// The tree for the machine that `boot` describes: what `change` makes of QEMU's.
+/// A file with a device tree for the machine that `boot` describes: what `change` makes of
+/// QEMU's own, as a DTB.
 pub(super) fn changed(
     boot: &Boot,
     machine_args: &[String],
@@ -33,7 +33,7 @@ pub(super) fn changed(
     Ok(file)
 }
 
-/// QEMU's own tree of the machine that vmtest describes to it.
+/// QEMU's own device tree, as a DTB, of the machine that vmtest describes to QEMU.
 fn dump(boot: &Boot, machine_args: &[String], into: &NamedTempFile) -> Result<Vec<u8>> {
     let output = Command::new("qemu-system-aarch64")
         .args(["-nodefaults", "-display", "none", "-cpu", "max"])
@@ -50,7 +50,7 @@ fn dump(boot: &Boot, machine_args: &[String], into: &NamedTempFile) -> Result<Ve
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         bail!("{}: {}", output.status, said.trim());
     }
-    // By its name: QEMU may have replaced the file.
+    // The file is opened by its name, because QEMU may have replaced it.
     let file = File::open(into.path()).context("opening the device tree")?;
     let mut dumped = Vec::new();
     file.take(tree::MAX_SIZE + 1)

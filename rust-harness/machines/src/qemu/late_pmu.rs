@@ -1,10 +1,10 @@
-//! A machine whose PMU is not there until somebody asks for it.
+//! A machine on which Linux has no PMU until somebody asks for it.
 //!
-//! By its device tree, QEMU's own with an addition, the PMU has a clock of a device for
-//! which Linux has no driver. Linux does not probe the PMU until that has one (`fw_devlink`,
-//! drivers/base/core.c), or until it has given up waiting. In the guest
-//! a driver that takes any device can be given it, which `drivers/bus/simple-pm-bus.c` is,
-//! by its `driver_override`.
+//! The device tree is QEMU's own with an addition: the PMU has a clock, and the clock belongs
+//! to a device for which Linux has no driver. Linux does not probe the PMU until that device
+//! has a driver (`fw_devlink`, drivers/base/core.c), or until it has given up waiting. In the
+//! guest the device can be given a driver that takes any device,
+//! `drivers/bus/simple-pm-bus.c`, by its `driver_override`.
 
 use anyhow::Result;
 use dtoolkit::model::{DeviceTreeNode, DeviceTreeProperty};
@@ -13,20 +13,23 @@ use tempfile::NamedTempFile;
 use super::heterogeneous::{self, tree};
 use crate::backend::Boot;
 
-/// What the PMU waits for, by the name that the guest's test knows.
+/// Name of the device that the PMU waits for. The guest's test knows this name.
 const SUPPLIER: &str = "late-pmu-supplier";
-/// A device that no driver knows.
+/// The `compatible` of the device [`SUPPLIER`], which no driver knows.
 const COMPATIBLE: &str = "brbe,no-driver";
 
-/// Has Linux not give up waiting while a test runs, which takes less than so many seconds.
+/// A word for the kernel's command line, which has Linux wait for so many seconds until it
+/// gives up waiting for a device. No test takes as long.
 pub(super) const WAIT: &str = "deferred_probe_timeout=3600";
 
-/// The tree for the machine that `boot` describes.
+/// A file with the device tree for the machine that `boot` describes, whose PMU waits for a
+/// device without a driver.
 pub(super) fn device_tree(boot: &Boot, machine_args: &[String]) -> Result<NamedTempFile> {
     heterogeneous::changed(boot, machine_args, with_supplier)
 }
 
-/// The same machine, whose PMU waits for a device.
+/// Changes the device tree `dumped`, a DTB, so that the PMU waits for a device without a
+/// driver. Returns the changed DTB.
 fn with_supplier(dumped: &[u8]) -> Result<Vec<u8>, tree::Error> {
     let mut tree = tree::parse(dumped)?;
     let root = &mut tree.root;

@@ -1,5 +1,5 @@
-//! Where the processors of a machine are, asked of QEMU: what is left to be told of
-//! a guest that says nothing any more.
+//! Asks QEMU which code the CPUs of a machine execute. That is what can still be reported of
+//! a guest that prints nothing any more.
 
 use std::io;
 use std::os::unix::net::UnixStream;
@@ -9,35 +9,37 @@ use std::time::{Duration, Instant};
 
 use qapi::{Qmp, qmp};
 
-/// How long QEMU may take for all of its answers: seconds on a busy host.
+/// How long QEMU may take for all of its answers, which takes seconds on a busy host.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How often it is asked: what loops is seen to, and what is stuck.
+/// How often QEMU is asked. Several answers tell a CPU that loops from one that is stuck.
 const SAMPLES: usize = 3;
-/// From one sample to the next.
+/// The time from one question to QEMU to the next.
 const INTERVAL: Duration = Duration::from_millis(100);
-/// Program counter, link register, stack pointer, condition flags and masks.
+/// The registers that are reported, by QEMU's names: program counter, link register, stack
+/// pointer, and condition flags with masks.
 const TELLING: [&str; 4] = ["PC=", "X30=", "SP=", "PSTATE="];
-/// What asking takes at most.
+/// How long all questions to QEMU take at the most.
 pub(super) const ASKING: Duration = Duration::from_secs(11);
 
-/// A socket of QEMU's, of this process's machine.
+/// The socket of QEMU's monitor (QMP), for the machine of this process.
 #[derive(Clone, Debug)]
 pub(super) struct Monitor(PathBuf);
 
 impl Monitor {
-    /// One that is not there yet.
+    /// The path of a socket that does not exist yet.
     pub(super) fn new() -> Self {
         Self(std::env::temp_dir().join(format!("brbe-qmp-{}.sock", std::process::id())))
     }
 
-    /// What has QEMU make it.
+    /// The arguments that have QEMU make the socket.
     pub(super) fn args(&self) -> [String; 2] {
         let socket = format!("unix:{},server=on,wait=off", self.0.display());
         ["-qmp".to_owned(), socket]
     }
 
-    /// Program counter, link register, stack pointer and state of each processor,
-    /// at a few moments, in QEMU's words; or why they are not known.
+    /// Program counter, link register, stack pointer and state of each CPU, at a few moments,
+    /// in QEMU's words: a line for each CPU and moment. Or one line that says why they are
+    /// not known.
     pub(super) fn processors(&self) -> Vec<String> {
         ask(&self.0).unwrap_or_else(|error| {
             vec![format!(
@@ -72,7 +74,7 @@ fn ask(socket: &Path) -> io::Result<Vec<String>> {
     Ok(said)
 }
 
-/// Of all registers, those that say where a processor is, a line for each.
+/// A line for each CPU with those of its registers that say where it is.
 fn paths(registers: &str) -> Vec<String> {
     let mut paths: Vec<String> = Vec::new();
     for word in registers.split_whitespace() {

@@ -1,7 +1,7 @@
-//! One virtual machine in a process of its own.
+//! One virtual machine, in a process of its own.
 //!
-//! `vmtest` blocks, cannot be cancelled, and waits up to two minutes for a guest
-//! that is dead. In its own process it can be ended at any time, QEMU with it.
+//! `vmtest` blocks, cannot be cancelled, and waits up to two minutes for a guest that is
+//! dead. In a process of its own it can be ended at any time, and QEMU with it.
 
 use std::io;
 use std::path::Path;
@@ -24,18 +24,21 @@ use crate::program::{Event, tell};
 use host::arch::Arch;
 use kernels::guest_root;
 
-/// What the guest logs at the end.
+/// The line that the guest writes to the kernel's log when the command has ended.
 const LAST_LINE: &str = "brbe: the command has ended";
-/// How long its kernel may take to print that; a kernel that is told to be quiet does not.
+/// How long the guest's kernel may take to print [`LAST_LINE`]. A kernel with `quiet` on its
+/// command line does not print it.
 const PRINTING: Duration = Duration::from_secs(2);
 
-/// Reads a [`Boot`] from standard input and runs it.
+/// Reads a [`Boot`] from standard input and runs it. Reports what happens as events on
+/// standard output.
 pub fn main() -> Result<()> {
     let started = Instant::now();
     let mut boot: Boot =
         serde_json::from_reader(io::stdin().lock()).context("reading what to boot")?;
     private_tmp(&boot).context("a /tmp of the machine's own")?;
-    // QEMU reads it when it starts, and the file is there until then.
+    // QEMU reads the device tree's file when it starts. The file is there as long as this
+    // variable.
     let _tree = device_tree(&mut boot)?;
     let monitor = Monitor::new();
     boot.qemu_args.extend(monitor.args());
@@ -49,7 +52,7 @@ pub fn main() -> Result<()> {
     let last_chance = started + boot.timeout.saturating_sub(processors::ASKING);
     let ending = report(&receiver, &mark, last_chance, || monitor.processors(), tell)?;
     match ending {
-        // Whoever started this ends what is left of it.
+        // The parent process ends what is left of the machine.
         Ending::Told => Ok(()),
         Ending::OfVmtest => running
             .join()
@@ -57,7 +60,7 @@ pub fn main() -> Result<()> {
     }
 }
 
-/// Has QEMU take a device tree that is not its own, if the machine needs one.
+/// Makes a device tree and has QEMU take it, if the machine needs one that is not QEMU's own.
 fn device_tree(boot: &mut Boot) -> Result<Option<NamedTempFile>> {
     let args = machine_args(boot);
     let tree = match (boot.brbe_cpus, boot.late_pmu) {
@@ -73,18 +76,19 @@ fn device_tree(boot: &mut Boot) -> Result<Option<NamedTempFile>> {
     Ok(Some(tree))
 }
 
-/// By what the end of a run came to be known.
+/// What reported the end of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ending {
-    /// By the guest, which has told it with a mark. vmtest asks for it at intervals that
-    /// grow to seconds.
+    /// The guest, with a mark. That is sooner than vmtest, which asks whether the command has
+    /// ended at intervals that grow to seconds.
     Told,
-    /// By vmtest.
+    /// The crate vmtest.
     OfVmtest,
 }
 
-/// Reports what happens to `tell`, and, if it still does at `last_chance`, where the
-/// machine's `processors` are: whoever started this is about to end it.
+/// Calls `tell` with each event of the run. If the run has not ended at `last_chance`, the
+/// lines of `processors`, which say where the machine's CPUs are, are reported as well: the
+/// parent process is about to end the run.
 fn report(
     outputs: &Receiver<Output>,
     mark: &str,
@@ -121,11 +125,11 @@ fn report(
     }
 }
 
-/// The guest's console, which comes by another way than the command's output, and later:
-/// the kernel has a thread print it.
+/// What is known of the guest's console. Its lines come by another way than the command's
+/// output, and later: the kernel has a thread print them.
 #[derive(Debug, Default)]
 struct Console {
-    /// The guest's last line has been seen.
+    /// Whether [`LAST_LINE`] has been seen.
     is_complete: bool,
 }
 
@@ -135,7 +139,8 @@ impl Console {
         event(output).map_or(Ok(()), |event| tell(&event))
     }
 
-    /// Waits for what the guest has logged until now, if its console shows it.
+    /// Waits until the console has shown what the guest has logged so far, no longer than
+    /// [`PRINTING`], and reports it.
     fn catch_up(
         mut self,
         outputs: &Receiver<Output>,
@@ -145,7 +150,7 @@ impl Console {
         while !self.is_complete {
             let left = until.saturating_duration_since(Instant::now());
             match outputs.recv_timeout(left) {
-                // vmtest has found the end as well, and it is told after this.
+                // vmtest has found the end as well. The end is reported after this.
                 Ok(Output::CommandEnd(_)) => {}
                 Ok(output) => self.pass(output, tell)?,
                 Err(_) => break,
@@ -155,9 +160,10 @@ impl Console {
     }
 }
 
-/// vmtest puts sockets into /tmp and its init into the guest's, and leaves them
-/// there when it is ended. So both are this process's own, and go with it;
-/// unless what is to be booted is itself below /tmp.
+/// Gives this process a /tmp of its own, and another one in the guest's root. vmtest puts
+/// sockets into the former and its init into the latter, and leaves them there when it is
+/// ended. As both are this process's own, they go with it. The host's /tmp stays if something
+/// that is to be booted is below it.
 fn private_tmp(boot: &Boot) -> Result<()> {
     let needed = [&boot.kernel, &boot.root, &boot.share];
     let plugin = boot.plugin.iter().map(|plugin| &plugin.path);
@@ -176,7 +182,8 @@ fn private_tmp(boot: &Boot) -> Result<()> {
     Ok(())
 }
 
-/// A line of the command's output, and its exit status if a mark and that follow.
+/// Splits a line of the command's output: the event for what the command printed, if
+/// anything, and the event for its exit status, if the mark and a status follow.
 fn split_at_end(mut line: String, mark: &str) -> (Option<Event>, Option<Event>) {
     let told = line.rsplit_once(mark);
     let Some((said, status)) = told.and_then(|(said, told)| Some((said.len(), told.parse().ok()?)))
@@ -206,7 +213,7 @@ fn event(output: Output) -> Option<Event> {
 }
 
 fn target(boot: &Boot, mark: &str) -> Target {
-    // The root is everybody's: the guest gets it read-only.
+    // All guests share the root, so a guest gets it read-only.
     let kernel_args = [&["ro".to_owned()], &boot.kernel_args[..]]
         .concat()
         .join(" ");
@@ -234,8 +241,9 @@ fn target(boot: &Boot, mark: &str) -> Target {
     }
 }
 
-/// By another name for x86-64: for this machine's own vmtest takes KVM wherever there is
-/// a /dev/kvm, and in a virtual machine that may come to nothing.
+/// The architecture's name for vmtest. x86-64 has another name there, because for the
+/// architecture of this machine vmtest takes KVM wherever there is a /dev/kvm, and in a
+/// virtual machine that may come to nothing.
 fn architecture(arch: Arch) -> &'static str {
     match arch {
         Arch::Arm64 => "aarch64",
@@ -243,7 +251,7 @@ fn architecture(arch: Arch) -> &'static str {
     }
 }
 
-/// What vmtest does not say itself. QEMU merges machine options.
+/// The arguments for QEMU that vmtest does not give itself. QEMU merges machine options.
 fn extra_args(boot: &Boot) -> Vec<String> {
     let mut args = machine_args(boot);
     if let Some(plugin) = &boot.plugin {
@@ -258,7 +266,7 @@ fn extra_args(boot: &Boot) -> Vec<String> {
     args
 }
 
-/// Of that, what is in the device tree.
+/// Those arguments for QEMU that change its device tree.
 fn machine_args(boot: &Boot) -> Vec<String> {
     match boot.virtualization {
         true => ["-machine", "virtualization=on"].map(str::to_owned).into(),
@@ -334,7 +342,7 @@ mod tests {
         assert_eq!(split(other), (output(other), None));
     }
 
-    /// What is told of these, and how it was known to have ended.
+    /// The events that are reported for `outputs`, and what reported the end of the run.
     fn reported(outputs: Vec<Output>) -> (Vec<Event>, Ending) {
         let (sender, receiver) = mpsc::channel();
         for output in outputs {
@@ -368,7 +376,7 @@ mod tests {
         // The console comes first.
         let told = reported(vec![warning(), last(), output("mark-7")]);
         assert_eq!(told, (expected.to_vec(), Ending::Told));
-        // A child of the command's still prints.
+        // A child process of the command still prints.
         let (told, _) = reported(vec![output("mark-7"), output("late"), last()]);
         assert_eq!(told[0], Event::Output("late".to_owned()));
     }

@@ -1,8 +1,9 @@
-//! What ssh's own words mean for who is to go on.
+//! Explains to the user what to do about a message of ssh.
 
 use super::Destination;
 
-/// Why there was no result, and what to do.
+/// The error message for a connection without a result: what to do next, and what ssh
+/// printed.
 pub(super) fn failure(to: &Destination, said: &str) -> String {
     let said = said.trim();
     let Destination { user, host, port } = to;

@@ -1,4 +1,4 @@
-//! What goes there, and what comes back, as tar archives.
+//! The files that go to the other machine, and those that come back, as tar archives.
 
 use std::fs;
 use std::io::Read;
@@ -6,14 +6,15 @@ use std::path::{Component, Path};
 
 use anyhow::{Context, Result, bail, ensure};
 
-/// Bytes that may come back.
+/// How many bytes may come back.
 const MOST: u64 = 1 << 30;
-/// The date of all that goes there, 2006-07-24, which the crate `tar` gives to files. What
-/// has another one there is new, and comes back.
+/// The time stamp of all files that go to the other machine, in seconds since 1970:
+/// 2006-07-24, which the crate `tar` gives to files. A file with another time stamp there is
+/// new, and comes back.
 const DATE: u64 = 1_153_704_088;
 
-/// An archive of the files in `share`, and of one more, `name`, that holds `text`. All
-/// have the same date.
+/// A tar archive of the files in `share`, and of one more, `name`, that holds `text`. All
+/// have the time stamp [`DATE`].
 pub(super) fn pack(share: &Path, name: &str, text: &str) -> Result<Vec<u8>> {
     let mut archive = tar::Builder::new(Vec::new());
     archive.mode(tar::HeaderMode::Deterministic);
@@ -37,8 +38,8 @@ pub(super) fn pack(share: &Path, name: &str, text: &str) -> Result<Vec<u8>> {
     archive.into_inner().context("packing")
 }
 
-/// Puts the files of an archive into `share`. The other side is not trusted: they are
-/// files, within, and not too large together.
+/// Unpacks the files of a tar archive into `share`. The other machine is not trusted: entries
+/// have to be regular files, within `share`, and not more than [`MOST`] bytes together.
 pub(super) fn unpack(archive: impl Read, share: &Path) -> Result<()> {
     let mut archive = tar::Archive::new(archive.take(MOST));
     for entry in archive.entries().context("reading the archive")? {
@@ -57,7 +58,7 @@ pub(super) fn unpack(archive: impl Read, share: &Path) -> Result<()> {
         if let Some(dir) = to.parent() {
             fs::create_dir_all(dir).with_context(|| format!("creating {}", dir.display()))?;
         }
-        // Refuses to follow links out of `share` itself.
+        // `unpack_in` itself refuses to follow links out of `share`.
         entry
             .unpack_in(share)
             .with_context(|| format!("unpacking {}", path.display()))?;
@@ -95,7 +96,7 @@ mod tests {
 
     fn archive(name: &str, kind: tar::EntryType) -> Vec<u8> {
         let mut header = tar::Header::new_gnu();
-        // Not by the function that refuses it.
+        // The name is not set by tar's own function, which refuses such names.
         header.as_old_mut().name[..name.len()].copy_from_slice(name.as_bytes());
         header.set_entry_type(kind);
         header.set_size(0);

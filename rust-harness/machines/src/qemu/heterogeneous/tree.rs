@@ -1,40 +1,41 @@
 //! A device tree with two PMUs.
 //!
-//! As both interrupt by the same PPI, the tree has to say which processors it is
-//! whose: the fourth cell of an interrupt is a partition of the processors, 0 for
+//! Both PMUs interrupt by the same PPI, so the tree has to say on which CPUs it is which
+//! PMU's. The fourth cell of an interrupt does that: it is a partition of the CPUs, or 0 for
 //! none (Documentation/devicetree/bindings/interrupt-controller/arm,gic-v3.yaml).
 
 use dtoolkit::fdt::{Fdt, FdtNode};
 use dtoolkit::model::{DeviceTree, DeviceTreeNode, DeviceTreeProperty};
 use dtoolkit::{FdtStringListIterator, Node as _, Property as _};
 
-/// QEMU's own limit (FDT_MAX_SIZE).
+/// How many bytes a device tree may have, which is QEMU's own limit (FDT_MAX_SIZE).
 pub(super) const MAX_SIZE: u64 = 1 << 20;
-/// QEMU's tree has 6 levels.
+/// How many levels a device tree may have. QEMU's has 6.
 const MAX_DEPTH: usize = 16;
-/// Cells of an interrupt of the GIC, as QEMU has it.
+/// The number of cells of an interrupt of the GIC in QEMU's device tree.
 const CELLS: usize = 3;
-/// Two cores that Linux knows. Only their names matter: its driver does the same
-/// for both.
+/// The `compatible` of the PMU of the first CPUs. This one and [`LITTLE`] are of two cores
+/// that Linux knows. Only their names matter: Linux's driver does the same for both.
 const BIG: &str = "arm,cortex-a720-pmu";
+/// The `compatible` of the PMU of the other CPUs.
 const LITTLE: &str = "arm,cortex-a520-pmu";
 
-/// Why a tree cannot be changed.
+/// Why a device tree cannot be changed.
 #[derive(Debug, thiserror::Error)]
 pub(in crate::qemu) enum Error {
-    /// It is larger or deeper than any of QEMU's.
+    /// The device tree is larger or deeper than any of QEMU's.
     #[error("the device tree is too large")]
     TooLarge,
-    /// It is none.
+    /// The input is not a device tree.
     #[error("not a device tree")]
     Malformed(#[from] dtoolkit::error::FdtParseError),
     /// A node or property cannot be made.
     #[error("the device tree cannot be added to")]
     Model(#[from] dtoolkit::error::ModelError),
-    /// Something has to be there.
+    /// The device tree lacks something that it has to have.
     #[error("the device tree has no {0}")]
     Missing(&'static str),
-    /// It is not what this knows to change.
+    /// A property has a form that this module does not know how to change.
     #[error("the device tree's {node}: cannot make sense of {property}")]
     Unexpected {
         /// The node's name.
@@ -42,18 +43,18 @@ pub(in crate::qemu) enum Error {
         /// The property's name.
         property: &'static str,
     },
-    /// One of the two sorts would have no processor.
+    /// One of the two kinds of CPUs would have no CPU.
     #[error("{big} processors of {all} cannot be another sort")]
     Processors {
-        /// Those asked for.
+        /// How many CPUs were asked for as the first kind.
         big: usize,
-        /// All of them.
+        /// How many CPUs the machine has.
         all: usize,
     },
 }
 
-/// The same machine with two PMUs: one of the first `big` processors, one of the
-/// others.
+/// Changes the device tree `dumped`, a DTB, into one with two PMUs: one of the first `big`
+/// CPUs, one of the others. Returns the changed DTB.
 pub(super) fn split(dumped: &[u8], big: usize) -> Result<Vec<u8>, Error> {
     let mut tree = parse(dumped)?;
     let root = &mut tree.root;
@@ -80,7 +81,7 @@ pub(super) fn split(dumped: &[u8], big: usize) -> Result<Vec<u8>, Error> {
         partitions.add_child(partition);
 
         let mut interrupt = cells(&pmu, "interrupts")?.ok_or(Error::Missing("PMU's interrupt"))?;
-        // Already lengthened, by a partition that is none.
+        // The interrupt has its fourth cell already: 0, which is no partition.
         let [_, _, _, affinity] = &mut interrupt[..] else {
             return Err(unexpected(&pmu, "interrupts"));
         };
@@ -100,7 +101,8 @@ pub(super) fn split(dumped: &[u8], big: usize) -> Result<Vec<u8>, Error> {
     Ok(tree.to_dtb())
 }
 
-/// A tree that is not too large for what recurses.
+/// Reads a device tree, a DTB. One that is too large or too deep for the functions here that
+/// recurse is refused.
 pub(in crate::qemu) fn parse(dumped: &[u8]) -> Result<DeviceTree, Error> {
     if dumped.len() as u64 > MAX_SIZE {
         return Err(Error::TooLarge);
@@ -112,12 +114,12 @@ pub(in crate::qemu) fn parse(dumped: &[u8]) -> Result<DeviceTree, Error> {
     Ok(DeviceTree::from_fdt(&fdt))
 }
 
-/// Whether the tree ends within `depth` levels.
+/// Whether the tree from `node` on ends within `depth` levels.
 fn within(node: &FdtNode<'_>, depth: usize) -> bool {
     depth > 0 && node.children().all(|child| within(&child, depth - 1))
 }
 
-/// The phandles of the processors, in the order of their numbers.
+/// The phandles of the CPUs, in the order of their numbers.
 fn processors(root: &DeviceTreeNode) -> Result<Vec<u32>, Error> {
     let cpus = root.child("cpus").ok_or(Error::Missing("processors"))?;
     let mut found = Vec::new();
@@ -151,11 +153,12 @@ fn highest_phandle(node: &DeviceTreeNode) -> Result<u32, Error> {
     Ok(highest)
 }
 
-/// The interrupt controller.
+/// The node of the interrupt controller, the GIC.
 struct Gic {
     name: String,
     phandle: u32,
-    /// Cells of an address there, which `interrupt-map` has too.
+    /// The number of cells of an address in the GIC's node, which entries of `interrupt-map`
+    /// have too.
     address_cells: usize,
 }
 
@@ -178,7 +181,8 @@ impl Gic {
         })
     }
 
-    /// Gives a fourth cell to each interrupt that goes to the GIC.
+    /// Adds a fourth cell to each interrupt of this node, and of those below it, that goes to
+    /// the GIC. `parent` is the phandle of the interrupt controller that the node inherits.
     fn lengthen_all(&self, node: &mut DeviceTreeNode, parent: Option<u32>) -> Result<(), Error> {
         let parent = cell(node, "interrupt-parent")?.or(parent);
         if node.property("interrupts-extended").is_some() {
@@ -201,8 +205,9 @@ impl Gic {
             .try_for_each(|child| self.lengthen_all(child, parent))
     }
 
-    /// Entries are a device's address and interrupt, the controller's phandle, and
-    /// an address and interrupt there.
+    /// Adds a cell to each entry of an `interrupt-map`. Entries are a device's address and
+    /// interrupt, the controller's phandle, and an address and interrupt there. `None` if one
+    /// of them does not go to the GIC, or is not whole.
     fn lengthen_map(&self, node: &DeviceTreeNode, map: &[u32]) -> Result<Option<Vec<u8>>, Error> {
         let cells_of = |name| Ok::<_, Error>(cell(node, name)?.unwrap_or(0) as usize);
         let device = cells_of("#address-cells")?.saturating_add(cells_of("#interrupt-cells")?);
@@ -216,7 +221,8 @@ impl Gic {
     }
 }
 
-/// Adds a cell, 0, to each entry of `length` cells.
+/// Adds a cell, 0, to each entry of `length` cells, and returns the bytes of all cells.
+/// `None` if the last entry is not whole.
 fn lengthen(cells: &[u32], length: usize) -> Option<Vec<u8>> {
     let entries = cells.chunks_exact(length);
     if !entries.remainder().is_empty() {
@@ -279,7 +285,7 @@ mod tests {
         node
     }
 
-    /// What matters of QEMU's own.
+    /// A device tree with what matters here of QEMU's own.
     fn qemu() -> DeviceTree {
         let cpu = |number: u32, phandle: u32| {
             let cells: [(&str, &[u32]); 2] = [("reg", &[number]), ("phandle", &[phandle])];
@@ -341,7 +347,7 @@ mod tests {
                 ),
                 node("pmu", &[("interrupts", &[1, 7, 4])], Vec::new()),
                 gic,
-                // As in QEMU's, the last processor has the first phandle.
+                // As in QEMU's device tree, the last CPU has the first phandle.
                 node(
                     "cpus",
                     &[],
@@ -499,7 +505,7 @@ mod tests {
         for at in 0..whole.len() {
             let mut damaged = whole.clone();
             damaged[at] ^= 0xff;
-            // An error or not, but it ends.
+            // Whether this is an error or not, it has to end.
             let _ = split(&damaged, 2);
         }
         let large = vec![0; MAX_SIZE as usize + 1];
