@@ -1,9 +1,10 @@
-//! Eviction of cache entries: an entry that no run has used for two weeks is removed, and on
-//! a disk that is nearly full also the kernels that have gone unused for longest.
+//! Eviction of cache entries: an entry that no run has used for two weeks is removed, and
+//! where the disk is nearly full also kernels, the least recently used first.
 //!
 //! A series that is worked on leaves a kernel of 200 MB for each of its states and for each
 //! mutant of those: some 10 GB for a change of one patch that is proven. The modification
-//! time of an entry is the time at which it was last used.
+//! time of an entry is the time at which it was last used. An entry that a run uses is
+//! locked, and stays.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -17,20 +18,12 @@ use crate::paths::Paths;
 
 /// An entry that was not used for this long is evicted.
 const KEPT: Duration = Duration::from_hours(14 * 24);
-/// A kernel that was used within this time is kept on a disk that is nearly full: otherwise
-/// the kernels of a series that is being worked on would be built again and again.
-const RECENT: Duration = Duration::from_hours(12);
-/// A kernel that was used within this time is kept even on a disk that is full: perhaps the
-/// very run that needs the space has used it.
-const THIS_RUN: Duration = Duration::from_hours(2);
 /// Prefix of the names of kernels in the cache. Only kernels are evicted for lack of space:
 /// other entries take little space, or hold much that is needed for each kernel.
 const KERNEL: &str = "kernel-";
-/// Free space, in bytes, below which a disk is nearly full. A kernel's build directory takes
-/// 2 GB, a cargo target directory 7 GB.
-const SPACE: u64 = 10 << 30;
-/// Free space, in bytes, below which a disk is full: what is being built may need more.
-const LITTLE: u64 = 4 << 30;
+/// Free space, in bytes, that is kept on the disk: what is being built may need it. A kernel's
+/// build directory takes 2 GB.
+const FLOOR: u64 = 6 << 30;
 
 /// Marks an entry as used now, by its modification time. That fails for an entry of another
 /// user, which is then evicted a little early.
@@ -70,11 +63,8 @@ fn evict(paths: &Paths, now: SystemTime, space: impl Fn() -> Result<u64>) -> Res
     while let Some((since, entry)) = unused.pop() {
         let name = entry.file_name().and_then(OsStr::to_str);
         let name = name.context("an entry has a name")?;
-        let kept = match name.starts_with(KERNEL) {
-            true => kept(space()?),
-            false => KEPT,
-        };
-        if since <= kept {
+        let is_needed_space = name.starts_with(KERNEL) && space()? < FLOOR;
+        if since <= KEPT && !is_needed_space {
             continue;
         }
         // A process that holds this lock makes the entry, or uses it.
@@ -86,15 +76,6 @@ fn evict(paths: &Paths, now: SystemTime, space: impl Fn() -> Result<u64>) -> Res
         }
     }
     Ok(())
-}
-
-/// For how long an unused kernel is kept when the disk has `space` bytes of free space.
-fn kept(space: u64) -> Duration {
-    match space {
-        SPACE.. => KEPT,
-        LITTLE.. => RECENT,
-        _ => THIS_RUN,
-    }
 }
 
 fn entries(cache: &Path) -> Result<Vec<PathBuf>> {
@@ -145,23 +126,16 @@ mod tests {
             Paths::at(self.dir.path(), self.dir.path())
         }
 
-        /// Evicts on a disk that is nearly full while more than `room_with` entries are left.
-        /// Returns the names of the entries that are left.
+        /// Evicts where the disk has too little space until only so many entries are left.
+        /// Returns the names of those.
         fn evict(&self, room_with: usize) -> Vec<String> {
-            self.evict_with(room_with, LITTLE)
-        }
-
-        /// Evicts on a disk that has `little` bytes of free space while more than `room_with`
-        /// entries are left, and enough otherwise. Returns the names of the entries that are
-        /// left.
-        fn evict_with(&self, room_with: usize, little: u64) -> Vec<String> {
-            let enough = || {
+            let space = || {
                 Ok(match self.left().len() > room_with {
-                    true => little,
-                    false => SPACE,
+                    true => FLOOR - 1,
+                    false => FLOOR,
                 })
             };
-            evict(&self.paths(), self.now, enough).unwrap();
+            evict(&self.paths(), self.now, space).unwrap();
             self.left()
         }
 
@@ -190,16 +164,9 @@ mod tests {
     }
 
     #[test]
-    fn what_was_used_of_late_and_what_is_no_kernel_stays_on_a_nearly_full_disk() {
-        let cache = Cache::new(&[("kernel-a", 11), ("kernel-b", 13), ("source-c", 20)]);
-        assert_eq!(cache.evict(0), ["kernel-a", "source-c"]);
-    }
-
-    #[test]
-    fn on_a_disk_without_space_only_what_a_run_may_use_stays() {
-        let cache = Cache::new(&[("kernel-a", 1), ("kernel-b", 3), ("kernel-c", 11)]);
-        assert_eq!(cache.evict_with(2, LITTLE - 1), ["kernel-a", "kernel-b"]);
-        assert_eq!(cache.evict_with(0, LITTLE - 1), ["kernel-a"]);
+    fn what_is_no_kernel_stays_on_a_nearly_full_disk() {
+        let cache = Cache::new(&[("kernel-a", 1), ("source-b", 20)]);
+        assert_eq!(cache.evict(0), ["source-b"]);
     }
 
     #[test]
@@ -215,7 +182,7 @@ mod tests {
     fn an_entry_that_is_used_stays() {
         let cache = Cache::new(&[("kernel-a", 400), ("kernel-b", 400)]);
         mark_used(&cache.dir.path().join("cache/kernel-a"));
-        assert_eq!(cache.evict(0), ["kernel-a"]);
+        assert_eq!(cache.evict(usize::MAX), ["kernel-a"]);
     }
 
     #[test]
