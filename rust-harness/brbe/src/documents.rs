@@ -1,5 +1,5 @@
-//! The commands that README and Documentation tell: each is one that there is, and those
-//! that can be run anywhere are run.
+//! The commands that README and Documentation show. Each has to be a command that exists, and
+//! those that can be run anywhere are run.
 
 use std::env;
 use std::fs;
@@ -14,42 +14,43 @@ use report::Job;
 use report::Verdict;
 use submit::patches::APPLIES;
 
-/// What the front door, a shell script, does itself.
+/// The commands that the front door, the shell script `./brbe`, does itself.
 const OF_THE_FRONT_DOOR: [&[&str]; 3] = [&["shell"], &["bench", "cold"], &["bench", "warm"]];
-/// Scripts that are a command under another name.
+/// Scripts that are a command under another name: the script, and the command.
 const SCRIPTS: [(&str, &str); 2] = [("scripts/ci-jobs", "ci-jobs"), ("scripts/submit", "submit")];
-/// For one of them, in seconds.
+/// How long one command may take, in seconds.
 const TIMEOUT: &str = "600";
 
-/// A command as it is written, and its words.
+/// A command that a document shows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Told {
-    /// What follows `./brbe`.
+    /// The words of the command, without `./brbe`.
     pub words: Vec<String>,
-    /// It stands in a block, to be typed, and not in a sentence.
+    /// The command stands in a block, to be typed, and not in a sentence.
     is_block: bool,
 }
 
 /// How a command is tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Trial {
-    /// As it is.
+    /// The command is run as it is.
     Run,
-    /// It has to name tests that there are.
+    /// The command is run with `--list`: it has to name tests that there are.
     List,
-    /// It has been read, which is all that can be done here.
+    /// The command is not run. That it has been read is all that can be checked here.
     Read,
 }
 
 impl Told {
     fn parse(text: &str, is_block: bool) -> Option<Self> {
-        // What does not parse is no command, which is noticed.
+        // Words that the shell cannot parse are kept, so that it is noticed that they are no
+        // command.
         let unread = || {
             text.starts_with("./brbe ")
                 .then(|| text.split(' ').map(str::to_owned).collect())
         };
         let mut words: Vec<String> = shlex::split(text.trim()).or_else(unread)?;
-        // What the shell does with its output is the shell's.
+        // Redirections, pipes and comments are for the shell, not for the command.
         let is_operator = |word: &String| word.starts_with(['>', '|', '#', '…']);
         let end = words.iter().position(is_operator).unwrap_or(words.len());
         words.truncate(end);
@@ -60,14 +61,14 @@ impl Told {
             (_, Some((_, command))) => (*command).clone_into(&mut words[0]),
             _ => return None,
         }
-        // Anything else is a picture.
+        // Anything else is a part of a picture.
         let is_command = words
             .first()?
             .starts_with(|c: char| c.is_ascii_alphabetic() || c == '-');
         is_command.then_some(Self { words, is_block })
     }
 
-    /// Whether it is for the shell script, which is not asked here.
+    /// Whether the command is one of the shell script `./brbe`, which is not run here.
     pub fn is_of_the_front_door(&self) -> bool {
         let begins = |with: &&[&str]| {
             let words = self.words.iter().zip(*with);
@@ -76,13 +77,13 @@ impl Told {
         OF_THE_FRONT_DOOR.iter().any(begins)
     }
 
-    /// Whether it has a word for the reader to fill in: `DIR`, `root@board`.
+    /// Whether the command has a word that the reader has to fill in: `DIR`, `root@board`.
     fn is_for_the_reader(&self) -> bool {
         let is_placeholder = |word: &String| {
             let is_shouted = |b: u8| b.is_ascii_uppercase() || b == b'-';
             let shouted = word.len() > 2 && word.bytes().all(is_shouted);
             let theirs = ["root@", "example.org", ".toml", "*.json"];
-            // To look at a tree takes no time, to build it ten minutes.
+            // To look at the reader's tree takes no time, to build it ten minutes.
             let built = word == THEIR_TREE && self.words[0] != "rebase";
             shouted || built || theirs.iter().any(|part| word.contains(part))
         };
@@ -101,7 +102,7 @@ impl Told {
     }
 }
 
-/// The commands of a document: in blocks, and between backticks.
+/// The commands in the text of a document: those in blocks, and those between backticks.
 pub fn told(text: &str) -> Vec<Told> {
     let mut found: Vec<Told> = Vec::new();
     // A command in a sentence may go on in the next line, not in the next paragraph.
@@ -117,11 +118,11 @@ pub fn told(text: &str) -> Vec<Told> {
     found
 }
 
-/// README, and all of Documentation.
+/// The paths of the documents: two README files, and all `.md` files of `Documentation`.
 ///
 /// # Errors
 ///
-/// When they are not there.
+/// When `Documentation` cannot be read.
 pub fn all(repo: &Path) -> Result<Vec<PathBuf>> {
     let mut all = vec![
         repo.join("README.md"),
@@ -140,11 +141,11 @@ pub fn all(repo: &Path) -> Result<Vec<PathBuf>> {
     Ok(all)
 }
 
-/// What stands for a reader's own tree.
+/// What documents have in the place of a reader's own kernel tree.
 const THEIR_TREE: &str = "../linux";
 
-/// A test for each document that has commands which can be tried; `linux` is taken for the
-/// reader's tree.
+/// A job for each document that has commands which can be tried. `linux` is taken for the
+/// reader's own kernel tree.
 ///
 /// # Errors
 ///
@@ -177,7 +178,7 @@ pub fn jobs<'a>(paths: &'a Paths, linux: &'a Path) -> Result<Vec<Job<'a>>> {
     Ok(jobs)
 }
 
-/// Runs this program once more, as the command says.
+/// Runs this program once more, with the words of a command of `document`.
 fn attempt(paths: &Paths, told: &Told, document: &str, linux: &Path) -> Result<()> {
     let mut words = told.words.clone();
     for word in words.iter_mut().filter(|word| *word == THEIR_TREE) {
@@ -194,7 +195,7 @@ fn attempt(paths: &Paths, told: &Told, document: &str, linux: &Path) -> Result<(
     command.arg(TIMEOUT);
     command.arg(env::current_exe().context("finding this program")?);
     command.args(&words).current_dir(scratch.path());
-    // A page's name, for its log.
+    // The log is called after the document.
     let log = document.replace(['/', '.'], "-");
     let status = process::status(&out, &mut command)?;
     let output = fs::read(&out).unwrap_or_default();
@@ -208,7 +209,7 @@ fn attempt(paths: &Paths, told: &Told, document: &str, linux: &Path) -> Result<(
     Ok(())
 }
 
-/// Whether a list has a test in it. That a series applies is in each.
+/// Whether a list of tests has one in it. [`APPLIES`] does not count: it is in each list.
 fn names_tests(output: &str) -> bool {
     let is_test = |line: &str| {
         // With --json each is a string of a list.
@@ -273,7 +274,7 @@ mod tests {
                     continue;
                 }
                 if told.words.len() == 1 && !told.is_block {
-                    // The name of a command.
+                    // This is only the name of a command.
                     continue;
                 }
                 let words = ["brbe"]

@@ -17,7 +17,8 @@ fn main() -> ExitCode {
             eprintln!("brbe: interrupted");
             ExitCode::from(130)
         }
-        // Whoever read our output has had enough of it. Others' pipes break for a reason.
+        // The reader of our output has closed its end of the pipe, which is no error. Any
+        // other broken pipe is one.
         Err(error) if error.chain().any(is_broken_pipe) && nobody_reads(&stdout()) => {
             ExitCode::SUCCESS
         }
@@ -36,7 +37,7 @@ fn is_broken_pipe(cause: &(dyn std::error::Error + 'static)) -> bool {
     kind == Some(std::io::ErrorKind::BrokenPipe)
 }
 
-/// Whether this is a pipe that nobody reads from any more.
+/// Whether `output` is a pipe that nobody reads from any more.
 fn nobody_reads(output: &impl AsFd) -> bool {
     let mut output = [PollFd::new(output.as_fd(), PollFlags::empty())];
     let gone = PollFlags::POLLERR | PollFlags::POLLHUP;

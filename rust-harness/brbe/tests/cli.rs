@@ -1,4 +1,4 @@
-//! What the command says when it is used wrongly: one line, the right status.
+//! Tests of what the command prints when it is used wrongly: one line, with the right status.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 

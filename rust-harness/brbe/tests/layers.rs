@@ -1,5 +1,5 @@
-//! The layers of this repository: what `Documentation/architecture.md` draws is what there
-//! is, and within a crate no module needs itself by way of its siblings.
+//! Tests of the layers of this repository. Crates use what `Documentation/architecture.md`
+//! draws, and within a crate no module needs itself by way of its siblings.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -14,8 +14,8 @@ fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// A crate of this workspace: where it is, and which others it takes when it is built for
-/// use, not for its tests.
+/// A crate of this workspace: the directory of its sources, and the other crates that it uses
+/// when it is built for use, not for its tests.
 struct Member {
     sources: PathBuf,
     uses: BTreeSet<String>,
@@ -106,7 +106,7 @@ fn module(sources: &Path, file: &Path) -> Module {
     names
 }
 
-/// The files below a directory that hold no tests alone.
+/// The Rust files below a directory, without those that hold tests alone.
 fn files(dir: &Path) -> Vec<PathBuf> {
     let mut files = Vec::new();
     for entry in fs::read_dir(dir).unwrap() {
@@ -124,7 +124,7 @@ fn files(dir: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// Finds which modules one names.
+/// Finds which modules of its crate a module names.
 struct Names<'a> {
     module: &'a Module,
     modules: &'a BTreeSet<Module>,
@@ -220,8 +220,8 @@ impl<'ast> Visit<'ast> for Names<'_> {
     }
 }
 
-/// Which of its siblings each module of a crate names, each together with all modules inside
-/// of it. What a module has inside may name the module, and the reverse: those are one.
+/// The siblings that each module of a crate names. A module is taken together with all
+/// modules inside of it: these may name the module, and the reverse.
 fn arrows(sources: &Path) -> BTreeMap<Module, BTreeSet<Module>> {
     let files = files(sources);
     let modules: BTreeSet<_> = files.iter().map(|file| module(sources, file)).collect();
@@ -294,7 +294,7 @@ fn no_module_needs_itself_by_way_of_its_siblings() {
         while let Some(way) = cycle(&arrows) {
             let names: Vec<_> = way.iter().map(|module| module.join("::")).collect();
             problems.push(format!("{name}: {}", names.join(" -> ")));
-            // Whoever closes the circle is told once.
+            // The module that closes the circle is reported once.
             let [.., last, first] = &way[..] else {
                 unreachable!("a cycle has two ends");
             };

@@ -1,5 +1,5 @@
-//! The other lanes: over ssh, on Arm's model as a stand-in plays it, and one that is a
-//! program of a single file.
+//! Tests of the lanes other than QEMU: a machine that is reached by ssh, Arm's model as a
+//! stand-in plays it, and a user's program of a single file.
 
 mod fvp;
 mod one_file;
@@ -24,7 +24,7 @@ use machines::guest::Guest;
 use report::Job;
 use report::{Report, Verdict};
 
-/// On a patched kernel.
+/// The jobs that test the other lanes with the patched `kernel` of `subject`.
 pub fn jobs<'a>(
     paths: &'a Paths,
     guest: &'a Guest,
@@ -50,11 +50,11 @@ pub fn jobs<'a>(
     ]
 }
 
-/// What this program did, run as a user runs it.
+/// The result of a run of this program as a user runs it.
 struct Ran {
     status: Option<i32>,
     stdout: String,
-    /// With the log's name before it.
+    /// What it wrote to stderr, after the path of the log that keeps it.
     stderr: String,
 }
 
@@ -65,7 +65,7 @@ impl Ran {
             .with_context(|| format!("no report, but {:?}\n{}", self.stdout, self.stderr))
     }
 
-    /// All tests that ran passed, this one among them.
+    /// Checks that all tests that ran passed, `test` among them.
     fn expect_passed(&self, test: &str) -> Result<()> {
         let report = self.report()?;
         let is_passed = matches!(report.verdict(test), Some(Verdict::Pass(_)));
@@ -80,16 +80,18 @@ impl Ran {
     }
 }
 
-/// How often it is looked whether it is time for Ctrl-C.
+/// The time between two checks whether it is time for Ctrl-C.
 const TURN: Duration = Duration::from_millis(100);
 
-/// Runs this program with other arguments. `log` is what its own log is called.
+/// Runs this program, `brbe`, with other arguments to its end. `log` is the name of the log
+/// that gets its stderr.
 fn brbe(paths: &Paths, log: &str, arguments: &[&str]) -> Result<Ran> {
     let program = start(paths, log, arguments)?;
     program.finish()
 }
 
-/// The same, and has it get Ctrl-C once it is time.
+/// Runs this program as [`brbe`] does, and sends it SIGINT, as Ctrl-C does, once `is_time`
+/// returns true.
 fn brbe_until(
     paths: &Paths,
     log: &str,
@@ -104,7 +106,7 @@ fn brbe_until(
     program.finish()
 }
 
-/// This program, run as a user runs it.
+/// A run of this program as a user runs it, which has not been waited for.
 struct Running {
     group: Group,
     log: PathBuf,
@@ -126,7 +128,7 @@ impl Running {
         Ok(status.is_some())
     }
 
-    /// As a terminal's Ctrl-C.
+    /// Sends SIGINT, as Ctrl-C on a terminal does, unless the program has ended.
     fn interrupt(&mut self) -> Result<()> {
         if self.has_ended()? {
             return Ok(());

@@ -1,5 +1,5 @@
-//! The harness itself: a guest that fails, dies or hangs is told as what it is, in bounded
-//! time.
+//! Tests of how a guest ends: one that fails, dies or hangs has to be reported as what it is,
+//! in bounded time.
 
 use std::time::Duration;
 

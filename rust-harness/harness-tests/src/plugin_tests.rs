@@ -1,5 +1,5 @@
-//! Whether the emulated BRBE is right: on machines of every kind, and against QEMU's own
-//! log.
+//! Tests of the plugin: whether the emulated BRBE is right, on machines of every kind and
+//! against QEMU's own log.
 
 use branch_records::path;
 
@@ -13,7 +13,7 @@ use plugin_check::compare::Comparison;
 use report::Job;
 use report::Verdict;
 
-/// These tests on one kernel.
+/// The jobs that test the plugin on `kernel`.
 pub fn jobs<'a>(
     paths: &'a Paths,
     guest: &'a Guest,
@@ -22,7 +22,8 @@ pub fn jobs<'a>(
     machines(paths, guest, kernel).chain(control_flow(paths, guest, kernel))
 }
 
-/// Machines that QEMU can be, and how many records a snapshot has there.
+/// The kinds of machines that QEMU can be: the name of each, how many records a full snapshot
+/// has there, and the setup.
 fn kinds() -> Vec<(&'static str, usize, Setup)> {
     let setup = |cpus, plugin: &[&str], qemu: &[&str]| Setup {
         cpus,
@@ -57,7 +58,9 @@ fn kinds() -> Vec<(&'static str, usize, Setup)> {
     ]
 }
 
-/// Snapshots on every kind of machine, and what the guest says of their bits.
+/// The jobs that take snapshots on machines of every kind. There the guest's own tests of the
+/// bits of records (`stale-bits`, `no-event`) have to pass, each snapshot has to be a path,
+/// and the longest has to be full.
 fn machines<'a>(
     paths: &'a Paths,
     guest: &'a Guest,
@@ -100,10 +103,11 @@ fn machines<'a>(
     })
 }
 
-/// Records that have to agree with QEMU's own log.
+/// How many records have to agree with QEMU's own log, at least.
 const ENOUGH: u64 = 1_000_000;
 
-/// The emulated BRBE against what QEMU says that it executed.
+/// The jobs that compare the records of the emulated BRBE with what QEMU says that it
+/// executed.
 fn control_flow<'a>(
     paths: &'a Paths,
     guest: &'a Guest,

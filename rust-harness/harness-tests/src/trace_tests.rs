@@ -1,4 +1,4 @@
-//! branch-trace in the guest.
+//! Tests of branch-trace, the tracer, in the guest.
 
 use std::time::Duration;
 
@@ -19,11 +19,12 @@ mod local;
 mod many;
 mod stopped;
 
-/// Some thirty runs of the program in one boot: 90 s beside another guest, 450 s on a
-/// slow machine beside a compiler.
+/// How long the boot with some thirty runs of branch-trace may take. It takes 90 s beside
+/// another guest, and 450 s on a slow machine beside a compiler.
 const TIMEOUT: Duration = Duration::from_secs(1200);
 
-/// On a patched kernel.
+/// The jobs that test branch-trace on the patched `kernel` of `subject`, on machines with and
+/// without BRBE.
 pub fn jobs<'a>(
     paths: &'a Paths,
     guest: &'a Guest,
@@ -80,7 +81,8 @@ fn in_one_boot(
     ])
 }
 
-/// The same machine as QEMU alone makes it.
+/// Checks that branch-trace, on a machine as QEMU alone makes it, says that there is no BRBE
+/// and what to do.
 fn without_brbe(paths: &Paths, guest: &Guest, kernel: &Kernel, name: &str) -> Result<Verdict> {
     let setup = Setup {
         plugin: None,

@@ -1,5 +1,5 @@
-//! Any test by its name, to be run on any commit: for mutants, and to find the patch with
-//! which it passes.
+//! Any test of a kernel, found by its name, to be run on the kernel of any commit. Proofs run
+//! such a test on mutants. Bisecting uses one to find the patch with which it passes.
 
 use anyhow::{Result, bail};
 
@@ -19,31 +19,31 @@ use report::Verdict;
 /// A test that can tell one kernel from another.
 #[derive(Clone, Copy)]
 pub enum AnyTest {
-    /// In the guest.
+    /// A test that `branch-guest` decides in the guest.
     Guest(GuestTest),
-    /// An overflow at each instruction.
+    /// An overflow at each instruction of a snapshot.
     Overflow(overflow::Kind),
-    /// By the code.
+    /// BRBE is paused before any branch is taken: decided by the kernel's machine code.
     Pause,
-    /// By the source.
+    /// The snapshot in Rust makes no reference to the helper's memory: decided by its source.
     RawMemory,
-    /// The kernel's own, in the guest.
+    /// A KUnit suite, which the kernel decides itself in the guest.
     Kunit(&'static kunit::Kind),
-    /// The kernel's own of the helper.
+    /// The kernel tree's own selftest of the helper.
     Selftest,
-    /// That the kernel can be built.
+    /// The kernel can be built.
     Compiler,
 }
 
-/// What a list of mutants calls the last one.
+/// The name of [`AnyTest::Compiler`] in a list of mutants.
 const COMPILER: &str = "the compiler";
 
 impl AnyTest {
-    /// The test of a name.
+    /// The test of this name.
     ///
     /// # Errors
     ///
-    /// When there is none.
+    /// When there is no test of this name.
     pub fn named(name: &str) -> Result<Self> {
         if let Some(test) = guest_tests::ALL.iter().find(|test| test.name == name) {
             return Ok(Self::Guest(*test));
@@ -64,7 +64,7 @@ impl AnyTest {
         }
     }
 
-    /// What builds the kernels that it runs on.
+    /// What builds the kernels that the test runs on.
     pub fn builder(self, subject: &Subject) -> &Builder {
         match self {
             Self::Guest(test) => test.builder(subject),
@@ -72,11 +72,12 @@ impl AnyTest {
         }
     }
 
-    /// Runs it on the kernel of a commit.
+    /// Runs the test on the kernel of `commit`, which is called `title`.
     ///
     /// # Errors
     ///
-    /// When the kernel cannot be built, or the guest does not come to its end.
+    /// When the kernel cannot be built, or the guest dies or does not end in time. For
+    /// [`AnyTest::Compiler`] a kernel that does not build is a FAIL and no error.
     pub fn run(
         self,
         paths: &Paths,

@@ -1,4 +1,4 @@
-//! What a snapshot costs: instructions, as the plugin counts them.
+//! The cost of a snapshot: how many instructions it executes, as the plugin counts them.
 
 use std::io::BufReader;
 
@@ -15,79 +15,85 @@ use machines::guest::{self, Guest, Setup};
 use machines::share::{self, Share};
 use report::Verdict;
 
-/// What Rust may cost, as a multiple of what C does.
+/// The most that a snapshot in Rust may cost, as a multiple of the cost of one in C.
 pub const LIMIT_IN_RUST: f64 = 1.1;
-/// What reading all records of a bank at once may cost, as a multiple of reading each by
-/// a number.
+/// The most that a snapshot of the series `cheaper` may cost, as a multiple of the cost of
+/// one of the series `snapshot`. `cheaper` reads all records of a bank at once; `snapshot`
+/// reads each record by its number.
 pub const LIMIT_OF_CHEAPER: f64 = 0.4;
 
-/// `MSR DAIF, <Xt>`, whatever the register (Arm ARM, C5.2, "DAIF").
+/// The instruction `MSR DAIF, <Xt>` without the bits of [`REGISTER`] (Arm ARM, C5.2, "DAIF").
 const WRITE_DAIF: u32 = 0xd51b_4220;
-/// `RET` (Arm ARM, C6.2), and with `LR` authenticated by key A.
+/// The instructions that return: `RET`, and `RETAA`, which authenticates `LR` by key A (Arm
+/// ARM, C6.2).
 const RETURNS: [u32; 2] = [0xd65f_03c0, 0xd65f_0bff];
 
-/// Instructions from the entry of the driver's function to its return.
+/// The cost of one snapshot: instructions from the entry of the driver's function to its
+/// return.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cost {
-    /// All.
+    /// All instructions.
     pub total: u64,
-    /// Those with all exceptions masked.
+    /// The instructions that are executed with all exceptions masked.
     pub masked: u64,
 }
 
-/// What snapshots cost on a machine with some records.
+/// The costs of snapshots on a machine with a given number of records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Costs {
-    /// Of as many records as there are.
+    /// The cost of a snapshot of a full buffer.
     pub full: Cost,
-    /// Of half as many. There is none where the way from one snapshot to the next has
-    /// more branches than that.
+    /// The cost of a snapshot of half as many records as the machine has. There is none where
+    /// the way from one snapshot to the next has more branches than that.
     pub half: Option<Cost>,
-    /// Of none.
+    /// The cost of a snapshot of an empty buffer.
     pub empty: Cost,
 }
 
-/// How many records processors have (`BRBIDR0_EL1.NUMREC`).
+/// The numbers of records that a CPU can have (`BRBIDR0_EL1.NUMREC`).
 pub const RECORDS: [u8; 4] = [8, 16, 32, 64];
 
-/// What was measured of a kernel and a machine.
+/// The costs that were measured of a kernel on a machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Measured {
-    /// What the kernel is called.
+    /// The title of the kernel, such as `7.3.4 patched`.
     pub kernel: String,
     /// How many records the machine has.
     pub records: u8,
-    /// What snapshots cost there.
+    /// The costs of snapshots of this kernel on this machine.
     #[serde(flatten)]
     pub costs: Costs,
 }
 
-/// Where what was measured is kept.
+/// The file that keeps the measured costs, by its path from the root of the repository.
 pub const KNOWN: &str = "Documentation/cost.json";
 
-/// The test of what is kept.
+/// The name of the test that compares costs with those that are kept in [`KNOWN`].
 pub const TEST: &str = "instructions of a snapshot, as in Documentation/cost.json";
 
-/// Bytes of the plugin's log that are read.
+/// The most bytes of the plugin's log that are read.
 const LOG: u64 = 4 << 30;
-/// By what share of what is kept the cost of a snapshot may differ: how long a cycle count
-/// is differs from run to run, and what takes longer takes some more to decode.
+/// By which share of the kept cost the cost of a snapshot may differ. How long a cycle count
+/// is differs from run to run, and a longer one takes some more instructions to decode.
 const SLACK: f64 = 0.01;
 
-/// What `./brbe bench snapshot --write` has kept.
+/// The costs that `./brbe bench snapshot --write` has kept in [`KNOWN`].
 ///
 /// # Errors
 ///
-/// When it cannot be read.
+/// When the file cannot be read, or is not JSON of such costs.
 pub fn known(paths: &Paths) -> Result<Vec<Measured>> {
     kept_figures::known(paths, KNOWN)
 }
 
-/// Takes snapshots on a machine with this many records.
+/// Measures the costs of snapshots of `kernel`, which is called `title`, on a machine with
+/// this many records.
 ///
 /// # Errors
 ///
-/// When none is full or empty, or the machine fails.
+/// When the machine or the guest's program fails, when no snapshot is full or none is empty,
+/// when plugin and guest saw different numbers of snapshots, or when the code of the snapshot
+/// does not mask exceptions, unmask them and return.
 pub fn measure(
     paths: &Paths,
     guest: &Guest,
@@ -140,15 +146,17 @@ pub fn measure(
     })
 }
 
-/// The instructions of the snapshots with so many records: the most, since a cycle count
-/// that is long takes some more to decode.
+/// The most instructions that a snapshot with `wanted` records takes; `None` if there is no
+/// such snapshot. The number of records in each of `windows` is in `counts`. The most counts,
+/// since a long cycle count takes some more instructions to decode.
 fn dearest(windows: &[Window], counts: &[usize], wanted: usize) -> Option<u64> {
     let both = windows.iter().zip(counts);
     let wanted = both.filter(|(_, count)| **count == wanted);
     wanted.map(|(window, _)| window.instructions).max()
 }
 
-/// How many instructions of a snapshot run before exceptions are masked and after.
+/// How many instructions of a snapshot are executed before exceptions are masked and after
+/// they are unmasked, by the code of its entry.
 fn unmasked(entry: &[u32]) -> Result<u64> {
     let masks = entry.iter().position(|word| *word == MASK_ALL);
     let masks = masks.context("the snapshot does not mask exceptions where it begins")?;
@@ -162,14 +170,15 @@ fn unmasked(entry: &[u32]) -> Result<u64> {
     Ok((masks + 1 + returns + 1) as u64)
 }
 
-/// The most records, of which a full snapshot is tested.
+/// The number of records for [`compare`]: the most that a CPU can have.
 const MOST: u8 = 64;
 
-/// Whether snapshots cost what is kept of a kernel of this title.
+/// Whether snapshots of `kernel`, which is called `title`, cost what is kept of the kernel of
+/// this title.
 ///
 /// # Errors
 ///
-/// As [`measure`], or when nothing is kept.
+/// The errors of [`known`] and [`measure`], and another when nothing is kept of this kernel.
 pub fn check(paths: &Paths, guest: &Guest, kernel: &Kernel, title: &str) -> Result<Verdict> {
     let known = known(paths)?;
     let mut seen = Vec::new();
@@ -191,7 +200,8 @@ pub fn check(paths: &Paths, guest: &Guest, kernel: &Kernel, title: &str) -> Resu
     Ok(Verdict::Pass(seen.join(", ")))
 }
 
-/// What of snapshots is not as it was.
+/// The first measured cost that differs from the known one by more than [`SLACK`], in words;
+/// `None` if there is none.
 fn differs(known: &Costs, measured: &Costs) -> Option<String> {
     let parts = [
         ("full", Some(known.full), Some(measured.full)),
@@ -199,7 +209,7 @@ fn differs(known: &Costs, measured: &Costs) -> Option<String> {
         ("empty", Some(known.empty), Some(measured.empty)),
     ];
     parts.into_iter().find_map(|(part, known, measured)| {
-        // Half as many are not seen in each run.
+        // Not each run has a snapshot of half as many records.
         let (known, measured) = (known?, measured?);
         let far = |what, known: u64, measured: u64| {
             let is_near = known.abs_diff(measured) as f64 <= known as f64 * SLACK;
@@ -210,12 +220,12 @@ fn differs(known: &Costs, measured: &Costs) -> Option<String> {
     })
 }
 
-/// Whether a full snapshot of one kernel costs no more than `limit` times what it costs
-/// in another.
+/// Whether a full snapshot of the second kernel costs no more than `limit` times what one of
+/// the first kernel costs. Each kernel comes with its title.
 ///
 /// # Errors
 ///
-/// As [`measure`].
+/// The errors of [`measure`].
 pub fn compare(
     paths: &Paths,
     guest: &Guest,

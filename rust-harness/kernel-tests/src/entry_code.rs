@@ -1,5 +1,5 @@
-//! Whether the snapshot pauses BRBE before any branch is taken, by the kernel's
-//! code: each branch before that would push out a record.
+//! Whether the snapshot pauses BRBE before any branch is taken. The kernel's machine code
+//! decides. Each branch that is taken before the pause would push a record out of the buffer.
 
 use std::fs;
 use std::path::Path;
@@ -11,34 +11,37 @@ use object::{Object as _, ObjectSection as _};
 
 use report::Verdict;
 
-/// What the check is called.
+/// The name of the test that does this check.
 pub const TEST: &str = "no branch before the pause, by the code";
 
-/// What BPF calls, in both languages.
+/// The entry of a snapshot: the driver's function that BPF calls, in C and in Rust.
 pub const ENTRY: &str = "arm_brbe_snapshot_branch_stack";
 
-/// `MSR DAIFSet, #15` (Arm ARM, C6.2, "MSR (immediate)").
+/// The instruction `MSR DAIFSet, #15` (Arm ARM, C6.2, "MSR (immediate)"), which masks all of
+/// DAIF.
 pub(crate) const MASK_ALL: u32 = 0xd503_4fdf;
-/// `MSR BRBFCR_EL1, <Xt>`, whatever the register (Arm ARM, `BRBFCR_EL1`).
+/// The instruction `MSR BRBFCR_EL1, <Xt>` without the bits of [`REGISTER`] (Arm ARM,
+/// `BRBFCR_EL1`).
 const WRITE_BRBFCR: u32 = 0xd511_9020;
-/// The bits that are the register.
+/// The bits of an instruction `MSR` or `MRS` that are the number of the register `<Xt>`.
 pub const REGISTER: u32 = 0x1f;
-/// `ISB` (Arm ARM, C6.2, "ISB").
+/// The instruction `ISB` (Arm ARM, C6.2, "ISB").
 const ISB: u32 = 0xd503_3fdf;
 
-/// What comes before the pause takes effect.
+/// What a snapshot executes until the pause takes effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Before {
     instructions: usize,
-    /// Branches that are not taken where there is a snapshot.
+    /// How many of the instructions are conditional branches, which are not taken where there
+    /// is a snapshot.
     conditional: usize,
 }
 
-/// Reads the function that BPF calls, from its entry.
+/// Checks the code of [`ENTRY`], from its first instruction on.
 ///
 /// # Errors
 ///
-/// When `vmlinux` cannot be read.
+/// When `vmlinux` cannot be read, or does not have all of the code of [`ENTRY`].
 pub fn check(vmlinux: &Path) -> Result<Verdict> {
     let words = entry_code(vmlinux)?;
     Ok(match before(&words) {
@@ -52,8 +55,8 @@ pub fn check(vmlinux: &Path) -> Result<Verdict> {
     })
 }
 
-/// Follows the code on which there is a snapshot: conditional branches lead away
-/// from it.
+/// Follows the code that is executed where there is a snapshot: conditional branches lead
+/// away from it. The error says in words what is wrong with the code.
 fn before(words: &[u32]) -> Result<Before, String> {
     let (mut masked, mut paused, mut conditional) = (false, false, 0);
     for (index, word) in words.iter().enumerate() {
@@ -90,7 +93,8 @@ fn before(words: &[u32]) -> Result<Before, String> {
 ///
 /// # Errors
 ///
-/// When `vmlinux` cannot be read, or has not got them.
+/// When `vmlinux` cannot be read, is no ELF file, or does not have all of the code of
+/// [`ENTRY`].
 pub fn entry_code(vmlinux: &Path) -> Result<Vec<u32>> {
     let range = Vmlinux::open(vmlinux)?.function(ENTRY)?;
     let bytes = fs::read(vmlinux).with_context(|| format!("reading {}", vmlinux.display()))?;

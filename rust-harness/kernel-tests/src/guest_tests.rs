@@ -17,37 +17,40 @@ use machines::ssh::Ssh;
 use report::Job;
 use report::Verdict;
 
-/// The exit status of a test that this machine or kernel has not got the means for.
+/// The exit status of a test for which the machine or kernel lacks the means.
 const SKIPPED: i32 = 77;
 
-/// One of them.
+/// A test that `branch-guest` decides, with what it needs of its machine and kernel.
 #[derive(Clone, Copy, Debug)]
 pub struct GuestTest {
-    /// What it is called.
+    /// The name of the test.
     pub name: &'static str,
-    /// What follows `branch-guest`.
+    /// The arguments of `branch-guest`.
     command: &'static str,
-    /// Processors.
+    /// The number of CPUs.
     cpus: u8,
     /// The PMU's interrupt is a pseudo-NMI.
     pseudo_nmi: bool,
     /// The kernel runs at EL2 (VHE).
     vhe: bool,
-    /// So many CPUs have BRBE, and the others are another sort.
+    /// How many CPUs have BRBE on a machine with heterogeneous CPUs; `None` if all CPUs are
+    /// alike.
     brbe_cpus: Option<u8>,
     /// There is no PMU until the test asks for it.
     late_pmu: bool,
-    /// The machine's time is its instructions, each `1 << icount` ns.
+    /// The machine runs in deterministic time, `1 << icount` ns for each instruction; `None`
+    /// is the host's time.
     icount: Option<u8>,
-    /// On a kernel that checks itself: lockdep, KASAN and others.
+    /// The test runs on the debug kernel.
     debug: bool,
-    /// It loads the module that is built for the kernel.
+    /// The test loads the module that is built for its kernel.
     module: bool,
-    /// On one base alone: it takes long, and CI has an hour.
+    /// The test runs on the default base alone: it takes long, and CI has an hour.
     pub once: bool,
-    /// It decides something where there is no snapshot: of the fixes alone.
+    /// The test also checks something on a kernel without the snapshot, that of the series
+    /// `fixes`. Other tests do not run there.
     without_snapshot: bool,
-    /// From power-on to power-off.
+    /// How long the run may take, from power-on to power-off.
     timeout: Duration,
 }
 
@@ -70,7 +73,7 @@ const fn on_two_cpus(name: &'static str) -> GuestTest {
     }
 }
 
-/// All of them.
+/// All tests that `branch-guest` decides.
 pub const ALL: [GuestTest; 24] = [
     GuestTest {
         without_snapshot: true,
@@ -110,7 +113,7 @@ pub const ALL: [GuestTest; 24] = [
         name: "interrupts, pseudo-NMI",
         cpus: 1,
         pseudo_nmi: true,
-        // The time that a mutant takes which hangs.
+        // A mutant that hangs takes all of this time.
         timeout: Duration::from_secs(70),
         ..on_two_cpus("interrupts")
     },
@@ -118,7 +121,7 @@ pub const ALL: [GuestTest; 24] = [
         name: "filter",
         command: "filter --step 2",
         cpus: 1,
-        // As for overflows at each instruction: `overflow::CYCLES`.
+        // As for overflows at each instruction: see `overflow::CYCLES`.
         icount: Some(1),
         ..on_two_cpus("filter")
     },
@@ -140,7 +143,7 @@ pub const ALL: [GuestTest; 24] = [
     },
     GuestTest {
         name: "twice, debug kernel",
-        // As the other one on this kernel, for one boot.
+        // Like the other tests on the debug kernel, so that all share one boot.
         pseudo_nmi: true,
         debug: true,
         once: true,
@@ -176,7 +179,7 @@ pub const ALL: [GuestTest; 24] = [
 ];
 
 impl GuestTest {
-    /// Whether it is for the kernels of a series.
+    /// Whether the test is for the kernels of `subject`.
     pub fn is_for(&self, subject: &Subject) -> bool {
         (subject.is_default || !self.once)
             && (subject.variant != Variant::Fixes || self.without_snapshot)
@@ -184,8 +187,8 @@ impl GuestTest {
 
     fn kernel_args(&self) -> Vec<String> {
         let pseudo_nmi = self.pseudo_nmi.then_some(PSEUDO_NMI);
-        // A task that is stuck is told before the test's time is over, and addresses
-        // that are told are those of vmlinux.
+        // A task that is stuck is reported before the test's time is over, and addresses in
+        // reports are those of vmlinux.
         let telling = [
             "nokaslr",
             "sysctl.kernel.hung_task_timeout_secs=40",
@@ -199,12 +202,12 @@ impl GuestTest {
             .collect()
     }
 
-    /// Whether it is for an ordinary machine of two processors.
+    /// Whether an ordinary machine with two CPUs is enough for the test.
     fn is_ordinary(&self) -> bool {
         self.shares_a_machine_with(&on_two_cpus(""))
     }
 
-    /// Why it cannot run on such machines, if it cannot.
+    /// Why the test cannot run on `machines`; `None` if it can.
     fn unmet(&self, machines: &Capabilities) -> Option<String> {
         let needs = [
             (self.cpus > machines.cpus, "more processors"),
@@ -227,7 +230,7 @@ impl GuestTest {
         missing.map(|(_, what)| format!("it needs {what}"))
     }
 
-    /// Why it cannot run on a machine that somebody else has booted, if it cannot.
+    /// Why the test cannot run on a machine that somebody else has booted; `None` if it can.
     fn unmet_there(&self) -> Option<&'static str> {
         match self {
             _ if self.is_ordinary() => None,
@@ -239,12 +242,12 @@ impl GuestTest {
         }
     }
 
-    /// What builds the kernels that it runs on.
+    /// What builds the kernels that the test runs on: ordinary kernels or debug kernels.
     pub fn builder<'a>(&self, subject: &'a Subject) -> &'a Builder {
         subject.builder_of(self.debug)
     }
 
-    /// Runs it alone on the kernel of a commit, which is called `title`.
+    /// Runs the test alone in a boot of the kernel of `commit`, which is called `title`.
     pub fn run(
         &self,
         paths: &Paths,
@@ -265,9 +268,10 @@ impl GuestTest {
         Ok(self::verdict(*status, said))
     }
 
-    /// A line of shell that runs it and tells how it ended. On a kernel that checks
-    /// itself all tasks are told, on the console, if it takes suspiciously long; and what
-    /// is freed after the test is awaited, which the kernel checks, too.
+    /// A line of shell that runs the test and prints its exit status. On a debug kernel, all
+    /// tasks are printed on the console if the test takes suspiciously long. After the test,
+    /// the line also waits there until what the test has closed is freed, since the debug
+    /// kernel checks that, too.
     fn line(&self) -> String {
         let Self { command, .. } = self;
         let line = format!("./branch-guest {command}; echo {ENDED}$?");
@@ -280,7 +284,8 @@ impl GuestTest {
         }
     }
 
-    /// Runs `lines` of tests on this one's machine.
+    /// Boots the kernel of `commit`, which is called `title`, on the machine that this test
+    /// needs, and runs `lines` of shell for one or several tests. `name` is that of the run.
     fn boot(
         &self,
         paths: &Paths,
@@ -312,7 +317,7 @@ impl GuestTest {
         guest.run_as(&setup, &kernel, name, lines, &share)
     }
 
-    /// Whether it can run on the same machine after another one.
+    /// Whether the test can run after another one on the same machine, in the same boot.
     fn shares_a_machine_with(&self, other: &Self) -> bool {
         let machine = |test: &Self| {
             (
@@ -329,16 +334,17 @@ impl GuestTest {
     }
 }
 
-/// Seconds that no test takes.
+/// Seconds after which a test is suspected to hang. No test takes so long.
 const SUSPICIOUS: u32 = 90;
 
-/// Seconds in which a kernel has freed what a test has closed.
+/// Seconds within which a kernel has freed what a test has closed.
 const SETTLED: u32 = 2;
 
-/// Begins the line that tells a test's exit status.
+/// The beginning of the line that has the exit status of a test.
 const ENDED: &str = "branch-guest ended with ";
 
-/// Each test's exit status, and what it said before.
+/// The exit status of each test, and what the test printed before it ended, in the order of
+/// `output`.
 fn sections(output: &str) -> Vec<(i32, String)> {
     let mut sections = Vec::new();
     let mut said = String::new();
@@ -365,8 +371,9 @@ fn verdict(status: i32, output: &str) -> Verdict {
     }
 }
 
-/// These tests on the patched kernel: those that need the same machine after each
-/// other on one, since most of the time of a short test is the boot.
+/// The jobs that run `tests` on the patched kernel of `subject`. Tests that need the same
+/// machine run after each other in one boot, since most of the time of a short test is the
+/// boot.
 pub fn jobs<'a>(
     paths: &'a Paths,
     guest: &'a Guest,
@@ -395,8 +402,8 @@ pub fn jobs<'a>(
     jobs
 }
 
-/// The tests for a machine of two processors, or for one of two sorts of them, that can
-/// otherwise be of any kind.
+/// The tests for machines that can otherwise be of any kind: those for a machine with
+/// heterogeneous CPUs if `two_sorts`, and those for an ordinary machine with two CPUs if not.
 pub fn on(two_sorts: bool) -> Vec<GuestTest> {
     let wanted = |test: &GuestTest| match two_sorts {
         true => test.brbe_cpus.is_some(),
@@ -405,7 +412,9 @@ pub fn on(two_sorts: bool) -> Vec<GuestTest> {
     ALL.into_iter().filter(wanted).collect()
 }
 
-/// Runs them after each other on a machine of a kind of its own.
+/// Runs `tests` after each other in one boot of `kernel`, on the machine of `setup`, which
+/// gets the time of all tests together. Returns a verdict for each. `name` is that of the
+/// run.
 pub fn on_machine(
     paths: &Paths,
     guest: &Guest,
@@ -423,8 +432,8 @@ pub fn on_machine(
     judge(tests, &run)
 }
 
-/// All tests on a machine that is there already: those that can run there after each
-/// other, on one connection.
+/// The jobs for all tests on a machine that already runs and is reached by ssh. Tests that
+/// can run there run after each other, over one connection. The others are skipped.
 pub fn on_remote<'a>(paths: &'a Paths, ssh: &'a Ssh) -> Vec<Job<'a>> {
     let subject = ssh.to.to_string();
     let (mut there, mut jobs) = (Vec::new(), Vec::new());
@@ -446,7 +455,7 @@ pub fn on_remote<'a>(paths: &'a Paths, ssh: &'a Ssh) -> Vec<Job<'a>> {
     jobs
 }
 
-/// A verdict for each test of a run.
+/// A verdict for each of `tests`, which ran after each other in `run`.
 fn judge(tests: &[GuestTest], run: &Run) -> Result<Vec<Verdict>> {
     let died = match guest::status(run) {
         Ok(_) => None,
@@ -456,7 +465,7 @@ fn judge(tests: &[GuestTest], run: &Run) -> Result<Vec<Verdict>> {
     Ok(verdicts(tests, &run.output, died))
 }
 
-/// Tests that share a machine, in this order.
+/// Runs tests that share a machine, in this order, in one boot. Returns a verdict for each.
 fn run_all(
     paths: &Paths,
     guest: &Guest,
@@ -481,8 +490,9 @@ fn run_all(
     judge(tests, &run)
 }
 
-/// A verdict for each test. The one that the guest died of fails, and those after it
-/// have not been run.
+/// A verdict for each of `tests`, by the `output` of the guest. If the guest died, the test
+/// that it died of fails with the error `died`, and those after it fail since they were not
+/// run.
 fn verdicts(tests: &[GuestTest], output: &str, mut died: Option<Error>) -> Vec<Verdict> {
     let sections = sections(output);
     let mut culprit = None;

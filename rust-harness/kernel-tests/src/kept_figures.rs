@@ -1,4 +1,5 @@
-//! What commands keep in Documentation: numbers as JSON, and the last part of a page.
+//! Figures that commands keep in `Documentation/`: numbers in a JSON file, and tables in the
+//! last part of a page.
 
 use std::fs;
 
@@ -9,34 +10,37 @@ use serde::de::DeserializeOwned;
 use host::cache;
 use host::paths::Paths;
 
-/// Reads what a command has kept.
+/// Reads the figures that a command has kept in `document`, a JSON file named by its path
+/// from the root of the repository.
 ///
 /// # Errors
 ///
-/// When it is not there, or something else.
+/// When the file cannot be read, or its JSON is not that of a `T`.
 pub fn known<T: DeserializeOwned>(paths: &Paths, document: &str) -> Result<T> {
     let path = paths.repo(document);
     let text = fs::read(&path).with_context(|| format!("reading {}", path.display()))?;
     serde_json::from_slice(&text).with_context(|| format!("in {}", path.display()))
 }
 
-/// Keeps it.
+/// Keeps the figures `what` as JSON in the file `document`, named by its path from the root
+/// of the repository. They replace what the file had.
 ///
 /// # Errors
 ///
-/// When it cannot be written.
+/// When `what` cannot be written as JSON, or the file cannot be written.
 pub fn keep(paths: &Paths, document: &str, what: &impl Serialize) -> Result<()> {
     let mut json = serde_json::to_string_pretty(what).context("writing JSON")?;
     json.push('\n');
     cache::write_atomically(&paths.repo(document), json.as_bytes())
 }
 
-/// Puts `made` in the place of all that follows the line which says that `command` makes
-/// it. What is before that line is people's.
+/// Replaces the generated part of the page `document` with `made`. The generated part is
+/// everything after the line which says that `command` makes it. What is before that line was
+/// written by people, and stays.
 ///
 /// # Errors
 ///
-/// When the document has no such line, or cannot be written.
+/// When the page cannot be read or written, or has no such line.
 pub fn replace(paths: &Paths, document: &str, command: &str, made: &str) -> Result<()> {
     let begin = format!("<!-- From here on: {command} -->");
     let path = paths.repo(document);

@@ -1,4 +1,4 @@
-//! The kernel's unit tests of the snapshot in Rust, and the examples in its
+//! The kernel's unit tests (KUnit) of the snapshot in Rust, and the examples in its
 //! documentation.
 
 use std::time::Duration;
@@ -13,23 +13,24 @@ use report::Job;
 use report::Verdict;
 use report::kernel_ktap::Suite;
 
-/// A suite on a machine.
+/// A KUnit suite, and the machine that it runs on.
 #[derive(Debug)]
 pub struct Kind {
-    /// What it is called.
+    /// The name of the test.
     pub name: &'static str,
     suite: &'static str,
     /// The kernel runs at EL2.
     vhe: bool,
-    /// Of the record buffer.
+    /// The number of records that BRBE has.
     records: u8,
-    /// Tests that are there for certain contain each of these.
+    /// Parts of names of tests that the suite must have.
     tests: &'static [&'static str],
-    /// How many tests say how much they have compared.
+    /// How many tests of the suite must say in the kernel's log how many buffers they
+    /// compared.
     compares: usize,
 }
 
-/// All of them.
+/// All suites that are run, each with its machine.
 pub static KINDS: [Kind; 3] = [
     Kind {
         name: "KUnit: decoding, and 20,000 buffers as in C",
@@ -61,13 +62,13 @@ pub static KINDS: [Kind; 3] = [
     },
 ];
 
-/// Several times as long as they take here.
+/// How long a suite may take, from power-on to power-off: several times as long as one needs.
 const TIMEOUT: Duration = Duration::from_secs(180);
 
-/// What the comparing tests say in the kernel's log.
+/// The words by which a test says in the kernel's log that it has compared buffers.
 const COMPARED: &str = "buffers compared";
 
-/// A job for each suite.
+/// A job for each of [`KINDS`], on `kernel`, which is called `title`.
 pub fn jobs<'a>(
     paths: &'a Paths,
     guest: &'a Guest,
@@ -83,11 +84,13 @@ pub fn jobs<'a>(
 }
 
 impl Kind {
-    /// Boots `kernel`, which is called `title`, on that machine, and runs the suite.
+    /// Boots `kernel`, which is called `title`, on the machine of this kind, and runs the
+    /// suite.
     ///
     /// # Errors
     ///
-    /// When the guest dies, or says nothing that is whole.
+    /// When the guest dies or does not end in time, or the results that it prints are not
+    /// complete KTAP.
     pub fn run(
         &self,
         paths: &Paths,
@@ -135,8 +138,9 @@ impl Kind {
     }
 }
 
-/// What is wrong if not so many tests say that they have compared buffers, and with records
-/// in them: the kernel's test passes where there is nothing to compare.
+/// What is wrong if another number of tests than `tests` says that it has compared buffers
+/// with records in them; `None` if nothing is. It is checked since the kernel's test also
+/// passes where there is nothing to compare.
 fn missed(compared: &[String], tests: usize) -> Option<String> {
     let entries = |said: &String| {
         let count = said.strip_suffix(" entries")?.rsplit(' ').next()?;
@@ -152,7 +156,8 @@ fn missed(compared: &[String], tests: usize) -> Option<String> {
     })
 }
 
-/// What the kernel's log says of buffers that were compared, without the time.
+/// What a line of the kernel's log says of buffers that were compared, without the time;
+/// `None` for other lines.
 fn compared(line: &str) -> Option<String> {
     let (_, said) = line.split_once("] ")?;
     said.contains(COMPARED).then(|| said.trim().to_owned())

@@ -1,14 +1,20 @@
-//! What is asked of a kernel: tests that run in a guest, and tests of its code.
+//! Tests of a kernel: tests that run in a guest, and tests of the kernel's code.
 //!
-//! [`guest_tests`] are those that `branch-guest` decides, [`selftests`] the kernel's own,
-//! [`perf`] those that perf is part of, [`kunit`] those that the kernel decides itself. In
-//! [`overflow`] a counter overflows at each instruction of a snapshot, which [`watch`]
-//! follows. [`entry_code`] and [`raw_memory`] read a kernel's code, [`cost`] counts what a
-//! snapshot executes and [`waste`] which records are spent before it; [`kept_figures`] keeps
-//! their figures in `Documentation/`. [`x86`] is what x86-64 shares.
+//! * [`guest_tests`]: tests that `branch-guest` decides in the guest.
+//! * [`selftests`]: the kernel tree's own BPF selftests.
+//! * [`perf`]: recordings of perf, and the kernel's own test of perf.
+//! * [`kunit`]: tests that the kernel decides itself (KUnit).
+//! * [`overflow`]: a counter overflows at each instruction of a snapshot. [`watch`] reads
+//!   from the plugin's log which instruction each overflow hit.
+//! * [`entry_code`], [`raw_memory`]: checks of a kernel's machine code and of its Rust
+//!   source.
+//! * [`cost`]: how many instructions a snapshot executes.
+//! * [`waste`]: which records are spent before a snapshot.
+//! * [`x86`]: the selftests on x86-64, which shares the helper with arm64.
 //!
-//! [`any_test`] finds one of them by its name, [`proofs`] runs it on a mutant, and
-//! [`matrix`] on each combination of kernel and machine.
+//! [`kept_figures`] keeps the figures of [`cost`] and [`waste`] in `Documentation/`.
+//! [`any_test`] finds a test by its name, [`proofs`] runs one on a mutant, and [`matrix`]
+//! runs tests on each combination of kernel and machine.
 
 pub mod any_test;
 pub mod cost;

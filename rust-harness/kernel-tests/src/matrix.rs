@@ -1,4 +1,5 @@
-//! All combinations of kernels and machines: `scripts/matrix.toml`.
+//! The matrix: tests on all combinations of kernels and machines that `scripts/matrix.toml`
+//! defines.
 
 mod definition;
 
@@ -21,11 +22,12 @@ use report::Job;
 
 pub use definition::{AXES, Cell, Machine};
 
-/// Cells of the matrix that are wanted: `records=16,level=VHE` has to match as a whole.
+/// A choice of cells of the matrix, such as `records=16,level=VHE`. A cell is taken if all
+/// parts of the choice match it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Only(Vec<(String, String)>);
 
-/// Not a choice of cells.
+/// The error for a text that is no choice of cells.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("{0:?} is no choice such as records=16,level=VHE; the axes are {axes}", axes = AXES.join(", "))]
 pub struct NoChoice(String);
@@ -53,11 +55,12 @@ impl Only {
     }
 }
 
-/// The cells that are wanted: all, or those that one of `only` takes.
+/// The cells of the matrix that are wanted: those that one of `only` takes, or all if `only`
+/// is empty.
 ///
 /// # Errors
 ///
-/// When the definition is wrong, or nothing is left.
+/// When `scripts/matrix.toml` cannot be read or is wrong, or no cell is left.
 pub fn cells(paths: &Paths, only: &[Only]) -> Result<Vec<Cell>> {
     let file = paths.repo("scripts/matrix.toml");
     let text = fs::read_to_string(&file).with_context(|| format!("reading {}", file.display()))?;
@@ -71,7 +74,8 @@ pub fn cells(paths: &Paths, only: &[Only]) -> Result<Vec<Cell>> {
     Ok(cells)
 }
 
-/// The kernels of one base and language, by which the cells are run.
+/// What the cells of one base, language and architecture share: the subject with the kernel,
+/// and the guest that they run in.
 #[derive(Debug)]
 pub struct Kernels {
     subject: Subject,
@@ -79,11 +83,11 @@ pub struct Kernels {
 }
 
 impl Kernels {
-    /// Those that a cell runs on.
+    /// Prepares what `cell` runs on. `guest` makes a guest of an architecture.
     ///
     /// # Errors
     ///
-    /// When the tree cannot be prepared, or there is no such series.
+    /// When the tree or the guest cannot be prepared, or there is no such series.
     pub fn prepare(
         paths: &Paths,
         choice: &Choice,
@@ -108,7 +112,8 @@ impl Kernels {
         Ok(Self { subject, guest })
     }
 
-    /// The tests of a cell.
+    /// The job with all tests of `cell`. It is skipped if the machines of this guest cannot
+    /// be those of the cell.
     pub fn job<'a>(&'a self, paths: &'a Paths, cell: &Cell) -> Job<'a> {
         let title = cell.to_string();
         if let Some(reason) = unmet(cell, &self.guest.capabilities()) {
@@ -135,18 +140,18 @@ impl Kernels {
         }
     }
 
-    /// Builds the kernel, or finds it built.
+    /// Builds the kernel that the cells share, or finds it built.
     ///
     /// # Errors
     ///
-    /// When it does not build.
+    /// When the kernel does not build.
     pub fn build(&self) -> Result<Kernel> {
         let title = self.subject.title(true);
         self.subject.builder.kernel(self.subject.patched(), &title)
     }
 }
 
-/// The machine of a cell.
+/// The setup of a cell's machine.
 fn setup(cell: &Cell) -> Setup {
     let mut setup = Setup {
         plugin: Some(vec![format!("records={}", cell.records)]),
@@ -169,7 +174,7 @@ fn setup(cell: &Cell) -> Setup {
     setup
 }
 
-/// Why such machines cannot be those of a cell, if they cannot.
+/// Why `machines` cannot run a cell; `None` if they can.
 fn unmet(cell: &Cell, machines: &Capabilities) -> Option<String> {
     let needs = [
         (

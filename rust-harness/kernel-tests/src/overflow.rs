@@ -1,9 +1,9 @@
 //! A counter that overflows at every instruction of a snapshot.
 //!
-//! Under `-icount` time is instructions: the guest's program `overflow` makes the
-//! period of a sampling event longer by one instruction from round to round,
-//! and takes a snapshot in each. The plugin tells what each overflow hit
-//! (`watch=`), so that it is seen, and not assumed, that none was left out.
+//! In deterministic time (`-icount`) time is counted in instructions. From round to round,
+//! the guest's program `overflow` makes the period of a sampling event longer by one
+//! instruction, and takes a snapshot in each round. The plugin logs what each overflow hit
+//! (`watch=`). So it is seen, and not assumed, that no instruction was left out.
 
 pub mod judge;
 
@@ -28,28 +28,29 @@ use machines::share::{self, Share};
 use report::Job;
 use report::Verdict;
 
-/// For thousands of rounds.
+/// How long a sweep may take, from power-on to power-off. It has thousands of rounds.
 const TIMEOUT: Duration = Duration::from_secs(600);
 
-/// Cycles that an instruction takes with `shift=1`.
+/// The cycles that an instruction takes with `-icount shift=1`. The period grows by this
+/// number from round to round.
 ///
-/// QEMU sets its timer for an event counter's overflow a nanosecond too early
-/// (`pmevcntr_op_finish()`: `-(counter + 1)`), finds no overflow then, and sets
-/// no other. Where an instruction takes two, and a period is even, the timer is
-/// late by one instead.
+/// One cycle for each instruction would not do. QEMU sets its timer for an event counter's
+/// overflow a nanosecond too early (`pmevcntr_op_finish()`: `-(counter + 1)`), finds no
+/// overflow then, and sets no other timer. Where an instruction takes two cycles, and the
+/// period is even, the timer is a nanosecond late instead.
 const CYCLES: u32 = 2;
 
 /// How the guest's program takes a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Taken {
-    /// As all do.
+    /// By a BPF program that does nothing else.
     Plainly,
     /// With interrupts disabled.
     InterruptsOff,
 }
 
 impl Taken {
-    /// What the guest's program calls it.
+    /// The value of the guest program's option `--taken`.
     fn option(self) -> &'static str {
         match self {
             Self::Plainly => "plainly",
@@ -58,21 +59,21 @@ impl Taken {
     }
 }
 
-/// How a snapshot is taken, and on which machine.
+/// A kind of sweep: how its snapshots are taken, and on which machine.
 #[derive(Clone, Copy, Debug)]
 pub struct Kind {
-    /// For people.
+    /// The name of the test.
     pub name: &'static str,
     /// The overflow's interrupt is a pseudo-NMI, which `local_irq_save()` does
     /// not mask.
     pub pseudo_nmi: bool,
     /// How the guest's program takes the snapshot.
     pub taken: Taken,
-    /// Of the record buffer.
+    /// The number of records that BRBE has.
     pub records: u32,
 }
 
-/// Each kind that is tried.
+/// All kinds of sweeps that are run.
 pub const KINDS: [Kind; 5] = [
     Kind {
         name: "overflow at each instruction",
@@ -106,7 +107,7 @@ pub const KINDS: [Kind; 5] = [
     },
 ];
 
-/// A job for each kind.
+/// A job for each of [`KINDS`], on `kernel`, which is called `title`.
 pub fn jobs<'a>(
     paths: &'a Paths,
     guest: &'a Guest,
@@ -121,8 +122,9 @@ pub fn jobs<'a>(
     })
 }
 
-/// Runs one kind on `kernel`, which is called `title`. An interrupt may have kept an overflow from where
-/// it should have come: then once more.
+/// Runs a sweep of one kind on `kernel`, which is called `title`. If instructions were not
+/// hit, and nothing else is wrong, it is run once more and the two count together: an
+/// interrupt may have kept an overflow from where it should have come.
 pub fn sweep(
     paths: &Paths,
     guest: &Guest,
@@ -148,7 +150,8 @@ pub fn sweep(
     })
 }
 
-/// What one boot shows, or what the guest said where it failed.
+/// Runs a sweep in one boot. Returns what it showed, or the guest's output if the guest's
+/// program failed.
 fn sweep_once(
     paths: &Paths,
     guest: &Guest,
@@ -184,10 +187,12 @@ fn sweep_once(
     findings.map(Ok)
 }
 
-/// Bytes that are read of what the guest and the plugin saw: 0.2 GB are usual.
+/// The most bytes that are read of the guest's document, and of the plugin's log. 0.2 GB are
+/// usual.
 const MOST: u64 = 4 << 30;
 
-/// What the guest and the plugin saw.
+/// Reads the guest's document `saw` and the plugin's log `log` of the same sweep, and judges
+/// the sweep.
 fn read(saw: &Path, log: &Path, functions: &Functions) -> Result<Findings> {
     let open = |path: &Path| share::open_from_guest(path, MOST).map(BufReader::new);
     let sweep = Sweep::from_reader(open(saw)?).context("what the guest saw")?;
@@ -227,8 +232,9 @@ fn setup(kind: Kind, functions: &Functions, log: &Path) -> Setup {
     }
 }
 
-/// Which of the records, newest first, has not as many cycles as instructions on
-/// the way to it. The one that an interrupt came before is not one of them.
+/// The first of the records, newest first, whose cycle count is not the number of
+/// instructions since the target of the record before it, in words; `None` if there is none.
+/// The source of an interrupt's record was not executed, and does not count.
 fn uncounted(records: &[RawRecord]) -> Option<String> {
     records.windows(2).enumerate().find_map(|(index, pair)| {
         let [newer, older] = pair else { return None };
@@ -269,7 +275,7 @@ fn verdict(kind: Kind, findings: &Findings) -> Verdict {
             findings.examples.join("\n    ")
         ));
     }
-    // A record with one address only leaves two steps open.
+    // A half record leaves two steps open.
     let (possible, undecided) = (findings.possible, findings.undecided);
     if undecided > possible / 10 {
         return Verdict::Fail(format!(
@@ -324,7 +330,7 @@ mod tests {
             flags: 12 << 20 | 4 << 4,
         };
         assert_eq!(uncounted(&[irq, path[1]]), None);
-        // The cycles of a branch that starts further on tell too.
+        // A branch that starts further on is seen by its cycles, too.
         assert!(uncounted(&[record(0x2010, 0x4000, 4), oldest]).is_some());
     }
 }

@@ -1,5 +1,6 @@
-//! perf in the guest, which knows nothing of this harness: Debian's records
-//! branches, and the kernel's own test of that is run.
+//! Tests with perf in the guest. perf knows nothing of this harness.
+//!
+//! Debian's perf records branches there, and the kernel's own test of branch stacks is run.
 
 pub mod code;
 pub mod recordings;
@@ -26,13 +27,15 @@ use report::Verdict;
 use rules::Seen;
 use script::Sample;
 
-/// What the guest's script is called.
+/// The name of the guest's script in the shared directory.
 const SCRIPT: &str = "record.sh";
 
-/// A machine for perf: its time follows the instructions, a nanosecond each. By
-/// the host's clock an emulated instruction takes tens of cycles: a sampling
-/// period of 10000 of them, as the kernel's test has it, ends before the handler
-/// of the last sample has returned.
+/// The setup of a machine for perf: one CPU in deterministic time, a nanosecond for each
+/// instruction.
+///
+/// By the host's clock an emulated instruction takes tens of cycles. A sampling period of
+/// 10000 cycles, as the kernel's test has it, then ends before the handler of the last sample
+/// has returned.
 fn setup() -> Setup {
     Setup {
         timeout: Duration::from_secs(300),
@@ -42,7 +45,8 @@ fn setup() -> Setup {
     }
 }
 
-/// A test for each group of recordings. All are made in one boot.
+/// The job that makes all recordings in one boot of `kernel`, which is called `title`. It has
+/// a test for each of [`GROUPS`].
 pub fn recordings<'a>(
     paths: &'a Paths,
     guest: &'a Guest,
@@ -58,10 +62,11 @@ pub fn recordings<'a>(
     })
 }
 
-/// Bytes that are read of what perf printed of a recording.
+/// The most bytes that are read of what perf printed of one recording.
 const MOST: u64 = 1 << 30;
 
-/// Makes all recordings. What the guest said may explain one that is not there.
+/// Boots `kernel` and makes all recordings. Returns the shared directory that has them, and
+/// the guest's output, which may explain why one is missing.
 fn record(paths: &Paths, guest: &Guest, kernel: &Kernel, name: &str) -> Result<(Share, String)> {
     let share = Share::new(paths)?;
     fs::write(share.path().join(SCRIPT), recordings::script())
@@ -72,7 +77,8 @@ fn record(paths: &Paths, guest: &Guest, kernel: &Kernel, name: &str) -> Result<(
 }
 
 impl Group {
-    /// Whether all its recordings hold; if not, what each of the others lacks.
+    /// The verdict on the recordings of the group. PASS if all of them hold; FAIL names each
+    /// of the others and what it lacks.
     fn verdict(&self, dir: &Path, root: &Path, output: &str) -> Verdict {
         let mut all = Seen::default();
         let mut wrong = Vec::new();
@@ -106,7 +112,8 @@ impl Recording {
     }
 }
 
-/// The kernel's own test, with perf from the unpatched tree: no patch changes it.
+/// The job that runs the kernel's own test of branch stacks on `kernel`. Its perf is built
+/// from the unpatched tree: no patch changes perf.
 pub fn suite<'a>(
     paths: &'a Paths,
     guest: &'a Guest,
@@ -124,7 +131,7 @@ pub fn suite<'a>(
             suite::share(&built, &share)?;
             let name = format!("perf test on {title}");
             let run = guest.run_as(&setup(), kernel, &name, suite::COMMAND, &share)?;
-            // What the test says of itself counts, but not if the guest died.
+            // What perf prints of the test counts, but not if the guest died.
             guest::status(&run)?;
             Ok(suite::verdict(&run.output))
         },
@@ -135,7 +142,8 @@ pub fn suite<'a>(
 mod tests {
     use super::*;
 
-    /// The first group's only recording, as the guest might leave it.
+    /// Why the first group fails if the guest leaves `text` of its only recording, or no file
+    /// at all.
     fn verdict(text: Option<&str>) -> String {
         let dir = tempfile::tempdir().unwrap();
         let group = &GROUPS[0];

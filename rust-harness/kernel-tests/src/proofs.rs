@@ -14,7 +14,7 @@ use report::{Job, Verdict};
 
 use crate::any_test::AnyTest;
 
-/// The tests that `mutants` are to fail, on the patched kernel.
+/// The jobs that run, on the patched kernel, each test that one of `mutants` is to fail.
 pub fn controls<'a>(
     paths: &'a Paths,
     guest: &'a Guest,
@@ -30,9 +30,9 @@ pub fn controls<'a>(
     })
 }
 
-/// The mutants of a series, none where the base has no such series: its own, and those of
-/// the series that it keeps. Where a file of its own has the name of one of those, the
-/// code around the safeguard is another, and that is taken.
+/// The mutants of a series of a base: its own, and those of the series that it keeps. There
+/// are none where the base has no such series. Where a mutant of its own has the name of one
+/// of the others, the code around the safeguard is different, and its own is taken.
 pub fn load(paths: &Paths, variant: Variant, base: &Base) -> Result<Vec<Mutant>> {
     let Some(dir) = variant.dir(paths, base) else {
         return Ok(Vec::new());
@@ -45,7 +45,7 @@ pub fn load(paths: &Paths, variant: Variant, base: &Base) -> Result<Vec<Mutant>>
     Ok(all)
 }
 
-/// What the kernels with mutants of a subject's series are called.
+/// The titles of the kernels with a mutant of the subject's series.
 ///
 /// # Errors
 ///
@@ -56,8 +56,9 @@ pub fn titles(paths: &Paths, subject: &Subject) -> Result<BTreeSet<String>> {
     Ok(mutants.iter().map(title).collect())
 }
 
-/// What the kernel with a mutant is called: one of the fixes is in the same kernel,
-/// whichever of the two series it is tried for.
+/// The title of the kernel with a mutant of a series. A mutant of the fixes has the same
+/// title for the series `fixes` and `snapshot`: whichever of the two it is tried for, it is
+/// in the same kernel.
 pub fn called(base: &Base, variant: Variant, mutant: &Mutant) -> String {
     match variant {
         Variant::Fixes | Variant::Snapshot => format!("{} {}", base.version, mutant.name()),
@@ -65,7 +66,8 @@ pub fn called(base: &Base, variant: Variant, mutant: &Mutant) -> String {
     }
 }
 
-/// Tries a mutant.
+/// The job that tries a mutant: it runs the mutant's test on the kernel with the mutant on
+/// top of the subject's series.
 pub fn job<'a>(
     paths: &'a Paths,
     guest: &'a Guest,
@@ -76,7 +78,8 @@ pub fn job<'a>(
     Job::new(title.clone(), mutant.safeguard.clone(), move || {
         let series = mutant.on_top_of(&subject.series);
         let commits = match series.commits(paths, &subject.tree) {
-            // Mutants are of the bases, and the code around a safeguard may be another.
+            // Mutants are of the bases. In a user's tree the code around a safeguard may be
+            // different.
             Err(error) if subject.is_of_user && error.is::<DoesNotApply>() => {
                 return Ok(Verdict::Skip(format!("not in this tree: {error}")));
             }
@@ -85,15 +88,15 @@ pub fn job<'a>(
         let commit = commits.last().context("a series has a commit")?;
         let test = AnyTest::named(&mutant.test)?;
         if !matches!(test, AnyTest::Compiler) {
-            // Otherwise a kernel that cannot be built is no sign of a safeguard.
+            // For every other test, a kernel that cannot be built is no sign of a safeguard.
             test.builder(subject).kernel(commit, &title)?;
         }
         judge(&mutant, test.run(paths, guest, subject, commit, &title))
     })
 }
 
-/// A mutant is killed by a test that fails, or a guest that dies, with the words
-/// that were expected.
+/// The verdict on a mutant: PASS if it is killed. A mutant is killed by a test that fails, or
+/// a guest that dies, with the words that were expected.
 fn judge(mutant: &Mutant, outcome: Result<Verdict>) -> Result<Verdict> {
     let test = &mutant.test;
     let said = match outcome {

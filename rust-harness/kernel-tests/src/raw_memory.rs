@@ -1,5 +1,7 @@
-//! Whether the snapshot in Rust makes a reference to the memory that it fills, by the
-//! source: a BPF program has handed that over, nobody may have written it before, and others
+//! Whether the snapshot in Rust makes a reference to the memory that it fills. The source
+//! decides.
+//!
+//! A BPF program has handed that memory over. Nobody may have written it before, and others
 //! may write it meanwhile. A reference says the opposite of both.
 
 use anyhow::Result;
@@ -7,16 +9,17 @@ use anyhow::Result;
 use host::git::Git;
 use report::Verdict;
 
-/// What the check is called.
+/// The name of the test that does this check.
 pub const TEST: &str = "no reference to the helper's memory, by the source";
 
-/// The driver.
+/// The driver's Rust source, by its path in the kernel tree.
 const FILE: &str = "drivers/perf/arm_brbe_snapshot.rs";
 
-/// What its unit tests begin with: what they fill is their own.
+/// The line with which the driver's unit tests begin. They are not checked: the memory that
+/// they fill is their own.
 const UNIT_TESTS: &str = "mod tests {";
 
-/// What makes a reference of a pointer.
+/// Rust code that makes a reference from a pointer.
 const REFERENCES: [&str; 7] = [
     "from_raw_parts",
     "&mut *",
@@ -27,11 +30,12 @@ const REFERENCES: [&str; 7] = [
     "transmute",
 ];
 
-/// Reads the driver of a commit.
+/// Checks the driver's Rust source at `commit`. The verdict is FAIL if a line makes a
+/// reference from a pointer.
 ///
 /// # Errors
 ///
-/// When the commit has no such file.
+/// When git cannot read the file, or the commit has no such file.
 pub fn check(git: &Git, commit: &str) -> Result<Verdict> {
     let source = git.read(&["show", &format!("{commit}:{FILE}")])?;
     Ok(match references(&source)[..] {
@@ -42,14 +46,15 @@ pub fn check(git: &Git, commit: &str) -> Result<Verdict> {
     })
 }
 
-/// The lines of the driver, less comments, with their numbers.
+/// The lines of the driver without its unit tests, each with its number. Comments are cut
+/// off.
 fn driver(source: &str) -> impl Iterator<Item = (usize, &str)> {
     let code = |line| str::split_once(line, "//").map_or(line, |(code, _)| code);
     let lines = source.lines().take_while(|line| *line != UNIT_TESTS);
     (1..).zip(lines.map(move |line| code(line).trim()))
 }
 
-/// The lines that make a reference of a pointer.
+/// The lines of the driver that make a reference from a pointer, each with its number.
 fn references(source: &str) -> Vec<(usize, &str)> {
     let makes_one = |line: &str| REFERENCES.iter().any(|made_by| line.contains(made_by));
     driver(source).filter(|(_, line)| makes_one(line)).collect()

@@ -17,51 +17,56 @@ use outcome::Outcome;
 use report::Job;
 use report::Verdict;
 
-/// What they decide on a patched kernel.
+/// The names of the tests that the selftests decide on a patched kernel: the test of the
+/// helper, and those of perf events.
 pub const DECIDED: [&str; 2] = [
     "get_branch_snapshot selftest",
     "BPF selftests of perf events",
 ];
 
-/// The helper's own test.
+/// The name of the helper's own test in `test_progs`.
 const HELPER: &str = "get_branch_snapshot";
-/// Its subtest that looks for the traced function in the records, behind those that are
-/// spent on the way to the program: it needs 16 of them.
+/// The subtest of the helper's test that looks for the traced function in the records.
+/// Records that are spent on the way to the program are newer than those of the function, so
+/// the subtest needs 16 records.
 const TRACED_FUNCTION: &str = "traced_function";
 
-/// It takes one snapshot. A timer interrupt before it, and its branches have taken the
-/// place of those that are looked for: what is wrong for another reason stays wrong.
+/// Lines of shell that run the helper's test, up to three times until it passes.
+///
+/// The test takes one snapshot. If a timer interrupt comes before it, branches of the
+/// interrupt have taken the place of those that are looked for. A failure for another reason
+/// is seen at each attempt.
 const RETRIED: &str = "for attempt in 1 2 3; do \
     echo helper, attempt $attempt; ./test_progs -v -t get_branch_snapshot; status=$?; \
     [ $status = 0 ] && break; done";
 
-/// Runs the tests of perf events with BPF programs. One of them may skip itself: where no
-/// hardware counts.
+/// Lines of shell that run the tests of perf events with BPF programs, up to 20 times until
+/// all pass. One of them may skip itself: where no hardware counts.
 ///
-/// `perf_branches` counts cycles of a short loop and wants one sample with branches of
-/// user space. In an emulated machine with little time there are few samples, and all
-/// may be of the kernel with nothing of the loop in the buffer: what is wrong for
-/// another reason stays wrong.
+/// `perf_branches` counts cycles of a short loop and wants one sample with branches of user
+/// space. In an emulated machine with little time there are few samples. All may be of the
+/// kernel, with nothing of the loop in the buffer. A failure for another reason is seen at
+/// each attempt.
 ///
-/// On a machine that has little time perf allows fewer samples a second than the tests ask
-/// for, unless it is told not to look.
+/// On a machine that has little time, perf allows fewer samples a second than the tests ask
+/// for, unless it is told not to watch its CPU time (`perf_cpu_time_max_percent`).
 const PERF_EVENTS: &str = "echo 0 > /proc/sys/kernel/perf_cpu_time_max_percent; \
      for attempt in $(seq 20); do \
      echo perf events, attempt $attempt; ./test_progs -t perf_branches,perf_buffer,perf_event_stackmap,perf_link,perf_skip && break; \
      done";
 
-/// The helper's own test where it is to be seen, too: on one boot of a machine or a kernel
-/// of another kind.
+/// A machine or a kernel of another kind on which the helper's test has to hold, too. Each is
+/// booted once.
 #[derive(Clone, Copy, Debug)]
 enum Elsewhere {
-    /// Processors with so few records that none is left of the traced function.
+    /// CPUs with so few records that none is left of the traced function.
     FewRecords,
-    /// Some processors record branches, and others do not.
+    /// Heterogeneous CPUs: some record branches, and others do not.
     TwoSorts,
-    /// The kernel checks itself, with lockdep among other things, as the suite's own
-    /// configuration for arm64 asks for.
+    /// The debug kernel, with lockdep among other checks, as the suite's own configuration
+    /// for arm64 asks for.
     Debug,
-    /// The suite has not got its module, which has the traced function.
+    /// The suite does not have its module `bpf_testmod`, which has the traced function.
     NoModule,
 }
 
@@ -73,7 +78,7 @@ impl Elsewhere {
         Self::NoModule,
     ];
 
-    /// The test's name.
+    /// The name of the test that runs on this kind.
     const fn test(self) -> &'static str {
         match self {
             Self::FewRecords => "get_branch_snapshot selftest, 8 records",
@@ -83,7 +88,7 @@ impl Elsewhere {
         }
     }
 
-    /// The subtests that may be left out there. The others may not.
+    /// The subtests that may be skipped there. The others may not.
     const fn may_skip(self) -> &'static [&'static str] {
         match self {
             Self::TwoSorts => &[],
@@ -103,7 +108,7 @@ impl Elsewhere {
                 brbe_cpus: Some(2),
                 ..ordinary
             },
-            // Such a kernel takes its time, where it is emulated.
+            // A debug kernel takes its time, where it is emulated.
             Self::Debug => Setup {
                 timeout: 2 * ordinary.timeout,
                 ..ordinary
@@ -112,7 +117,7 @@ impl Elsewhere {
         }
     }
 
-    /// Why it cannot run on such machines, if it cannot.
+    /// Why this kind cannot be had on `machines`; `None` if it can.
     fn unmet(self, machines: &Capabilities) -> Option<&'static str> {
         match self {
             Self::FewRecords if !machines.plugin => Some("it needs QEMU with the plugin"),
@@ -121,7 +126,7 @@ impl Elsewhere {
         }
     }
 
-    /// Runs it on the patched kernel.
+    /// Runs the helper's test on a machine and patched kernel of this kind.
     fn run(self, paths: &Paths, guest: &Guest, subject: &Subject) -> Result<Verdict> {
         let other = match self {
             Self::Debug => Some(&subject.debug),
@@ -142,7 +147,7 @@ impl Elsewhere {
     }
 }
 
-/// The tests that decide whether the helper's own test holds elsewhere.
+/// The jobs that run the helper's test on machines and kernels of other kinds.
 pub fn elsewhere<'a>(paths: &'a Paths, guest: &'a Guest, subject: &'a Subject) -> Vec<Job<'a>> {
     let job = |kind: Elsewhere| {
         let job = Job::new(subject.title(true), kind.test(), move || {
@@ -153,7 +158,7 @@ pub fn elsewhere<'a>(paths: &'a Paths, guest: &'a Guest, subject: &'a Subject) -
     Elsewhere::ALL.into_iter().map(job).collect()
 }
 
-/// The tests that decide [`DECIDED`] on a subject's patched kernel and such a machine.
+/// The job that decides [`DECIDED`] on a subject's patched kernel, on the machine of `setup`.
 pub fn job<'a>(
     paths: &'a Paths,
     guest: &'a Guest,
@@ -168,11 +173,12 @@ pub fn job<'a>(
     })
 }
 
-/// Runs them on the patched kernel. A verdict for each of [`DECIDED`].
+/// Runs the selftests on the patched kernel, on the machine of `setup`. Returns a verdict for
+/// each of [`DECIDED`].
 ///
 /// # Errors
 ///
-/// When they cannot be built, or the guest does not come to its end.
+/// When the selftests cannot be built, or the guest dies or does not end in time.
 pub fn on_patched(
     paths: &Paths,
     guest: &Guest,
@@ -191,11 +197,12 @@ pub fn on_patched(
     ])
 }
 
-/// Runs the helper's test alone, as it is with all patches, on any kernel.
+/// Runs the helper's test alone on any kernel, which is called `title`. The test is that of
+/// the commit with all patches, whatever the kernel.
 ///
 /// # Errors
 ///
-/// When it cannot be built, or the guest does not come to its end.
+/// When the test cannot be built, or the guest dies or does not end in time.
 pub fn helper(
     paths: &Paths,
     guest: &Guest,
@@ -209,10 +216,11 @@ pub fn helper(
     Ok(outcome::of_helper(&run.output, &[]))
 }
 
-/// What they decide on a kernel without the snapshot.
+/// The name of the test which checks that the helper's test does not pass on a kernel without
+/// the snapshot.
 pub const MUST_NOT_PASS: &str = "get_branch_snapshot selftest: must not pass";
 
-/// The test that decides [`MUST_NOT_PASS`] on the kernel of a series that has no snapshot.
+/// The job that decides [`MUST_NOT_PASS`] on the kernel of a series that has no snapshot.
 pub fn must_not_pass<'a>(paths: &'a Paths, guest: &'a Guest, subject: &'a Subject) -> Job<'a> {
     let title = subject.title(true);
     Job::new(title.clone(), MUST_NOT_PASS, move || {
@@ -224,12 +232,13 @@ pub fn must_not_pass<'a>(paths: &'a Paths, guest: &'a Guest, subject: &'a Subjec
     })
 }
 
-/// Runs the helper's test of a commit on its kernel of this title, which has no snapshot:
-/// it must not pass. `died` judges what the kernel says when it dies.
+/// Runs the helper's test on a kernel that has no snapshot. The test must skip itself or
+/// fail. `at` is the commit of the kernel and of the test, and the kernel's title. `died`
+/// judges what the kernel prints when it dies.
 ///
 /// # Errors
 ///
-/// When it cannot be built, or the guest does not come to its end.
+/// When the test cannot be built, or the guest neither ends in time nor panics.
 pub fn without_snapshot(
     paths: &Paths,
     guest: &Guest,
@@ -254,7 +263,7 @@ pub fn without_snapshot(
     })
 }
 
-/// Runs the tests of a commit on a kernel of this title.
+/// Runs `command` beside the selftests of `commit`, on `kernel`, which is called `title`.
 fn run(
     paths: &Paths,
     guest: &Guest,
@@ -269,7 +278,8 @@ fn run(
     guest.run_as(setup, kernel, &name, command, &share)
 }
 
-/// The tests of a commit, for its ordinary kernel or for that of another builder.
+/// A shared directory with the selftests of `commit`. The module is for the ordinary kernel
+/// of the commit, or for that of the builder `other`.
 fn share(
     paths: &Paths,
     subject: &Subject,

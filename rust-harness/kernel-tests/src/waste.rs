@@ -1,5 +1,5 @@
-//! Wasted records: those of a snapshot that the traced function did not make, but what
-//! the kernel does to run the program that takes it.
+//! Wasted records: records of a snapshot that are not of the traced function, but of what the
+//! kernel does to run the program that takes the snapshot.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -17,26 +17,26 @@ use machines::guest::{self, Guest, Setup};
 use machines::share::Share;
 use report::Verdict;
 
-/// What perf calls the sets of branches that are recorded.
+/// The sets of branches that are recorded, by perf's names.
 pub const FILTERS: [&str; 4] = ["any", "any_call,any_ret", "any_ret", "cond,any_call"];
 
-/// One end of a record.
+/// The source or the target of a record, as a place in a function.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct At {
-    /// A function.
+    /// The name of the function.
     pub name: String,
-    /// How far behind its first instruction.
+    /// Bytes from the function's first instruction.
     pub offset: u64,
 }
 
-/// A record as the guest names it.
+/// A record with the names that the guest puts to its addresses.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
-    /// Where from, unless that is not recorded.
+    /// The source, unless it is not recorded.
     pub from: Option<At>,
-    /// Where to, unless that is not recorded.
+    /// The target, unless it is not recorded.
     pub to: Option<At>,
-    /// perf's name of its type.
+    /// perf's name of the branch type.
     pub kind: String,
 }
 
@@ -52,27 +52,27 @@ struct Seen {
 /// What one way to attach a program wastes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Way {
-    /// `fexit`, `kprobe.multi`.
+    /// The name of the way, such as `fexit` or `kprobe.multi`.
     pub name: String,
-    /// By filter, in the order of [`FILTERS`].
+    /// The wasted records with each filter, in the order of [`FILTERS`].
     pub wasted: [Wasted; 4],
 }
 
-/// The wasted records of a way and a filter.
+/// The records that one way to attach a program wastes with one filter.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Wasted {
-    /// Newest first.
+    /// The wasted records, newest first.
     pub records: Vec<Record>,
-    /// In so many snapshots they were the newest records.
+    /// In how many snapshots these were the newest records.
     pub seen: usize,
-    /// Of so many. An interrupt may come in between.
+    /// How many snapshots there are. An interrupt may come in between.
     pub of: usize,
-    /// There is nothing else in the buffer: more were wasted than it holds.
+    /// A snapshot has nothing but wasted records: more are wasted than the buffer holds.
     pub all: bool,
 }
 
 impl Record {
-    /// Whether it begins or ends in a function.
+    /// Whether the record begins or ends in a function.
     fn touches(&self, function: &str) -> bool {
         self.is_from(function) || self.is_to(function)
     }
@@ -85,14 +85,16 @@ impl Record {
         self.to.as_ref().is_some_and(|at| at.name == function)
     }
 
-    /// Whether the traced function made it, or whoever called it, tracing or not. It is
-    /// left to be traced by a call, patched in where it begins, or by an exception.
+    /// Whether the record is of the traced function or of its caller, and would be made
+    /// without a tracer, too. The function is left for the tracer by a call, which is patched
+    /// in where the function begins, or by an exception. Such a record is not its own.
     fn is_own(&self, function: &str) -> bool {
         let leaves = self.is_from(function) && !self.is_to(function);
         self.touches(function) && !(leaves && self.is_call())
     }
 
-    /// A call or an exception. The driver has no type for a debug exception.
+    /// Whether the branch is a call or an exception. The driver has no type for a debug
+    /// exception.
     fn is_call(&self) -> bool {
         !self.is_return() && !["COND", "UNCOND", "IND"].contains(&self.kind.as_str())
     }
@@ -101,7 +103,7 @@ impl Record {
         ["RET", "COND_RET", "ERET", "SYSRET"].contains(&self.kind.as_str())
     }
 
-    /// Whether a filter has it recorded (`branch_type_to_brbfcr()` and
+    /// Whether a filter has the branch recorded (`branch_type_to_brbfcr()` and
     /// `branch_type_to_brbcr()` of the driver).
     fn passes(&self, filter: &str) -> bool {
         filter.split(',').any(|name| match name {
@@ -113,21 +115,23 @@ impl Record {
     }
 }
 
-/// Boots a kernel and measures all ways.
+/// Boots `kernel`, which is called `title`, and measures what each way to attach a program
+/// wastes.
 ///
 /// # Errors
 ///
-/// When the machine fails, or what it saw is not one path.
+/// When the machine or the guest's program fails, or the snapshots of a way are not of one
+/// path.
 pub fn measure(paths: &Paths, guest: &Guest, kernel: &Kernel, title: &str) -> Result<Vec<Way>> {
     const FILE: &str = "waste.json";
-    /// Bytes of it that are read.
+    /// The most bytes of the guest's document that are read.
     const MOST: u64 = 64 << 20;
     let share = Share::new(paths)?;
     let setup = Setup {
         cpus: 1,
-        // The same path each time.
+        // In deterministic time the path is the same each time.
         qemu: vec!["-icount".to_owned(), "shift=1".to_owned()],
-        // One that checks itself takes three minutes beside another guest.
+        // A debug kernel takes three minutes beside another guest.
         timeout: Duration::from_secs(900),
         ..Setup::default()
     };
@@ -143,7 +147,8 @@ pub fn measure(paths: &Paths, guest: &Guest, kernel: &Kernel, title: &str) -> Re
         .collect()
 }
 
-/// What a way wastes, from its snapshots with each filter.
+/// What a way to attach a program wastes, from its snapshots with each filter, which are in
+/// the order of [`FILTERS`].
 fn way(seen: &[Seen]) -> Result<Way> {
     let filters: Vec<_> = seen.iter().map(|seen| seen.filter.as_str()).collect();
     ensure!(filters == FILTERS, "the guest recorded {filters:?}");
@@ -160,7 +165,8 @@ fn way(seen: &[Seen]) -> Result<Way> {
     })
 }
 
-/// Where all branches are recorded, those that are newer than any of the function's own.
+/// The wasted records where all branches are recorded: those that are newer than any of the
+/// traced function's own. If snapshots differ, what most of them show counts.
 fn of_all_branches(seen: &Seen) -> Result<Wasted> {
     let wasted = |snapshot: &Vec<Record>| {
         let own = snapshot
@@ -188,7 +194,12 @@ fn of_all_branches(seen: &Seen) -> Result<Wasted> {
     })
 }
 
-/// With another filter the same path was taken, and less of it is recorded.
+/// The wasted records with another filter than `any`. The same path was taken as with `any`,
+/// and less of it is recorded: those of its records that the filter lets through.
+///
+/// # Errors
+///
+/// When no snapshot begins with these records.
 fn of_some(seen: &Seen, any: &Wasted) -> Result<Wasted> {
     let records = any
         .records
@@ -220,24 +231,24 @@ fn of_some(seen: &Seen, any: &Wasted) -> Result<Wasted> {
     })
 }
 
-/// What is kept of a way.
+/// What is kept in [`KNOWN`] of a way to attach a program.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Kept {
-    /// `fexit`, `kprobe.multi`.
+    /// The name of the way, such as `fexit` or `kprobe.multi`.
     pub way: String,
-    /// How many records it wastes, by filter in the order of [`FILTERS`].
+    /// How many records the way wastes with each filter, in the order of [`FILTERS`].
     pub wasted: [usize; 4],
-    /// It is more than the buffer holds.
+    /// The way wastes more records than the buffer holds.
     pub all: bool,
-    /// Those where all branches are recorded, newest first.
+    /// The wasted records where all branches are recorded, newest first.
     pub path: Vec<String>,
 }
 
-/// What was measured on kernels, by what they are called.
+/// What was measured of each kernel, by the kernel's title.
 pub type Measured = BTreeMap<String, Vec<Kept>>;
 
 impl Way {
-    /// What is kept of it.
+    /// What is kept of this way in [`KNOWN`].
     pub fn kept(&self) -> Kept {
         let any = &self.wasted[0];
         Kept {
@@ -259,32 +270,34 @@ impl fmt::Display for Record {
     }
 }
 
-/// Trampolines and programs have a number or a hash that is another one each time.
+/// The name of a function without the number of a trampoline or the hash of a program, which
+/// differ each time.
 fn without_number(name: &str) -> &str {
     let prefixes = ["bpf_trampoline_", "bpf_prog_"];
     let prefix = prefixes.iter().find(|prefix| name.starts_with(**prefix));
     prefix.map_or(name, |prefix| prefix.trim_end_matches('_'))
 }
 
-/// Where it is kept.
+/// The file that keeps the measured waste, by its path from the root of the repository.
 pub const KNOWN: &str = "Documentation/waste.json";
-/// What the test of it is called.
+/// The name of the test that compares waste with what is kept in [`KNOWN`].
 pub const TEST: &str = "wasted records, no more than in Documentation/waste.json";
 
-/// What was measured last.
+/// The waste that `./brbe bench waste --write` has kept in [`KNOWN`].
 ///
 /// # Errors
 ///
-/// When it cannot be read.
+/// When the file cannot be read, or is not JSON of such figures.
 pub fn known(paths: &Paths) -> Result<Measured> {
     kept_figures::known(paths, KNOWN)
 }
 
-/// Whether a kernel wastes no more than it did.
+/// Whether `kernel`, which is called `title`, wastes no more records than are kept of the
+/// kernel of this title.
 ///
 /// # Errors
 ///
-/// As [`measure`], and when nothing is known of this kernel.
+/// The errors of [`known`] and [`measure`], and another when nothing is kept of this kernel.
 pub fn check(paths: &Paths, guest: &Guest, kernel: &Kernel, title: &str) -> Result<Verdict> {
     let mut known = known(paths)?;
     let known = known.remove(title);
@@ -343,7 +356,8 @@ mod tests {
         }
     }
 
-    /// A call of `f`, where a program is called by a trampoline `t`; newest first.
+    /// The records of a call of `f`, where a trampoline `t` calls a program `p`; newest
+    /// first.
     fn entry() -> Vec<Record> {
         vec![
             record("p+8", "snapshot+0", "CALL"),

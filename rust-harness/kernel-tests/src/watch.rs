@@ -1,5 +1,7 @@
-//! What the plugin's option `watch=` tells of the functions of a snapshot: [`functions`]
-//! finds them in vmlinux, [`window`] reads what was executed of them.
+//! What a snapshot executes, as the plugin's option `watch=` logs it.
+//!
+//! [`functions`] finds the functions of a snapshot in vmlinux. [`window`] reads from the
+//! plugin's log which of their instructions were executed.
 
 pub mod functions;
 pub mod window;

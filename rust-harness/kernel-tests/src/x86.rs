@@ -1,8 +1,10 @@
-//! The same series on x86-64, which shares the helper and its selftest with arm64: what
-//! was added for one may not break the other.
+//! Tests of a series on x86-64.
 //!
-//! The helper reads LBRs there. They are the plugin's, or those of this machine's own
-//! processors where KVM hands them on.
+//! x86-64 shares the helper `bpf_get_branch_snapshot()` and its selftest with arm64. What is
+//! added for one architecture must not break the other.
+//!
+//! On x86-64 the helper reads LBRs. They are those of the plugin, or those of this machine's
+//! own CPUs where KVM passes them on to the guest.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
@@ -14,12 +16,13 @@ use kernels::subject::Subject;
 use machines::guest::{Guest, Setup};
 use report::Job;
 
-/// On the patched kernel.
+/// The jobs that run the BPF selftests on the patched x86-64 kernel of `subject`.
 pub fn jobs<'a>(paths: &'a Paths, guest: &'a Guest, subject: &'a Subject) -> Vec<Job<'a>> {
     vec![selftests::job(paths, guest, subject, setup)]
 }
 
-/// A machine whose processors have LBRs.
+/// The setup of a machine whose CPUs have LBRs: this machine's own if KVM can pass them on,
+/// otherwise those of the plugin.
 fn setup() -> Setup {
     match Lbr::of_this_machine() {
         Some(lbr) => Setup {
@@ -34,23 +37,24 @@ fn setup() -> Setup {
     }
 }
 
-/// QEMU's arguments for processors that the plugin gives LBRs to.
+/// QEMU's arguments for CPUs to which the plugin adds LBRs.
 pub fn emulated() -> Vec<String> {
     ["-cpu", EMULATED].map(str::to_owned).into()
 }
 
-/// What Linux looks for LBRs on, with CPUID's leaf of them (`qemu-lbr`). The helper's
-/// selftest skips itself where the CPU says that there is a hypervisor.
+/// The value of QEMU's option `-cpu` for [`emulated`]. Linux looks for LBRs on such a CPU,
+/// which has CPUID's leaf that describes them (28; see `qemu-lbr`). The helper's selftest
+/// skips itself where the CPU says that there is a hypervisor.
 const EMULATED: &str = "max,vendor=GenuineIntel,min-level=28,-hypervisor";
 
-/// The branch records of this machine's processors, which KVM hands on to a guest that
-/// is given the same format.
+/// The LBRs of this machine's own CPUs. KVM passes them on to a guest that is given the same
+/// format.
 struct Lbr {
     format: u64,
 }
 
-/// `IA32_PERF_CAPABILITIES`: bits 5:0 are the format of the records (Intel SDM 3B,
-/// 19.4.8.1).
+/// The number of the MSR `IA32_PERF_CAPABILITIES`. Its bits 5:0 are the format of the LBR
+/// records (Intel SDM 3B, 19.4.8.1).
 const PERF_CAPABILITIES: u64 = 0x345;
 const FORMAT: u64 = 0x3f;
 

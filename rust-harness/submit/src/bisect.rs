@@ -28,12 +28,12 @@ struct Document {
     search: Vec<Search>,
 }
 
-/// `bisect.toml` beside a series, if there is one. It has no search in it, and says why,
-/// where no test tells the kernels of the patches apart.
+/// Reads `bisect.toml` beside a series, if there is one. The file has no search in it, and
+/// says why, where no test tells the kernels of the patches apart.
 ///
 /// # Errors
 ///
-/// When it is wrong.
+/// When the file cannot be read, or is not TOML of searches.
 pub(crate) fn load(series: &Path) -> Result<Option<Vec<Search>>> {
     let path = series.join("bisect.toml");
     if !path.is_file() {
@@ -46,7 +46,8 @@ pub(crate) fn load(series: &Path) -> Result<Option<Vec<Search>>> {
 }
 
 impl Search {
-    /// The search as a test.
+    /// The job that makes the search: it bisects the subject's series with the test. The
+    /// verdict is PASS if that finds the expected patch.
     pub(crate) fn job<'a>(
         self,
         paths: &'a Paths,
@@ -58,7 +59,7 @@ impl Search {
             let test = AnyTest::named(&self.test)?;
             let title = |commit: &str| format!("{} at {:.10}", subject.base.version, commit);
             let mut kernels = 0;
-            // Of a series on top of another one, on top of that.
+            // A series on top of another one is bisected on top of that.
             let changes = subject.changes();
             let first = changes.first().context("the series has no patches")?;
             let found = bisect(
@@ -82,7 +83,7 @@ impl Search {
     }
 }
 
-/// A kernel that dies of a test does not pass it.
+/// Whether a test has passed. A kernel that dies of a test does not pass it.
 fn passes(verdict: Result<Verdict>) -> Result<bool> {
     match verdict {
         Ok(verdict) => Ok(matches!(verdict, Verdict::Pass(_))),
@@ -91,7 +92,8 @@ fn passes(verdict: Result<Verdict>) -> Result<bool> {
     }
 }
 
-/// `git bisect` from a commit that fails to one that passes: the first that passes.
+/// Runs `git bisect` from the commit `old`, which has to fail, to the commit `new`, which has
+/// to pass. Returns the first commit that passes.
 fn bisect(
     git: &Git,
     [old, new]: [&str; 2],

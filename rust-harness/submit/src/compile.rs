@@ -1,5 +1,5 @@
-//! Whether a patch adds a warning: clang's with `W=1`, sparse's and kernel-doc's, of each
-//! object that it has compiled anew.
+//! Whether a patch adds a warning: one of clang's with `W=1`, of sparse's or of kernel-doc's,
+//! about an object that has to be compiled again after it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -23,17 +23,17 @@ use kernels::subject::Subject;
 use report::Job;
 use report::Verdict;
 
-/// How many objects are looked at of a patch that has more compiled anew: one to a header
-/// of the whole kernel has all.
+/// How many objects are looked at for a patch on which more depend. On a header of the whole
+/// kernel all objects depend.
 const MANY: usize = 128;
 
-/// Of which objects a patch is asked for warnings.
+/// Which objects are looked at for warnings that a patch adds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
-    /// Of some, where there are many: of those of C files that the series touches, and of
-    /// others from all over the kernel. The same each time.
+    /// Some, where there are many: those of C files that the series touches, and others from
+    /// all over the kernel. They are the same each time.
     Sample,
-    /// Of each that depends on a file that it touches.
+    /// Each object that depends on a file that the patch touches.
     Every,
 }
 
@@ -46,14 +46,14 @@ impl Scope {
     }
 }
 
-/// What one patch adds, in one configuration.
+/// The warnings that one patch adds in one configuration.
 #[derive(Clone, Debug, Default)]
 struct Added {
-    /// How many objects depend on what it touches.
+    /// The number of objects that depend on what the patch touches.
     depend: usize,
-    /// How many of them have been looked at.
+    /// The number of these objects that have been looked at.
     seen: usize,
-    /// `W=1`, which has kernel-doc look at C files, too.
+    /// What the compiler says with `W=1`, which has kernel-doc look at C files, too.
     compiler: BTreeSet<String>,
     sparse: BTreeSet<String>,
 }
@@ -72,7 +72,8 @@ impl Added {
     }
 }
 
-/// A verdict for each patch on a compiler's warnings, and on sparse's.
+/// The job that compares warnings in the configuration of `builder`. It gives each patch a
+/// verdict on the compiler's warnings, and one on sparse's.
 pub(crate) fn job<'a>(
     paths: &'a Paths,
     subject: &'a Subject,
@@ -94,7 +95,7 @@ pub(crate) fn job<'a>(
     }))
 }
 
-/// The patches to what a kernel is compiled from.
+/// The patches of a series to what a kernel is compiled from.
 fn changes(subject: &Subject) -> Result<Vec<Change<'_>>> {
     let git = subject.tree.git();
     let mut found = Vec::new();
@@ -110,13 +111,14 @@ fn changes(subject: &Subject) -> Result<Vec<Change<'_>>> {
     Ok(found)
 }
 
-/// Has it known which objects depend on what the series touches, while the kernel with all
-/// of it has just been built: to build it again when the tree has been elsewhere takes as
-/// long as the first time.
+/// Finds out, and keeps, which objects depend on what the series touches. It has to be called
+/// when the kernel with the whole series has just been built. Once the tree has been at
+/// another commit, building that kernel again takes as long as the first time.
 ///
 /// # Errors
 ///
-/// When that kernel does not build.
+/// When the kernel with the whole series does not build, or Kbuild's notes about it cannot be
+/// read.
 pub(crate) fn look_at_dependents(
     paths: &Paths,
     subject: &Subject,
@@ -133,7 +135,7 @@ fn touched(subject: &Subject, changes: &[Change<'_>]) -> Result<Vec<Vec<String>>
     changes.iter().map(|change| change.files(&git)).collect()
 }
 
-/// What each patch adds.
+/// The warnings that each patch of [`changes`] adds.
 fn added(paths: &Paths, subject: &Subject, builder: &Builder, scope: Scope) -> Result<Vec<Added>> {
     let changes = changes(subject)?;
     let touched = touched(subject, &changes)?;
@@ -164,11 +166,12 @@ fn added(paths: &Paths, subject: &Subject, builder: &Builder, scope: Scope) -> R
     for (index, (change, (depend, seen))) in changes.iter().zip(&looks).enumerate() {
         step.note(&change.patch.name);
         let before_it = match before.take() {
-            // What is between the two is aside, see `changes`.
+            // What is between the two patches touches nothing that is compiled, see
+            // `changes`.
             Some(said) => said,
             None => said(paths, &apart, change.parent, seen)?,
         };
-        // What is new after a patch is there before the next one.
+        // What is said after a patch is what is said before the next one.
         let next = looks.get(index + 1).map_or(&[][..], |(_, seen)| seen);
         let both: BTreeSet<_> = seen.iter().chain(next).copied().collect();
         let both: Vec<_> = both.into_iter().collect();
@@ -180,7 +183,8 @@ fn added(paths: &Paths, subject: &Subject, builder: &Builder, scope: Scope) -> R
     Ok(added)
 }
 
-/// The objects that depend on `files`, known when the kernel has been built once.
+/// The objects of the kernel with the whole series that depend on one of `files`. They are
+/// kept once that kernel has been built.
 fn depend(
     paths: &Paths,
     subject: &Subject,
@@ -200,7 +204,7 @@ fn depend(
     })
 }
 
-/// What the compiler says of each object, and what sparse does.
+/// The warnings of each object, by its name: those of the compiler, and those of sparse.
 type Said = BTreeMap<String, [Warnings; 2]>;
 
 fn compare(depend: usize, seen: &[&Object], before: &Said, after: &Said) -> Added {
@@ -220,7 +224,8 @@ fn compare(depend: usize, seen: &[&Object], before: &Said, after: &Said) -> Adde
     added
 }
 
-/// What is said of these objects at a commit. Asked once.
+/// The warnings of these objects at a commit. They are kept, so that compilers are asked
+/// once.
 fn said(paths: &Paths, builder: &Builder, commit: &str, objects: &[&Object]) -> Result<Said> {
     if objects.is_empty() {
         return Ok(Said::default());
@@ -237,7 +242,8 @@ fn said(paths: &Paths, builder: &Builder, commit: &str, objects: &[&Object]) -> 
             if objects.is_empty() {
                 return Ok(Said::default());
             }
-            // What is up to date is not compiled, and says nothing.
+            // make does not compile an object that is up to date, and then there are no
+            // warnings.
             remove(built, &objects)?;
             let mut compiler = warned(built, &[], &objects, "CC")?;
             let mut sparse = warned(built, &SPARSE, &objects, "CHECK")?;
@@ -269,8 +275,10 @@ fn kept<T: Serialize + DeserializeOwned>(
     serde_json::from_slice(&text).context("what was found is no JSON")
 }
 
-/// sparse 0.6.4 does not know the operator, and the kernel then does without sparse. What
-/// is said only because a type keeps its qualifiers is said before the patch, too.
+/// Arguments of make that have sparse look at each object. sparse 0.6.4 does not know the
+/// operator `__typeof_unqual__`, and the kernel then does without sparse. So the operator is
+/// replaced by `__typeof__`. What is said only because a type keeps its qualifiers is said
+/// before the patch, too.
 const SPARSE: [&str; 2] = ["C=2", "CHECK=sparse -D__typeof_unqual__=__typeof__"];
 
 fn remove(built: &Built<'_>, objects: &[&Object]) -> Result<()> {
@@ -283,7 +291,8 @@ fn remove(built: &Built<'_>, objects: &[&Object]) -> Result<()> {
     Ok(())
 }
 
-/// What is said of each object, by its stem, while make does `what` with it.
+/// The warnings of each object, by its stem, when make does `what` with it: `CC` or `CHECK`.
+/// `more` are further arguments of make.
 fn warned(
     built: &Built<'_>,
     more: &[&str],
@@ -304,8 +313,8 @@ fn warned(
     let mut found = said(objects)?;
     let left = left_out(objects, &found);
     if !left.is_empty() {
-        // sparse looks at what is up to date, but for what has a rule of its own: Rust's
-        // helpers.
+        // sparse looks at what is up to date, too, but not at objects that have a rule of
+        // their own: Rust's helpers.
         remove(built, &left)?;
         found = said(&left)?;
     }
@@ -321,14 +330,14 @@ fn warned(
 
 fn make(built: &Built<'_>, log: &Path, more: &[&str], objects: &[&Object]) -> Result<()> {
     let mut make = built.make();
-    // What jobs say beside each other is not to be mixed.
+    // The output of jobs that run side by side is not to be mixed.
     make.args(["--output-sync=target", "W=1"])
         .args(more)
         .args(objects.iter().map(|object| &object.name));
     process::logged("make W=1", log, &mut make)
 }
 
-/// Objects of which nothing is known.
+/// The objects that have no entry in `found`: make has done nothing with them.
 fn left_out<'a>(objects: &[&'a Object], found: &BTreeMap<String, Warnings>) -> Vec<&'a Object> {
     let is_left = |object: &&Object| !found.contains_key(object.stem());
     objects.iter().copied().filter(is_left).collect()

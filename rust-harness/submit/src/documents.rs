@@ -1,5 +1,5 @@
-//! Whether a patch adds a warning to the kernel's documentation: kernel-doc's of the files
-//! that it touches, and Sphinx's of the documents.
+//! Whether a patch adds a warning to the kernel's documentation: one of kernel-doc's about
+//! the files that it touches, or one of Sphinx's about the documents.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -17,11 +17,12 @@ use kernels::series::Change;
 use kernels::subject::Subject;
 use report::Verdict;
 
-/// Whether the comments of the touched files still say what they describe.
+/// Checks that kernel-doc says nothing new about the comments in the C files and headers that
+/// a patch touches.
 ///
 /// # Errors
 ///
-/// When kernel-doc cannot be run.
+/// When git cannot tell which files the patch touches, or kernel-doc fails.
 pub(crate) fn comments(paths: &Paths, subject: &Subject, change: &Change<'_>) -> Result<Verdict> {
     let files = change.files(&subject.tree.git())?;
     let has_comments = |file: &&String| file.ends_with(".c") || file.ends_with(".h");
@@ -53,7 +54,7 @@ pub(crate) fn comments(paths: &Paths, subject: &Subject, change: &Change<'_>) ->
     })
 }
 
-/// The documents that a patch touches.
+/// The documents that a patch touches: `.rst` files below `Documentation/`.
 ///
 /// # Errors
 ///
@@ -64,11 +65,12 @@ pub(crate) fn touched(subject: &Subject, change: &Change<'_>) -> Result<Vec<Stri
     Ok(files)
 }
 
-/// `make htmldocs` of the folders of `documents`, with and without the patch.
+/// Runs `make htmldocs` for the folders of `documents`, with and without the patch, and
+/// checks that it says nothing new about the documents.
 ///
 /// # Errors
 ///
-/// When it fails, or does not make one of them.
+/// When `make htmldocs` fails, or does not make the page of one of the documents.
 pub(crate) fn html(
     paths: &Paths,
     subject: &Subject,
@@ -112,14 +114,15 @@ pub(crate) fn html(
     })
 }
 
-/// `arch/arm64` of `Documentation/arch/arm64/perf.rst`.
+/// The folder of a document, as Sphinx takes it: `arch/arm64` of
+/// `Documentation/arch/arm64/perf.rst`. A document directly in `Documentation` has none.
 fn folder(document: &str) -> Option<&str> {
     let (folder, _) = document.strip_prefix("Documentation/")?.rsplit_once('/')?;
     Some(folder)
 }
 
-/// Whether a page was made of a document: below the output, wherever the kernel's version
-/// has that.
+/// Whether a page was made of a document. It is searched for everywhere below the output:
+/// where it is depends on the kernel's version.
 fn is_built(out: &Path, document: &str) -> bool {
     let name = Path::new(document).with_extension("html");
     let name = name.file_name().unwrap_or_default();

@@ -1,11 +1,11 @@
-//! `Fixes:` tags: that the commits are there, and called what the tag says.
+//! Checks of `Fixes:` tags: the commits have to be there, and to be called what the tag says.
 
 use anyhow::{Context, Result, ensure};
 
 use host::git::Git;
 use report::Verdict;
 
-/// One tag (`Documentation/process/submitting-patches.rst` of the kernel).
+/// A `Fixes:` tag of a commit (`Documentation/process/submitting-patches.rst` of the kernel).
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Fixes {
     commit: String,
@@ -27,22 +27,22 @@ impl Fixes {
     }
 }
 
-/// The tags of a commit's message.
+/// The `Fixes:` tags of a commit's message.
 fn tags(message: &str) -> Result<Vec<Fixes>> {
     message.lines().filter(is_tag).map(Fixes::parse).collect()
 }
 
-/// Whether a line is to be one, however it is written.
+/// Whether a line is meant to be a `Fixes:` tag, however it is written.
 fn is_tag(line: &&str) -> bool {
     line.get(..6)
         .is_some_and(|word| word.eq_ignore_ascii_case("fixes:"))
 }
 
-/// Whether a commit of `series` has such a tag.
+/// Whether a commit of the repository `series` has a `Fixes:` tag.
 ///
 /// # Errors
 ///
-/// When git has no such commit.
+/// When `series` has no such commit.
 pub(crate) fn has_tags(series: &Git, commit: &str) -> Result<bool> {
     Ok(message(series, commit)?.lines().any(|line| is_tag(&line)))
 }
@@ -51,11 +51,14 @@ fn message(git: &Git, commit: &str) -> Result<String> {
     git.read(&["log", "-1", "--format=%B", commit])
 }
 
-/// Looks up in `history`, if there is one, what the tags of a commit of `series` name.
+/// Looks up the commits that the `Fixes:` tags of a commit name. The commit is of the
+/// repository `series`; those that it names are of `history`. Without `history` the verdict
+/// is SKIP.
 ///
 /// # Errors
 ///
-/// When a tag is wrong.
+/// When a tag is malformed, when `history` is no git repository or does not have a commit
+/// that a tag names, or when that commit has another subject than the tag says.
 pub(crate) fn check(series: &Git, commit: &str, history: Option<&Git>) -> Result<Verdict> {
     let tags = tags(&message(series, commit)?)?;
     let Some(history) = history else {
@@ -78,11 +81,13 @@ pub(crate) fn check(series: &Git, commit: &str, history: Option<&Git>) -> Result
     Ok(Verdict::Pass(format!("{} in the history", tags.len())))
 }
 
-/// Who wrote what the tags of a commit of `series` name, where `history` has it.
+/// The authors of the commits that the `Fixes:` tags of a commit name, as addresses for a
+/// mail. The commit is of the repository `series`. Commits that `history` does not have are
+/// left out.
 ///
 /// # Errors
 ///
-/// When a tag is wrong.
+/// When a tag is malformed, or `series` has no such commit.
 pub(crate) fn authors(series: &Git, commit: &str, history: &Git) -> Result<Vec<String>> {
     let mut authors = Vec::new();
     for Fixes { commit, .. } in tags(&message(series, commit)?)? {
@@ -91,7 +96,7 @@ pub(crate) fn authors(series: &Git, commit: &str, history: &Git) -> Result<Vec<S
         if let Ok(author) = author
             && let Some((name, mail)) = author.split_once('\n')
         {
-            // A header is ASCII, and git encodes no name in those that it is given.
+            // A mail's header is ASCII, and git encodes no name in those that it is given.
             let is_plain = |c: char| c.is_ascii_alphanumeric() || c == ' ' || c == '-';
             authors.push(match name.chars().all(is_plain) {
                 true => format!("{name} <{mail}>"),
@@ -152,7 +157,8 @@ mod tests {
         assert!(matches!(none, Verdict::Skip(_)));
         let nowhere = Git::new(&dir.path().join("nowhere"));
         assert!(check(&git, &right, Some(&nowhere)).is_err());
-        // Documentation/submitting.md has whoever has no clone fetch the commits alone.
+        // Documentation/submitting.md tells readers without a clone to fetch the commits
+        // alone.
         git.run(&["config", "uploadpack.allowFilter", "true"])
             .unwrap();
         let url = format!("file://{}", dir.path().display());

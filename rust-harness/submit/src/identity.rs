@@ -1,4 +1,4 @@
-//! Who sends a series: never anybody but who says so.
+//! The sender of a series. Nobody is made the sender without having said so.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,13 +6,13 @@ use std::str::FromStr;
 /// A name and a mail address, as in a `Signed-off-by:`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// What is before the address.
+    /// The name, which is before the address.
     pub name: String,
-    /// Between `<` and `>`.
+    /// The mail address, which is between `<` and `>`.
     pub mail: String,
 }
 
-/// Not a name and an address.
+/// The error for a text that is not a name and an address.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("{0:?} is no name and address such as \"Ada Example <ada@example.org>\"")]
 pub struct NoIdentity(String);

@@ -1,4 +1,5 @@
-//! The cover letter of a series: `kernel-patches/letters`, with what was measured.
+//! The cover letter of a series: a template in `kernel-patches/letters`, filled in with what
+//! was tested and measured.
 
 use std::fmt::Write as _;
 use std::num::NonZeroU32;
@@ -17,20 +18,21 @@ use kernels::variant::Variant;
 
 const LETTERS: &str = "kernel-patches/letters";
 
-/// A letter, as it is sent.
+/// A cover letter, as it is sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Letter {
-    /// In the place of `PATCH`: `RFC PATCH`.
+    /// What its subject has in the place of `PATCH`, such as `RFC PATCH`.
     pub prefix: Option<String>,
     /// The subject, without a prefix.
     pub subject: String,
-    /// Who has had to do with it, and gets a copy.
+    /// The addresses of people who have been involved, and get a copy.
     pub cc: Vec<String>,
-    /// Everything else.
+    /// The text of the letter.
     pub body: String,
 }
 
-/// A letter cannot be written yet.
+/// The error for a letter that cannot be written yet: a test that it reports has not been run
+/// on these patches.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{test:?} is not recorded of these patches: ./brbe test {arguments}--prove")]
 pub struct Unseen {
@@ -38,24 +40,26 @@ pub struct Unseen {
     arguments: String,
 }
 
-/// What only who sends the series can know.
+/// What only the sender of a series can know.
 #[derive(Clone, Copy, Debug)]
 pub struct Facts<'a> {
-    /// The first, the second time that it is sent.
+    /// How often the series has been sent, this time included: 1 is the first time.
     pub version: NonZeroU32,
-    /// The cover letter of the series that it goes on top of.
+    /// The message ID of the cover letter of the series that this one goes on top of.
     pub on_top_of: Option<&'a str>,
-    /// Where the tests are to be had.
+    /// The URL where others find the tests.
     pub tests_at: Option<&'a str>,
 }
 
 impl Letter {
-    /// The letter of a subject's series.
+    /// Writes the letter of a subject's series from its template.
     ///
     /// # Errors
     ///
-    /// When there is none, or something that it tells is not known: the error says how it
-    /// becomes known.
+    /// [`Unseen`] when a test that the letter reports has not been run on these patches, and
+    /// another error when a table that it shows has not been measured. Both say which command
+    /// to run. Also when the series has no letter, when the text is not that of a letter, or
+    /// when the letter of a later version does not say what has changed.
     pub fn write(paths: &Paths, subject: &Subject, facts: Facts<'_>) -> Result<Self> {
         let version = facts.version.get();
         let file = format!("{}.txt", subject.variant.argument());
@@ -71,12 +75,13 @@ impl Letter {
         let tests = tests.ok_or_else(|| unseen("any test"))?;
         let mut letters = letters(paths);
         let missing = Arc::new(Mutex::new(None));
-        // A letter that does not tell it does not need it to be known.
+        // A letter without such a table does not need the figures of it.
         for (name, table, test) in [
             ("waste", waste_of(paths, subject), waste::TEST),
             ("cost", cost_of(paths, subject), cost::TEST),
         ] {
-            // The table is of a kernel of this name: the test, of these patches.
+            // The table is kept by the kernel's title. That the test has passed says that it
+            // is of these very patches.
             let is_of_these = tested.has_passed(test);
             let (test, missing) = (unseen(test), Arc::clone(&missing));
             let table = table.map_err(|error| format!("{error:#}"));
@@ -126,8 +131,8 @@ impl Letter {
         Ok(letter)
     }
 
-    /// `Subject:` and, before it, an optional `Prefix:` and any number of `Cc:`, then an
-    /// empty line and the body.
+    /// Reads the text of a letter: `Subject:` and, before it, an optional `Prefix:` and any
+    /// number of `Cc:`, then an empty line and the body.
     fn parse(text: &str) -> Result<Self> {
         let (head, body) = text
             .trim_start()
@@ -153,7 +158,7 @@ impl Letter {
     }
 }
 
-/// The letters, without what they tell.
+/// The templates of the letters, without the functions that give them tables and tests.
 fn letters(paths: &Paths) -> Environment<'static> {
     let mut letters = Environment::new();
     letters.set_undefined_behavior(UndefinedBehavior::Strict);
@@ -163,7 +168,7 @@ fn letters(paths: &Paths) -> Environment<'static> {
     letters
 }
 
-/// What names a subject on a command line.
+/// The options that name a subject on a command line.
 fn arguments(subject: &Subject) -> String {
     let base = format!("--base {} ", subject.base.name);
     match subject.variant {
@@ -172,8 +177,9 @@ fn arguments(subject: &Subject) -> String {
     }
 }
 
-/// Wasted records: all filters of the series's kernel, or beside the snapshot's, also
-/// on kernels that check themselves.
+/// The table of wasted records. For `low-waste` it has the kernels before and after that
+/// series, and the debug kernels before and after. For other series it has the kernel with
+/// the snapshot, and all filters.
 fn waste_of(paths: &Paths, subject: &Subject) -> Result<String> {
     let known = waste::known(paths)?;
     let of = |variant: Variant, mark: &str| {
@@ -216,7 +222,8 @@ fn by_filter(ways: &[Kept]) -> String {
     text
 }
 
-/// In lines as the second of the kernels has ways.
+/// The table of wasted records of four kernels: before and after a series, and the debug
+/// kernels before and after. It has a line for each way of the second kernel.
 fn beside(kernels: [&[Kept]; 4]) -> String {
     let mut text = format!(
         "  {:WAY$}                 with lockdep, KASAN, irqsoff\n",
@@ -238,7 +245,9 @@ fn beside(kernels: [&[Kept]; 4]) -> String {
     text
 }
 
-/// Instructions of a snapshot: of the series's kernel, and the snapshot's beside it.
+/// The table of the cost of a snapshot, in instructions. For the series `snapshot` it has a
+/// full, a half full and an empty buffer. For other series it has a full buffer, beside its
+/// cost with the series `snapshot`.
 fn cost_of(paths: &Paths, subject: &Subject) -> Result<String> {
     let known = cost::known(paths)?;
     let of = |variant: Variant, records: u8| {

@@ -1,9 +1,12 @@
 //! A series as a maintainer would receive it: what is checked before it is sent, and the
 //! mails.
 //!
-//! [`patches`] checks each patch (style, builds, [`uapi_copies`], [`undone`] work), [`ready`]
-//! the rest of what reviewers ask. [`test_history`] keeps what runs of the tests have seen,
-//! which the [`letter`] tells, and [`mailbox`] writes the mails to its [`recipients`].
+//! * [`patches`] checks each patch: its style, that it builds, [`uapi_copies`], and
+//!   [`undone`] work of earlier patches.
+//! * [`ready`] checks the rest of what reviewers ask.
+//! * [`test_history`] keeps what runs of the tests have seen. The cover [`letter`] reports
+//!   it.
+//! * [`mailbox`] writes the mails to the [`recipients`] of the series.
 
 mod bisect;
 mod compile;

@@ -1,4 +1,4 @@
-//! The mails of a series: what `git send-email` takes, and all of them as one mailbox.
+//! The mails of a series: files that `git send-email` takes, and all of them as one mailbox.
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
@@ -22,39 +22,41 @@ use kernels::source::Tree;
 use kernels::subject::Subject;
 use report::Verdict;
 
-/// The mailbox beside the mails.
+/// The file name of the mailbox beside the mails.
 pub const MAILBOX: &str = "series.mbox";
 
-/// The test of the mails.
+/// The name of the test that writes the mails and has git read them.
 pub const TEST: &str = "the mails, as git am and git send-email take them";
 
 /// How a series is sent.
 #[derive(Clone, Copy, Debug)]
 pub struct Sending<'a> {
-    /// Who sends it, and signs it off.
+    /// The person who sends the series and signs it off; `None` for a draft.
     pub signoff: Option<&'a Identity>,
-    /// The message that it answers.
+    /// The ID of the message that the series answers.
     pub in_reply_to: Option<&'a str>,
-    /// What the letter tells.
+    /// What only the sender knows of the series, for the cover letter.
     pub facts: Facts<'a>,
-    /// Who else gets a copy.
+    /// Others who get a copy.
     pub cc: &'a [Identity],
-    /// Where commits are that the series mends.
+    /// A repository that has the commits which the series fixes.
     pub history: Option<&'a Git>,
 }
 
-/// Who drafts are from: an address that nobody has (RFC 2606).
+/// The sender of drafts, with an address that nobody has (RFC 2606).
 const NOBODY_AT_ALL: (&str, &str) = (NOBODY.0, "brbe@example.invalid");
 
 impl Sending<'_> {
-    /// Makes the mails of a subject's series beside the directory `dir`, and puts them in
-    /// its place when git reads them as what was tested. Returns their names, the letter's
-    /// first, and who gets them.
+    /// Writes the mails of the subject's series beside the directory `dir`. They take the
+    /// place of what is in `dir` once git has read them as what was tested. Returns the file
+    /// names of the mails, the cover letter's first, and the recipients.
     ///
     /// # Errors
     ///
-    /// When the letter cannot be written, git fails or takes them for something else, or a
-    /// file cannot be written.
+    /// When the letter cannot be written, when `get_maintainer.pl` or git fails, when git
+    /// reads the mails as something else, when checkpatch has something to say of a mail that
+    /// is signed off, when `dir` has mails that were edited, or when a file cannot be
+    /// written.
     pub fn write(
         self,
         paths: &Paths,
@@ -106,7 +108,8 @@ impl Sending<'_> {
     }
 }
 
-/// Puts new mails in the place of those that were made before, if nobody has touched them.
+/// Puts the directory `new` in the place of `dir`, if that has mails as they were made
+/// before, or nothing. Mails that somebody has touched are left alone.
 fn replace(dir: &Path, new: &Path) -> Result<()> {
     if dir.exists() {
         ensure!(
@@ -119,8 +122,8 @@ fn replace(dir: &Path, new: &Path) -> Result<()> {
     fs::rename(new, dir).with_context(|| format!("naming {}", dir.display()))
 }
 
-/// Whether a directory has nothing, or mails, in the order of their names as they are in
-/// the mailbox, and that.
+/// Whether a directory is empty, or has nothing but mails and their mailbox, and the mails
+/// are still as they are in the mailbox.
 fn is_as_made(dir: &Path) -> Result<bool> {
     let mut mails = BTreeSet::new();
     let entries = fs::read_dir(dir).with_context(|| format!("reading {}", dir.display()))?;
@@ -139,7 +142,7 @@ fn is_as_made(dir: &Path) -> Result<bool> {
     Ok(together(mails.iter())? == known)
 }
 
-/// Mails as one mailbox.
+/// The mailbox that has these mails, in this order.
 fn together<'a>(mails: impl Iterator<Item = &'a PathBuf>) -> Result<Vec<u8>> {
     let mut all = Vec::new();
     for mail in mails {
@@ -149,10 +152,11 @@ fn together<'a>(mails: impl Iterator<Item = &'a PathBuf>) -> Result<Vec<u8>> {
     Ok(all)
 }
 
-/// What is sent, and how.
+/// What is needed to write the mails of a series.
 #[derive(Debug)]
 struct Posting<'a> {
-    /// The series: of one on top of another, what is on top.
+    /// The subject with the series. Of a series on top of another one, only what is on top is
+    /// sent.
     subject: &'a Subject,
     letter: &'a Letter,
     recipients: Recipients,
@@ -160,7 +164,7 @@ struct Posting<'a> {
 }
 
 impl Posting<'_> {
-    /// Writes the mails into an empty directory, and returns them in their order, and the
+    /// Writes the mails into an empty directory. Returns their paths in their order, and the
     /// last of the commits that they are of.
     fn write(&self, into: &Path) -> Result<(Vec<PathBuf>, String)> {
         let git = self.subject.tree.git();
@@ -198,7 +202,7 @@ impl Posting<'_> {
         Ok((mails, tip))
     }
 
-    /// Who the mails are from.
+    /// The sender of the mails, with name and address.
     fn from(&self) -> String {
         let (name, mail) = self.whom();
         format!("{name} <{mail}>")
@@ -210,8 +214,9 @@ impl Posting<'_> {
             .map_or(NOBODY_AT_ALL, |signoff| (&signoff.name, &signoff.mail))
     }
 
-    /// The commit on top of another parent: signed off, by whom it is, or by who signs it
-    /// off where it is nobody's.
+    /// Makes `commit` anew on top of another parent, signed off by the sender if there is
+    /// one. It keeps its author, unless that is [`NOBODY`]: then the sender becomes its
+    /// author. Returns the new commit.
     fn signed(&self, git: &Git, commit: &str, parent: &str) -> Result<String> {
         let mut message = git.read(&["log", "-1", "--format=%B", commit])?;
         let date = git.read(&["log", "-1", "--format=%aI", commit])?;
@@ -260,8 +265,8 @@ impl Posting<'_> {
     }
 }
 
-/// Puts what a patch file tells of its versions, below its `---`, in the place where a mail
-/// has it: no commit keeps it.
+/// Copies what a patch file says of its versions, below its `---`, to that place of its mail.
+/// No commit keeps it, and mails are made from commits.
 fn tell_changes(mail: &Path, patch: &Path) -> Result<()> {
     let read = |path: &Path| {
         fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))
@@ -279,7 +284,8 @@ fn tell_changes(mail: &Path, patch: &Path) -> Result<()> {
 
 const END_OF_MESSAGE: &str = "\n---\n";
 
-/// What is between the message of a patch and the list of its files.
+/// What a patch file has between the message of the patch and the list of its files, if it
+/// has anything there.
 fn changes(patch: &str) -> Option<&str> {
     let (_, rest) = patch.split_once(END_OF_MESSAGE)?;
     let mut end = 0;
@@ -294,7 +300,8 @@ fn changes(patch: &str) -> Option<&str> {
     (!changes.is_empty()).then_some(changes)
 }
 
-/// That the mails, applied again, give what was tested, with the messages up to `tip`.
+/// Checks that the mails, applied again, give what was tested, with the authors and messages
+/// of the commits up to `tip`.
 fn check(subject: &Subject, mails: &[PathBuf], tip: &str) -> Result<()> {
     let changes = subject.changes();
     let first = changes.first().context("the series has no patches")?;
@@ -320,7 +327,7 @@ fn check(subject: &Subject, mails: &[PathBuf], tip: &str) -> Result<()> {
     })
 }
 
-/// Has `git send-email` read the mails, and send none.
+/// Checks that `git send-email` would send each of the mails. None is sent.
 fn send_email(from: &str, mails: &[PathBuf]) -> Result<()> {
     // Another run has other mails, and no log may have both.
     let scratch = tempfile::tempdir().context("creating a directory for a log")?;
@@ -329,7 +336,7 @@ fn send_email(from: &str, mails: &[PathBuf]) -> Result<()> {
     send.args(["send-email", "--dry-run", "--confirm=never", "--quiet"]);
     send.args(["--smtp-server=/bin/false", "--from", from])
         .args(mails);
-    // Of an address that it does not like it asks what to do, and without an answer ends as
+    // It asks what to do with an address that it does not like, and ends without an answer as
     // if all were well.
     send.env("GIT_SEND_EMAIL_NOTTY", "1");
     process::logged("git send-email --dry-run", &log, Git::neutral(&mut send))?;

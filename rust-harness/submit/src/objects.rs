@@ -1,5 +1,5 @@
-//! Which objects of a kernel a patch has compiled anew, by Kbuild's own notes of what each
-//! of them was compiled from.
+//! Which objects of a kernel have to be compiled again after a patch, by Kbuild's own notes
+//! of what each of them was compiled from.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -14,28 +14,29 @@ use host::cache::Key;
 /// An object that a C file is compiled to.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct Object {
-    /// As `make` is told to make it: `drivers/perf/arm_brbe.o`.
+    /// The name by which `make` makes the object: `drivers/perf/arm_brbe.o`.
     pub(crate) name: String,
-    /// From the tree's root: `drivers/perf/arm_brbe.c`.
+    /// The path of the C file from the tree's root: `drivers/perf/arm_brbe.c`.
     pub(crate) source: String,
-    /// What it depends on of the files that were asked for.
+    /// Which of the files that were asked for the object depends on.
     on: BTreeSet<String>,
 }
 
 impl Object {
-    /// Whether it depends on one of these.
+    /// Whether the object depends on one of these files.
     pub(crate) fn depends_on(&self, files: &[String]) -> bool {
         files.iter().any(|file| self.on.contains(file))
     }
 
-    /// Its name without the ending: `drivers/perf/arm_brbe`.
+    /// The name of the object without the ending: `drivers/perf/arm_brbe`.
     pub(crate) fn stem(&self) -> &str {
         self.name.trim_end_matches(".o")
     }
 }
 
-/// At most `limit` of these: first those of sources that are among `first`, then others in
-/// the order of a hash of their names, which has nothing to do with where they are.
+/// At most `limit` of these objects. First come those whose sources are among `first`, then
+/// others in the order of a hash of their names. That order is always the same, and has
+/// nothing to do with where they are.
 pub(crate) fn spread<'a>(
     objects: &[&'a Object],
     first: &BTreeSet<String>,
@@ -50,12 +51,12 @@ pub(crate) fn spread<'a>(
     objects
 }
 
-/// The objects that a built kernel and its modules are linked from. A build directory may
-/// have others, of another configuration.
+/// The names of the objects that the kernel in the build directory `out` and its modules are
+/// linked from. The directory may have other objects, of another configuration.
 ///
 /// # Errors
 ///
-/// When it has no kernel.
+/// When the directory has no kernel, or the list of a module's objects cannot be read.
 pub(crate) fn linked(out: &Path) -> Result<BTreeSet<String>> {
     let listed = Command::new("llvm-ar")
         .arg("t")
@@ -83,12 +84,12 @@ fn lines(text: &[u8]) -> BTreeSet<String> {
     text.lines().map(|line| line.trim().to_owned()).collect()
 }
 
-/// Those of `objects`, below the build directory `out`, that depend on one of `files`,
-/// which are files of `tree`.
+/// The objects among `objects` that depend on one of `files`. The objects are below the build
+/// directory `out`. The files are named by their paths in `tree`.
 ///
 /// # Errors
 ///
-/// When there is no note of an object, or it cannot be read.
+/// When Kbuild has no note of an object, or the note cannot be read.
 pub(crate) fn dependents(
     out: &Path,
     tree: &Path,
@@ -106,7 +107,8 @@ pub(crate) fn dependents(
     Ok(found)
 }
 
-/// What a note says, if it is of a C file and names one of `files`.
+/// The object that a note of Kbuild is of, if it is compiled from a C file and depends on one
+/// of `files`. `prefix` is the path of the tree, with a slash at its end.
 fn parse(note: &str, prefix: &str, files: &BTreeSet<String>) -> Option<Object> {
     let mut of = None;
     let mut on = BTreeSet::new();
@@ -163,7 +165,7 @@ mod tests {
         assert_eq!(some.len(), 10);
         assert_eq!(some[0].stem(), "kernel/x50");
         assert_eq!(spread(&all, &first, 10), some);
-        // Of fewer those are taken that are there, wherever they are.
+        // Of fewer objects than the limit all are taken, wherever they are.
         assert_eq!(spread(&some, &first, usize::MAX), some);
         assert_ne!(some[1..], all[..9]);
     }

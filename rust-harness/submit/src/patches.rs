@@ -1,4 +1,4 @@
-//! Checks that need no guest: of the Rust here, and of the patches.
+//! Checks that need no guest: of the Rust in this repository, and of the patches.
 
 use std::fs;
 use std::path::Path;
@@ -20,10 +20,12 @@ use kernels::subject::Subject;
 use kernels::variant::Variant;
 use report::{Report, Verdict};
 
-/// The test that a series can be tested at all.
+/// The name of the test that a series applies. A series that does not apply cannot be tested
+/// at all.
 pub const APPLIES: &str = "the series applies with git am";
 
-/// Formatting, lints, documentation and unit tests of the workspace.
+/// Checks formatting, lints, documentation and unit tests of this workspace. Each is a test
+/// of `report`.
 pub fn rust(paths: &Paths, report: &mut Report) -> Result<()> {
     let checks: [(&str, &[&str]); 4] = [
         ("cargo fmt", &["fmt", "--all", "--check"]),
@@ -69,7 +71,7 @@ pub fn rust(paths: &Paths, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// Adds up the `test result:` lines of a cargo test.
+/// Adds up the `test result:` lines in the log of a `cargo test`.
 fn count_tests(log: &Path) -> Result<String> {
     let text = fs::read_to_string(log).with_context(|| format!("reading {}", log.display()))?;
     let passed = |line: &str| {
@@ -80,7 +82,7 @@ fn count_tests(log: &Path) -> Result<String> {
     Ok(format!("{count} tests"))
 }
 
-/// How each patch is written.
+/// Checks how each patch of a series is written.
 pub fn style(paths: &Paths, subject: &Subject, report: &mut Report) -> Result<()> {
     let name = subject.name();
     for Change { patch, .. } in subject.changes() {
@@ -101,10 +103,12 @@ pub fn style(paths: &Paths, subject: &Subject, report: &mut Report) -> Result<()
     Ok(())
 }
 
-/// That the tree builds with each patch and those before it, in the configuration of
-/// another subject too. That it applies has been seen when the subject was prepared.
+/// Checks that the tree builds with each patch and those before it, in the configuration of
+/// the subject, and in that of another subject if there is one. That each patch applies has
+/// been seen when the subject was prepared.
 pub fn builds(subject: &Subject, other: Option<&Subject>, report: &mut Report) -> Result<()> {
-    // Those of one configuration after the other: changing it takes time.
+    // All builds of one configuration come one after the other: changing the configuration
+    // takes time.
     for builder in other
         .into_iter()
         .chain([subject])
@@ -115,7 +119,8 @@ pub fn builds(subject: &Subject, other: Option<&Subject>, report: &mut Report) -
     Ok(())
 }
 
-/// The same in one configuration.
+/// Checks that the tree builds with each patch and those before it, in the configuration of
+/// `builder`.
 pub fn builds_by(subject: &Subject, builder: &Builder, report: &mut Report) -> Result<()> {
     for Change { patch, commit, .. } in subject.changes() {
         let test = format!("builds up to {}{}", patch.short(), configuration(builder));
@@ -128,7 +133,7 @@ pub fn builds_by(subject: &Subject, builder: &Builder, report: &mut Report) -> R
     Ok(())
 }
 
-/// What sets a configuration apart.
+/// The end of a test's name that sets the configuration of `builder` apart from others.
 pub fn configuration(builder: &Builder) -> String {
     match builder.arch() {
         Arch::Arm64 => builder.mark(),
@@ -136,7 +141,7 @@ pub fn configuration(builder: &Builder) -> String {
     }
 }
 
-/// The kernel's own check of how its Rust is formatted.
+/// Runs the kernel's own check of how its Rust is formatted.
 fn rustfmt(paths: &Paths, subject: &Subject) -> Result<Verdict> {
     let commit = subject.patched();
     let key = subject.builder.key("rustfmt 1", commit)?;
@@ -152,15 +157,17 @@ fn rustfmt(paths: &Paths, subject: &Subject) -> Result<Verdict> {
     Ok(Verdict::pass())
 }
 
-/// Sign-off and author are the submitter's.
+/// Types of messages that checkpatch ignores in patches: sign-off and author are the
+/// submitter's.
 const NOT_SIGNED: [&str; 2] = ["MISSING_SIGN_OFF", "NO_AUTHOR_SIGN_OFF"];
 
-/// What commits a `Fixes:` tag names can only be looked up in a tree with history. The
-/// constants of registers are called as the generated sysreg-defs.h has them:
-/// `BRBINFx_EL1_TYPE`.
+/// Types of messages that checkpatch always ignores. Commits that a `Fixes:` tag names can
+/// only be looked up in a tree with history. Constants of registers have the names of the
+/// generated sysreg-defs.h, in mixed case: `BRBINFx_EL1_TYPE`.
 const NOT_HERE: [&str; 2] = ["UNKNOWN_COMMIT_ID", "CAMELCASE"];
 
-/// Rust is in new files, whose folders MAINTAINERS has.
+/// The type of messages that checkpatch ignores in patches in Rust: Rust is in new files, and
+/// MAINTAINERS has their folders.
 const NOT_OURS_IN_RUST: &str = "FILE_PATH_CHANGES";
 
 fn checkpatch(paths: &Paths, subject: &Subject, patch: &Patch) -> Result<Verdict> {
@@ -175,7 +182,7 @@ fn checkpatch(paths: &Paths, subject: &Subject, patch: &Patch) -> Result<Verdict
     Ok(verdict)
 }
 
-/// checkpatch of a mail, which is signed off.
+/// Runs checkpatch on a mail. Unlike a patch file, a mail has to be signed off.
 pub fn checkpatch_of_mail(paths: &Paths, subject: &Subject, mail: &Path) -> Result<Verdict> {
     checkpatch_of(paths, subject, mail, &NOT_HERE)
 }

@@ -1,4 +1,4 @@
-//! What a series has to stand before it is sent.
+//! The checks that a series has to pass before it is sent.
 
 use anyhow::{Context, Result};
 
@@ -17,11 +17,11 @@ use machines::guest::{Guest, Setup};
 use report::Job;
 use report::Report;
 
-/// The configurations that each patch has to build in.
+/// What builds kernels in each configuration that each patch has to build in.
 ///
 /// # Errors
 ///
-/// When one of them cannot be read.
+/// When one of the configurations cannot be read.
 pub fn builders(paths: &Paths, subject: &Subject) -> Result<Vec<Builder>> {
     let mut all = vec![subject.builder.clone()];
     if subject.variant == Variant::Rust {
@@ -32,12 +32,13 @@ pub fn builders(paths: &Paths, subject: &Subject) -> Result<Vec<Builder>> {
     Ok(all)
 }
 
-/// Everything that is asked of the patches themselves: of `scope`, for warnings.
-/// `history` has the commits that `Fixes:` tags name.
+/// Runs all checks of the patches themselves. `scope` says which objects are looked at for
+/// warnings. `history` is a repository that has the commits which `Fixes:` tags name.
 ///
 /// # Errors
 ///
-/// When the run is interrupted.
+/// When the run is interrupted, or a configuration or a commit cannot be read. What a check
+/// finds is a row of `report`, and no error.
 pub fn of_patches(
     paths: &Paths,
     subject: &Subject,
@@ -49,7 +50,7 @@ pub fn of_patches(
     let builders = builders(paths, subject)?;
     for builder in &builders {
         patches::builds_by(subject, builder, report)?;
-        // A kernel that did not build is told of by its row.
+        // A kernel that did not build is reported by its row.
         if let Err(error) = compile::look_at_dependents(paths, subject, builder)
             && error.is::<Interrupted>()
         {
@@ -69,11 +70,13 @@ pub fn of_patches(
     Ok(())
 }
 
-/// What compilers and the kernel's scripts say of the files that the patches touch.
+/// Checks what compilers and the kernel's scripts say of the files that the patches touch: in
+/// the configurations of `builders`, and for warnings of the objects in `scope`.
 ///
 /// # Errors
 ///
-/// When the run is interrupted.
+/// When the run is interrupted, or git cannot tell which files a patch touches. What a check
+/// finds is a row of `report`, and no error.
 pub fn of_files(
     paths: &Paths,
     subject: &Subject,
@@ -103,13 +106,14 @@ pub fn of_files(
     Ok(())
 }
 
-/// That the kernel's own tests pass with all patches, the helper's not without the
-/// snapshot, and that bisecting with a test finds
-/// the patch that it is about.
+/// Runs the checks that need a guest. The kernel's own selftests have to pass with all
+/// patches; without the snapshot, in the series `fixes`, the helper's must not pass.
+/// Bisecting with a test has to find the patch that the test is about.
 ///
 /// # Errors
 ///
-/// When the run is interrupted.
+/// When the run is interrupted, or `bisect.toml` of the series is wrong. What a check finds
+/// is a row of `report`, and no error.
 pub fn in_guest(
     paths: &Paths,
     guest: &Guest,
@@ -124,11 +128,11 @@ pub fn in_guest(
     bisecting(paths, guest, subject, report)
 }
 
-/// The latter.
+/// Checks that bisecting the series with a test finds the patch that the test is about.
 ///
 /// # Errors
 ///
-/// When the run is interrupted.
+/// When the run is interrupted, or `bisect.toml` of the series is wrong.
 pub fn bisecting(
     paths: &Paths,
     guest: &Guest,

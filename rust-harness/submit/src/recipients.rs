@@ -1,5 +1,5 @@
-//! Who gets a series: whom the tree's own `get_maintainer.pl` names, whose commits it mends,
-//! and who has had to do with it.
+//! The recipients of a series: those whom the tree's own `get_maintainer.pl` names, the
+//! authors of the commits that the series fixes, and people who have been involved before.
 
 use std::fs;
 use std::path::Path;
@@ -12,27 +12,29 @@ use host::paths::Paths;
 use host::process;
 use kernels::source::Tree;
 
-/// Addresses, each once, in the order in which they were named.
+/// The addresses that a series is sent to, each once, in the order in which they were named.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Recipients {
-    /// Maintainers and supporters.
+    /// The addresses in `To:`, of maintainers and supporters.
     pub to: Vec<String>,
-    /// Reviewers, lists, and all others.
+    /// The addresses in `Cc:`, of reviewers, lists, and all others.
     pub cc: Vec<String>,
 }
 
 impl Recipients {
-    /// Those of all patches, by the files that they touch. Who only has touched those
-    /// files before is left alone.
+    /// The recipients of all `patches`, by the files that they touch, as the tree at `commit`
+    /// names them. People who have only touched those files before are left out.
     ///
     /// # Errors
     ///
-    /// When the script fails, or names nobody.
+    /// When the script fails, when it prints a line that has no role, or when it names no
+    /// maintainer.
     pub fn of(paths: &Paths, tree: &Tree, commit: &str, patches: &[&Path]) -> Result<Self> {
         let mut found = Self::default();
         tree.at(paths, commit, |_| {
-            // One by one: of many the script names each person once, in the first role that
-            // it comes to, and a maintainer of one is a reviewer of another.
+            // The script is run for one patch at a time. Of several patches it names each
+            // person once, in the first role that it comes to, and a maintainer of one may be
+            // a reviewer of another.
             for patch in patches {
                 // Another run has other patches, and no log may have both.
                 let scratch = tempfile::tempdir().context("creating a directory for a log")?;
@@ -40,7 +42,8 @@ impl Recipients {
                 let mut script = Command::new("perl");
                 script.current_dir(&tree.path);
                 script.args(["scripts/get_maintainer.pl", "--no-git", "--no-git-fallback"]);
-                // Whose commits are mended is not known in a tree without history.
+                // The authors of commits that are fixed are not known in a tree without
+                // history.
                 script.args(["--no-fixes", "--roles", "--no-rolestats"]);
                 process::logged("get_maintainer.pl", &log, script.arg(patch))?;
                 let said = fs::read_to_string(&log);
@@ -56,7 +59,7 @@ impl Recipients {
         Ok(found)
     }
 
-    /// The same with others who get a copy, unless they are there already.
+    /// Adds others who get a copy, unless they are there already.
     #[must_use]
     pub fn and(mut self, others: impl IntoIterator<Item = String>) -> Self {
         for other in others {
@@ -80,7 +83,8 @@ impl Recipients {
         }
     }
 
-    /// Lines such as `Name <mail> (maintainer:SUBSYSTEM)`.
+    /// Adds the addresses that the script prints, in lines such as
+    /// `Name <mail> (maintainer:SUBSYSTEM)`.
     fn add(&mut self, said: &str) -> Result<()> {
         for line in said.lines() {
             // The name may have parentheses, too: the role is what follows the address.
@@ -100,7 +104,7 @@ impl Recipients {
     }
 }
 
-/// Whether two are of one mailbox, whatever the name before it.
+/// Whether two addresses are of one mailbox, whatever the names before it.
 fn are_one(one: &str, other: &str) -> bool {
     mailbox(one).eq_ignore_ascii_case(mailbox(other))
 }

@@ -1,7 +1,7 @@
-//! What the last runs of the tests have said of a series: kept for its cover letter.
+//! What the last runs of the tests have seen of a series, kept for its cover letter.
 //!
-//! A record is of what the kernel is compiled from. Another word in a commit message
-//! leaves it valid, another line of code does not.
+//! What is kept belongs to the code that the kernel is compiled from. Another word in a
+//! commit message leaves it valid, another line of code does not.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -18,34 +18,35 @@ use kernel_tests::selftests;
 use kernels::subject::Subject;
 use report::{Row, Verdict};
 
-/// How tests begin that are of this project rather than of a series.
+/// The beginnings of names of tests that are of this project rather than of a series.
 const OURS: [&str; 2] = ["branch-trace", "lane "];
 
-/// A test, its verdict, and the day.
+/// A row that is kept: a test with its verdict, and when and where it ran.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Kept {
     #[serde(flatten)]
     row: Row,
-    /// `2026-11-22`, UTC.
+    /// The day of the run, `2026-11-22`, in UTC.
     day: String,
-    /// What it ran on.
+    /// The kind of machine that the test ran on.
     machine: String,
-    /// It takes a safeguard out, and wants a test to fail.
+    /// The row is of a proof: a safeguard is taken out, and a test has to fail.
     is_proof: bool,
-    /// The run had all tests of its subject.
+    /// The row is of a whole run: one with all tests of its subject.
     is_whole: bool,
 }
 
-/// All that is known of a series.
+/// All rows that are kept of a series.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Tested(Vec<Kept>);
 
 impl Tested {
-    /// What is known of a subject's series.
+    /// Reads what is kept of the subject's series. If nothing is kept, there are no rows.
     ///
     /// # Errors
     ///
-    /// When it cannot be read.
+    /// When the file with the rows cannot be read, or git cannot tell what the kernel is
+    /// compiled from.
     pub fn load(paths: &Paths, subject: &Subject) -> Result<Self> {
         let path = path(paths, subject)?;
         if !path.is_file() {
@@ -56,12 +57,13 @@ impl Tested {
         Ok(serde_json::from_slice(&text).unwrap_or_default())
     }
 
-    /// Keeps what a run on one kind of machine has seen of a subject's series: beside what
-    /// was known, or of a `whole` run in its place.
+    /// Keeps the rows of a run on one kind of machine for the subject's series: beside the
+    /// rows that were kept before, or of a `whole` run in their place.
     ///
     /// # Errors
     ///
-    /// When it cannot be written.
+    /// When the rows that were kept before or the list of mutants cannot be read, or the file
+    /// cannot be written.
     pub fn keep(
         paths: &Paths,
         subject: &Subject,
@@ -91,8 +93,8 @@ impl Tested {
         cache::write_atomically(&path, &text)
     }
 
-    /// A test that was skipped this time has not been seen to fail. One that a whole run
-    /// does not have any more is forgotten.
+    /// Adds the rows of a run. A test that was skipped this time keeps its old row: it has
+    /// not been seen to fail. A test that a whole run does not have any more is forgotten.
     fn add(&mut self, rows: Vec<Kept>) {
         let Self(kept) = self;
         kept.retain(|old| {
@@ -111,15 +113,20 @@ impl Tested {
         }
     }
 
-    /// Whether a test has passed whose name contains this.
+    /// Whether a test whose name contains `text` has passed.
     pub fn has_passed(&self, text: &str) -> bool {
         let passed = |kept: &Kept| matches!(kept.row.verdict(), Verdict::Pass(_));
         let mut rows = self.0.iter();
         rows.any(|kept| kept.row.test.contains(text) && passed(kept))
     }
 
-    /// Whether it is all that can be known, and good, for sending: each test of a whole run,
-    /// and each of the proofs of these titles.
+    /// The verdict on whether the series has been tested enough to be sent. `title` is that
+    /// of the kernel with all patches. `proofs` are the titles of the kernels with a mutant.
+    ///
+    /// * FAIL: a test has failed.
+    /// * PASS: there is a whole run on that kernel, each test that was skipped has passed on
+    ///   another kind of machine, and there is a row for each of `proofs`.
+    /// * SKIP: something of this is missing.
     pub fn judge(&self, title: &str, proofs: &BTreeSet<String>) -> Verdict {
         let failed = |kept: &&Kept| matches!(kept.row.verdict(), Verdict::Fail(_));
         let failed: Vec<_> = self.0.iter().filter(failed).collect();
@@ -154,9 +161,9 @@ impl Tested {
         }
     }
 
-    /// The paragraphs of a cover letter, if anything is known: `title` is what the kernel
-    /// with the patches is called, `proven_with` the series whose kernel the safeguards were
-    /// taken out of, if that is another one.
+    /// The paragraphs of a cover letter about the tests, if anything is kept. `title` is what
+    /// the kernel with the patches is called. `proven_with` is the series whose kernel the
+    /// safeguards were taken out of, if that is another one.
     pub fn told(&self, title: &str, proven_with: Option<&str>) -> Option<String> {
         let Self(kept) = self;
         // Also `7.3.4 patched, x86_64`.
@@ -211,7 +218,8 @@ impl Tested {
     }
 }
 
-/// What was seen on one kind of machine, by a series whose kernel has this title.
+/// The paragraphs of a cover letter about the tests on one kind of machine. `title` is what
+/// the kernel of the series is called.
 fn told_of(machine: &str, title: &str, kept: &[&Kept]) -> String {
     let days = || kept.iter().map(|kept| kept.day.as_str());
     let (first, last) = (
@@ -262,7 +270,7 @@ fn count(number: usize, thing: &str) -> String {
     format!("{number} {thing}{ending}")
 }
 
-/// In lines as long as a mail's.
+/// The text in lines as long as those of a mail.
 fn wrapped(text: &str) -> String {
     textwrap::fill(text, 72)
 }

@@ -1,5 +1,5 @@
-//! Whether what user space sees is changed in the tree's two places: `tools/` has copies of
-//! headers.
+//! Whether a series changes uapi headers in both of their places: `tools/` has copies of
+//! some.
 
 use std::collections::BTreeSet;
 
@@ -9,18 +9,18 @@ use host::git::Git;
 use kernels::subject::Subject;
 use report::Verdict;
 
-/// What the test is called.
+/// The name of the test that does this check.
 pub const TEST: &str = "copies of uapi headers in tools/";
 
-/// The headers, and their copies.
+/// The directory of the headers, and that of their copies.
 const HEADERS: [&str; 2] = ["include/uapi/linux", "tools/include/uapi/linux"];
 
-/// Whether the copies of the headers that a series touches differ from those as they did
-/// before it.
+/// Checks the uapi headers that a series touches: a header and its copy have to differ after
+/// the series as they did before it.
 ///
 /// # Errors
 ///
-/// When git does not tell.
+/// When git cannot compare the commits.
 pub fn check(subject: &Subject) -> Result<Verdict> {
     let first = &subject.commits[subject.shared];
     judge(&subject.tree.git(), [first, subject.patched()])
@@ -55,8 +55,8 @@ fn judge(git: &Git, [before, after]: [&str; 2]) -> Result<Verdict> {
     })
 }
 
-/// By which lines a header and its copy differ at a commit, wherever those are; none where
-/// one of the two is not there.
+/// The lines by which a header and its copy differ at a commit, wherever in the file those
+/// are; `None` if one of the two does not exist.
 fn difference(git: &Git, commit: &str, name: &str) -> Result<Option<String>> {
     let both = HEADERS.map(|dir| format!("{commit}:{dir}/{name}"));
     let is_there = |file: &String| git.read(&["cat-file", "-e", file]).is_ok();
@@ -94,7 +94,7 @@ mod tests {
         git.read(&["rev-parse", "HEAD"]).unwrap()
     }
 
-    /// The verdict on a change from a header and its copy to others.
+    /// The verdict on a commit that changes a header and its copy from `before` to `after`.
     fn changed(before: [&str; 2], after: [&str; 2]) -> Verdict {
         let dir = tempfile::tempdir().unwrap();
         let git = Git::new(dir.path());

@@ -1,5 +1,5 @@
-//! Whether a patch takes out what an earlier one of its chain has put in: then the earlier
-//! one should have been another.
+//! Whether a patch takes out what an earlier patch has put in, one of its series or of a
+//! series below. Then the earlier patch should have been written differently.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -11,20 +11,20 @@ use kernels::series::Change;
 use kernels::subject::Subject;
 use report::Verdict;
 
-/// A line that is gone.
+/// A line that a patch takes out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Line {
     file: String,
-    /// Its number before.
+    /// The number of the line before the patch, from 1.
     number: usize,
     text: String,
 }
 
-/// A line that is gone, and that an earlier patch has put in.
+/// A line that a patch takes out, and that an earlier patch has put in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Undone {
     line: Line,
-    /// The patch's place in the chain.
+    /// The place of the earlier patch among all patches, from 0.
     by: usize,
 }
 
@@ -35,12 +35,12 @@ impl fmt::Display for Line {
     }
 }
 
-/// Whether a patch leaves in place what all those before it have put in, of the series
-/// below it as well.
+/// Checks that a patch leaves in place what all patches before it have put in, those of the
+/// series below included.
 ///
 /// # Errors
 ///
-/// When git does not tell.
+/// When the patch is not one of the subject's, or git cannot tell who has put in a line.
 pub fn check(subject: &Subject, change: &Change<'_>) -> Result<Verdict> {
     let commits = &subject.commits;
     let place = commits.iter().position(|commit| commit == change.parent);
@@ -64,8 +64,8 @@ pub fn check(subject: &Subject, change: &Change<'_>) -> Result<Verdict> {
     Ok(Verdict::Fail(said))
 }
 
-/// The lines that a commit takes out and that one of `before` has put in: the base, then
-/// the commits after it up to the commit's parent.
+/// The lines that a commit takes out and that a commit of `before` has put in. `before` has
+/// the base first, then the commits after it up to the parent of `commit`.
 fn undone(git: &Git, before: &[String], commit: &str) -> Result<Vec<Undone>> {
     let [base, .., parent] = before else {
         return Ok(Vec::new());
@@ -103,15 +103,16 @@ fn undone(git: &Git, before: &[String], commit: &str) -> Result<Vec<Undone>> {
 }
 
 impl Line {
-    /// Whether it says anything: what ends a block or a comment is the same everywhere.
+    /// Whether the line says anything. Blank lines and those that only end a block or a
+    /// comment do not: they are the same everywhere.
     fn counts(&self) -> bool {
         let text = self.text.trim();
         text != "*/" && !text.chars().all(|c| "{}".contains(c))
     }
 }
 
-/// Whether the line is put in again without `static`: what one file had, another one needs,
-/// and nobody could have known.
+/// Whether the line is put in again without `static`. Then another file needs what one file
+/// had to itself, and nobody could have known.
 fn is_shared(line: &Line, diff: &str) -> bool {
     let shared = line.text.strip_prefix("static ");
     shared.is_some_and(|shared| {
@@ -120,10 +121,11 @@ fn is_shared(line: &Line, diff: &str) -> bool {
     })
 }
 
-/// The lines that a diff without context takes out.
+/// The lines that a diff takes out. The diff has to be one without context.
 fn removed(diff: &str) -> Vec<Line> {
     let (mut found, mut file) = (Vec::new(), "");
-    // Of the hunk: the number of the next line, and how many there are to come.
+    // Of the current hunk: the number of the next line, and how many lines are still to come
+    // that are taken out and put in.
     let (mut number, mut left, mut added) = (0, 0, 0);
     for line in diff.lines() {
         if left > 0
@@ -149,7 +151,8 @@ fn removed(diff: &str) -> Vec<Line> {
     found
 }
 
-/// Of `@@ -12,3 +12 @@` the first line and how many are taken out, and how many are put in.
+/// The numbers of a line such as `@@ -12,3 +12 @@`: the first line and how many are taken
+/// out, and how many are put in.
 fn hunk(line: &str) -> Option<((usize, usize), usize)> {
     let (old, rest) = line.strip_prefix("@@ -")?.split_once(" +")?;
     let (new, _) = rest.split_once(" @@")?;
@@ -161,8 +164,9 @@ fn hunk(line: &str) -> Option<((usize, usize), usize)> {
     Some((part(old)?, added))
 }
 
-/// Who has put in a line, by its number, of what `git blame --porcelain` says: a line with
-/// the commit, the number then and the number now precedes each.
+/// The commit that has put in each line, by the number of the line, from the output of
+/// `git blame --porcelain`. There each line is preceded by one with the commit, the number
+/// then and the number now.
 fn authors(said: &str) -> HashMap<usize, &str> {
     let author = |line: &'_ str| {
         let mut words = line.split(' ');
@@ -199,7 +203,8 @@ mod tests {
         (git, commits)
     }
 
-    /// What the last of these contents takes out: number, text, and the place of the patch.
+    /// What the last of these contents takes out: for each line its number, its text, and the
+    /// place of the patch that has put it in.
     fn taken_out(contents: &[&str]) -> Vec<(usize, String, usize)> {
         let dir = tempfile::tempdir().unwrap();
         let (git, commits) = repository(dir.path(), contents);

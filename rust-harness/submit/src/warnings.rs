@@ -1,4 +1,4 @@
-//! What compilers and checkers say of the kernel, and what of that is new.
+//! The warnings of compilers and checkers about the kernel, and which of them are new.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -7,13 +7,14 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
-/// Warnings and errors, by what they say: not by their lines, which each patch moves.
+/// Warnings and errors, each with how often it occurs. What they say is their key, without
+/// the numbers of their lines, which each patch moves.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Warnings(BTreeMap<String, usize>);
 
 impl Warnings {
-    /// Those in the output of make, clang, sparse, kernel-doc or Sphinx. `tree` is what
-    /// begins the path of a source file.
+    /// The warnings in the output of make, clang, sparse, kernel-doc or Sphinx. `tree` is
+    /// what begins the path of a source file.
     pub(crate) fn of(output: &str, tree: &str) -> Self {
         let mut found = Self::default();
         for line in output.lines() {
@@ -22,7 +23,7 @@ impl Warnings {
         found
     }
 
-    /// Adds what a line says, if it says anything.
+    /// Adds the warning of a line, if the line has one.
     fn read(&mut self, line: &str, tree: &str) {
         if is_warning(line) {
             let line = without_lines(&line.replace(tree, ""));
@@ -30,17 +31,17 @@ impl Warnings {
         }
     }
 
-    /// Those in a log.
+    /// The warnings in the file `log`. `tree` is what begins the path of a source file.
     ///
     /// # Errors
     ///
-    /// When it cannot be read.
+    /// When the file cannot be read.
     pub(crate) fn of_log(log: &Path, tree: &str) -> Result<Self> {
         let text = fs::read(log).with_context(|| format!("reading {}", log.display()))?;
         Ok(Self::of(&String::from_utf8_lossy(&text), tree))
     }
 
-    /// Those that there were fewer of before.
+    /// The warnings that occur more often here than in `before`.
     pub(crate) fn since(&self, before: &Self) -> Vec<String> {
         let Self(now) = self;
         let new = now
@@ -49,7 +50,7 @@ impl Warnings {
         new.map(|(line, _)| line.clone()).collect()
     }
 
-    /// Those about one of these files.
+    /// The warnings about one of these files.
     pub(crate) fn about(mut self, files: &[String]) -> Self {
         self.0
             .retain(|line, _| files.iter().any(|file| line.contains(file.as_str())));
@@ -57,9 +58,9 @@ impl Warnings {
     }
 }
 
-/// Those of each file that make says it does `what` with (`CC`, `CHECK`), by its path from
-/// the tree's root without the ending, whether there are any or not. The output has to be
-/// one target's after the other's.
+/// The warnings of each file that make says it does `what` with (`CC`, `CHECK`), by the path
+/// of the file from the tree's root without the ending. A file without warnings is there,
+/// too. The output has to be one target's after the other's.
 pub(crate) fn of_each(output: &str, tree: &str, what: &str) -> BTreeMap<String, Warnings> {
     let mut found: BTreeMap<String, Warnings> = BTreeMap::new();
     let mut of = None;
@@ -76,7 +77,7 @@ pub(crate) fn of_each(output: &str, tree: &str, what: &str) -> BTreeMap<String, 
     found
 }
 
-/// What a line of make's says that it does, and with which file: `  CC [M]  fs/x.o`.
+/// What make says in a line that it does, and with which file: `  CC [M]  fs/x.o`.
 fn does(line: &str) -> Option<(&str, &str)> {
     let (what, rest) = line.strip_prefix("  ")?.split_once(' ')?;
     let is_word = !what.is_empty() && what.bytes().all(|byte| byte.is_ascii_uppercase());
@@ -93,7 +94,7 @@ fn is_warning(line: &str) -> bool {
         || line.starts_with("Warning: ")
 }
 
-/// The line without `:12` and `:12:34`.
+/// The text of a line without numbers of lines such as `:12` and `:12:34`.
 fn without_lines(line: &str) -> String {
     let mut parts = line.split(':');
     let mut text = parts.next().unwrap_or_default().to_owned();

@@ -1,5 +1,5 @@
-//! Definitions judged by the schemas that the engines publish: GitHub's and GitLab's by
-//! check-jsonschema, which brings them, LAVA's by its own code.
+//! Checks definitions of jobs by the schemas that the CI engines publish. check-jsonschema
+//! brings those of GitHub and GitLab, and LAVA's own code has its schema.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,14 +16,15 @@ use host::progress::Step;
 use kernel_tests::matrix;
 use report::Verdict;
 
-/// What pip installs, each at one version.
+/// The list of what pip installs, each at one version.
 const PYTHON: &str = "vm-images/toolchain/ci-requirements.txt";
 /// Debian's package of LAVA's schemas, below the mirror, and its SHA-256.
 const LAVA: &str = "pool/main/l/lava/lava-common_2023.01-2_all.deb";
 const LAVA_SHA256: &str = "fb91e37f3d45b1183a7af91ee1e19e9314b95cd3f05658ebfd71da312b1a6876";
 
-/// Where they are in the cache.
+/// The directory of what pip installs, in the cache entry.
 const MODULES: &str = "modules";
+/// The directory of LAVA's own code, in the cache entry.
 const LAVA_MODULES: &str = "lava/usr/lib/python3/dist-packages";
 
 const JUDGE_LAVA: &str = "\
@@ -32,12 +33,13 @@ from lava_common.schemas import validate
 validate(yaml.safe_load(open(sys.argv[1])), strict=True)
 ";
 
-/// Makes the definitions of the whole matrix and has them judged. Each is also judged
-/// with a mistake in it, which has to be found.
+/// Makes the definitions of the whole matrix and checks each by the schema of its engine.
+/// Each is also checked with a mistake in it, which has to be found.
 ///
 /// # Errors
 ///
-/// When the judges cannot be had.
+/// When the schemas or their checkers cannot be fetched, when the matrix or a template cannot
+/// be read, or when a definition has no line to make the mistake in.
 pub fn check(paths: &Paths) -> Result<Verdict> {
     let judges = judges(paths)?;
     let cells = matrix::cells(paths, &[])?;
@@ -72,7 +74,7 @@ pub fn check(paths: &Paths) -> Result<Verdict> {
     )))
 }
 
-/// The same with a word wrong that the engine needs.
+/// The text of a definition with a mistake: a word that the engine needs is wrong.
 fn mistake(definition: &Definition) -> String {
     let (right, wrong) = match definition.engine {
         Engine::Github => ("runs-on:", "runs-in:"),
@@ -82,7 +84,7 @@ fn mistake(definition: &Definition) -> String {
     definition.text.replace(right, wrong)
 }
 
-/// A name of ours that stands for something still.
+/// A name of a template, `@name@`, that has not been replaced.
 fn unfilled(text: &str) -> Option<&str> {
     text.split_whitespace().find(|word| {
         let inner = word.trim_matches(['"', '[', ']', ',']);
@@ -90,7 +92,8 @@ fn unfilled(text: &str) -> Option<&str> {
     })
 }
 
-/// A judge's words, if it does not agree.
+/// Checks `file` by the schema of `engine`, with the checkers in the directory `judges`. The
+/// inner error is what the checker printed.
 fn judged(
     paths: &Paths,
     judges: &Path,
@@ -121,7 +124,7 @@ fn judged(
     })
 }
 
-/// The judges, in the cache.
+/// The directory in the cache that has the schemas and their checkers.
 fn judges(paths: &Paths) -> Result<PathBuf> {
     let requirements = paths.repo(PYTHON);
     let key = Key::new("ci judges 1")

@@ -1,4 +1,4 @@
-//! Jobs for CI engines, made of the matrix by the templates in `scripts/ci`.
+//! Jobs for CI engines, made from the matrix by the templates in `scripts/ci`.
 
 mod check;
 
@@ -48,14 +48,14 @@ impl Default for Wishes {
     }
 }
 
-/// A file of an engine, and where it has to be in a checkout.
+/// A file that defines jobs for a CI engine, and where it has to be in a checkout.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Definition {
-    /// Whose.
+    /// The CI engine that the file is for.
     pub engine: Engine,
-    /// From the directory that it is written to.
+    /// The path of the file from the directory that it is written to.
     pub path: PathBuf,
-    /// What is in it.
+    /// The contents of the file.
     pub text: String,
 }
 
@@ -116,8 +116,9 @@ pub fn definitions(paths: &Paths, cells: &[Cell], wishes: &Wishes) -> Result<Vec
     Ok(definitions)
 }
 
-/// The cells that differ in what a board can be told: the kernel and its command line.
-/// How many records it has, and where its kernel runs, is the board's.
+/// The cells for boards: one for each kernel and kernel command line, which are all that a
+/// board can be given. How many records a board has, and at which exception level its kernel
+/// runs, depends on the board.
 fn for_boards(cells: &[Cell]) -> Vec<&Cell> {
     let told = |cell: &Cell| (cell.base.clone(), cell.in_rust, cell.pseudo_nmi);
     let mut chosen: Vec<&Cell> = Vec::new();

@@ -1,4 +1,4 @@
-//! `brbe ci-jobs`: jobs for CI engines, of the matrix.
+//! `brbe ci-jobs`: writes the jobs for CI engines, which are made from the matrix.
 
 use std::fs;
 use std::path::PathBuf;

@@ -21,7 +21,7 @@ pub struct Clean {
     yes: bool,
 }
 
-/// What may go, below BRBE_HOME.
+/// The directories below BRBE_HOME that may be removed, each with what it holds.
 const PARTS: [(&str, &str); 8] = [
     ("cache", "sources, kernels, the guest's root"),
     ("build", "build directories of kernels and selftests"),
@@ -47,7 +47,7 @@ impl Clean {
         let mut total = 0;
         for (part, what) in PARTS {
             let dir = paths.home(part);
-            // What an earlier one has not come to remove.
+            // What an earlier `brbe clean` has not come to remove.
             let partial = paths.home(format!("{part}.partial"));
             let dir = if dir.exists() { dir } else { partial };
             if !dir.exists() {
@@ -82,7 +82,7 @@ impl Clean {
     }
 }
 
-/// Toolchain roots other than the one that this runs in.
+/// Toolchain roots other than the one that this program runs in.
 fn old_roots(paths: &Paths) -> Result<Vec<PathBuf>> {
     let current = std::env::var_os("BRBE_ROOT").map(PathBuf::from);
     let home = paths.home("");

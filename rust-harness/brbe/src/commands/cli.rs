@@ -1,4 +1,4 @@
-//! The command line.
+//! The command line of `brbe`: its commands, and how they are run.
 
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
@@ -62,7 +62,7 @@ impl Cli {
     ///
     /// # Errors
     ///
-    /// When something else went wrong.
+    /// When the command could not do its work. A test that fails is no error.
     pub fn run(self) -> Result<bool> {
         match self.command {
             Command::Snapshot(snapshot) => with(|paths| snapshot.run(paths).map(|()| true)),
@@ -81,14 +81,15 @@ impl Cli {
     }
 }
 
-/// Runs what uses the caches: while it does, nobody clears them.
+/// Calls `run`, which uses the caches. Until it returns, no `brbe clean` removes them.
 fn with(run: impl FnOnce(&Paths) -> Result<bool>) -> Result<bool> {
     let paths = prepare()?;
     let _lock = Lock::share(&paths, RUNS)?;
     run(&paths)
 }
 
-/// From here on, Ctrl-C ends what was started first.
+/// The paths, from the environment. From here on, Ctrl-C first ends the processes that this
+/// one has started.
 fn prepare() -> Result<Paths> {
     ctrlc::set_handler(process::interrupt).context("catching Ctrl-C")?;
     Paths::from_env()

@@ -1,4 +1,4 @@
-//! `--on`: where guests run.
+//! The option `--on`: the lane where guests run.
 
 use anyhow::Result;
 use clap::Args;
@@ -25,7 +25,7 @@ impl LaneArgs {
     ///
     /// # Errors
     ///
-    /// When there is no such lane.
+    /// When there is no such lane, or options for ssh are given to another lane.
     pub(super) fn open(&self) -> Result<Lane> {
         Lane::open(&self.on, &self.ssh_option)
     }

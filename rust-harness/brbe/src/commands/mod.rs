@@ -1,4 +1,4 @@
-//! One module for each command.
+//! The commands of `brbe`, one module for each, and what they share.
 
 pub mod bench;
 pub mod ci_jobs;
@@ -43,7 +43,8 @@ fn print(
     }
 }
 
-/// A series, if it applies: a test that others need.
+/// Prepares the series that `args` name, as a test that others need. `None` if the series
+/// does not apply.
 fn applied(
     paths: &Paths,
     args: &KernelArgs,
@@ -68,7 +69,8 @@ fn print_report(json: bool, report: &Report) -> Result<bool> {
     Ok(report.good())
 }
 
-/// Prints a report of tests, or the lines of those that were only to be listed.
+/// Prints a report of tests, or the lines of tests that were only to be listed. Returns
+/// whether all is well.
 fn print_outcome(json: bool, report: &Report) -> Result<bool> {
     let Some(lines) = report.listed() else {
         return print_report(json, report);
@@ -99,7 +101,7 @@ pub struct KernelArgs {
 }
 
 impl KernelArgs {
-    /// What they ask for.
+    /// The choice of a kernel that the options ask for.
     pub fn choice(&self) -> Choice {
         Choice {
             base: self.base.clone(),
@@ -109,7 +111,7 @@ impl KernelArgs {
     }
 }
 
-/// Reads the name of a series, and says in the help what each has.
+/// The parser of a series's name. In the help it says what each series has.
 fn series() -> impl TypedValueParser<Value = Variant> {
     let values =
         Variant::ALL.map(|variant| PossibleValue::new(variant.argument()).help(variant.summary()));

@@ -37,7 +37,7 @@ pub struct Rebase {
 }
 
 impl Rebase {
-    /// Runs the command. Returns whether all patches apply, or are there.
+    /// Runs the command. Returns whether all patches apply, or are in the tree already.
     pub fn run(&self, places: &Paths) -> Result<bool> {
         let base = bases::choose(&bases::load(places)?, self.base.as_deref())?;
         let variant = self.series.unwrap_or_default();

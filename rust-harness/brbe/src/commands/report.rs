@@ -1,4 +1,4 @@
-//! `brbe report`: what several runs have seen, as one.
+//! `brbe report`: puts together what several runs have seen.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -9,7 +9,7 @@ use clap::{Args, ValueEnum};
 
 use report::{html, junit, ktap};
 
-/// A longer file is no report.
+/// The most bytes of a report. A longer file is no report.
 const MAX_BYTES: u64 = 64 << 20;
 
 /// Merge the reports of several runs, and print them as one

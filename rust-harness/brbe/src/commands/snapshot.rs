@@ -47,14 +47,15 @@ impl Snapshot {
         let kernel = subject.builder.kernel(commit, &title)?;
         let guest = Guest::prepare(paths)?;
         let (capture, _) = take(paths, &guest, &kernel, &format!("snapshot on {title}"))?;
-        // It is of the kernel alone.
+        // The snapshot is of the kernel alone, and no file of the guest is needed.
         let source = |file: &str| subject.source(file);
         trace::show(&self.show, &kernel.vmlinux, &capture, &|_| None, &source)
     }
 }
 
-/// Takes the snapshot in the guest and puts names to it here: the first that shows
-/// how the function came to its end, or else the first.
+/// Takes snapshots in the guest, and puts names to them on this side. Returns one of them as
+/// a capture and as a report: the first that shows how the function came to its end, or else
+/// the first.
 pub fn take(
     paths: &Paths,
     guest: &Guest,

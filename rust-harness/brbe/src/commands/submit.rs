@@ -89,7 +89,7 @@ pub struct Submit {
     json: bool,
 }
 
-/// Without its brackets.
+/// Reads the ID of a message, and takes off its brackets.
 fn message_id(text: &str) -> Result<String, String> {
     let id = text.trim().trim_start_matches('<').trim_end_matches('>');
     let is_plain = |c: char| c.is_ascii_graphic() && c != '<' && c != '>';
@@ -99,7 +99,7 @@ fn message_id(text: &str) -> Result<String, String> {
     }
 }
 
-/// One that can stand in a line of a letter.
+/// Reads a URL that can stand in a line of a letter.
 fn url(text: &str) -> Result<String, String> {
     let is_plain = text.chars().all(|c| c.is_ascii_graphic());
     match is_plain && (text.starts_with("https://") || text.starts_with("http://")) {
@@ -108,7 +108,7 @@ fn url(text: &str) -> Result<String, String> {
     }
 }
 
-/// What was made, and what was seen.
+/// The result of the command: what the checks have seen, and the mails.
 #[derive(Serialize)]
 struct Made {
     #[serde(flatten)]
@@ -117,7 +117,7 @@ struct Made {
     mails: Option<Mails>,
 }
 
-/// The mails.
+/// The mails that were written, and who gets them.
 #[derive(Serialize)]
 struct Mails {
     mails: Vec<PathBuf>,
@@ -126,11 +126,11 @@ struct Mails {
     dir: PathBuf,
     #[serde(flatten)]
     recipients: Recipients,
-    /// What sends them, if they are ready.
+    /// The command that sends the mails, if they are ready.
     command: Option<String>,
 }
 
-/// What sends the mails of a directory.
+/// The command that sends the mails of a directory.
 fn send(dir: &Path) -> String {
     format!("git send-email {}/*.patch", dir.display())
 }
@@ -193,7 +193,8 @@ impl Submit {
         }
     }
 
-    /// Where commits are that the series mends.
+    /// A repository that has the commits which the series fixes: the one of `--history`, or
+    /// else the subject's tree, if that came with its history.
     fn history(&self, subject: &Subject) -> Result<Option<Git>> {
         Ok(match (&self.history, subject.tree.upstream()?) {
             (Some(dir), _) => Some(Git::new(dir)),
@@ -202,7 +203,7 @@ impl Submit {
         })
     }
 
-    /// Writes the mails, and has git read them.
+    /// Writes the mails of the subject's series, and has git read them.
     fn write(&self, paths: &Paths, subject: &Subject) -> Result<Mails> {
         let dir = self.place(paths, subject);
         let history = self.history(subject)?;
@@ -227,7 +228,8 @@ impl Submit {
         })
     }
 
-    /// Where the mails go: those that are signed off beside the others.
+    /// The directory for the mails: that of `--output`, or one in the caches. There, mails
+    /// that are signed off and drafts have directories of their own.
     fn place(&self, paths: &Paths, subject: &Subject) -> PathBuf {
         self.output.clone().unwrap_or_else(|| {
             let name = subject.name().replace(' ', "-");

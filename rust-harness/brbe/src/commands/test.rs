@@ -1,4 +1,4 @@
-//! `brbe test`: everything that can be decided here, in one table.
+//! `brbe test`: runs all tests that can be decided here, and prints one table.
 
 mod explained;
 mod fixes;
@@ -130,7 +130,7 @@ impl Test {
         }
     }
 
-    /// All cells of the matrix that are wanted, those of one kernel together.
+    /// Runs the cells of the matrix that are wanted, those of one kernel together.
     fn matrix(&self, paths: &Paths, backend: &Arc<dyn Backend>, report: &mut Report) -> Result<()> {
         let cells = matrix::cells(paths, &self.cells)?;
         for cells in cells.chunk_by(Cell::shares_a_kernel_with) {
@@ -142,7 +142,8 @@ impl Test {
         Ok(())
     }
 
-    /// Everything else.
+    /// Runs everything but the matrix: the tests of this repository, of each series of each
+    /// base, and of the documents.
     fn all(&self, paths: &Paths, guest: &Guest, report: &mut Report) -> Result<()> {
         let names: Vec<String> = match (&self.kernel.base, &self.kernel.kernel_src) {
             (None, None) => bases::load(paths)?
@@ -182,7 +183,8 @@ impl Test {
                 }
             }
         }
-        // By now the kernels are there that they want.
+        // The commands of the documents come last: by now the kernels that they want are
+        // there.
         match &first {
             Some(tree) if self.kernel.series.is_none() => {
                 report.run_together(documents::jobs(paths, &tree.path)?, || Ok(()))
@@ -196,7 +198,8 @@ impl Test {
         self.kernel.series.is_none_or(|only| only == variant)
     }
 
-    /// A series of a base, if it applies.
+    /// Prepares a series of a base, as a test that others need. `None` if the series does not
+    /// apply.
     fn applied(
         &self,
         paths: &Paths,
@@ -213,8 +216,8 @@ impl Test {
         super::applied(paths, &args, &variant.name(&base), report)
     }
 
-    /// All tests of the fixes alone. Their kernel is only booted where that is asked for:
-    /// with the snapshot on top more can be seen of them.
+    /// Runs all tests of the series `fixes` alone. Its kernel is only booted where that
+    /// series is asked for: with the snapshot on top more can be seen of the fixes.
     fn fixes(
         &self,
         paths: &Paths,
@@ -237,8 +240,8 @@ impl Test {
         }
     }
 
-    /// All tests of the snapshot: first without any patch, then patch by patch, then with
-    /// all of them, so that the tree moves only once.
+    /// Runs all tests of the series `snapshot`: first without any patch, then patch by patch,
+    /// then with all of them, so that the tree moves only once.
     fn snapshot(
         &self,
         paths: &Paths,
@@ -258,12 +261,14 @@ impl Test {
             self.on_x86(paths, subject, report)?;
         }
         self.keep(paths, "QEMU's x86-64 machine", subject, report, before)?;
-        // Of the other bases the kernel for x86-64 is not there: `brbe submit` does all.
+        // For other bases the kernel for x86-64 is not there: `brbe submit` checks all of
+        // them.
         ready::check(paths, guest, subject, subject.is_default, report)?;
         ready::mails(paths, subject, report)
     }
 
-    /// All tests of a series that goes on top of the snapshot.
+    /// Runs all tests of `variant`, a series that goes on top of the snapshot, if the base
+    /// has it.
     fn on_top(
         &self,
         paths: &Paths,
@@ -288,13 +293,14 @@ impl Test {
         let (in_rust, is_asked_for) = (variant == Variant::Rust, self.kernel.series.is_some());
         let before = report.rows().len();
         patches::style(paths, subject, report)?;
-        // A kernel that is built from nothing takes ten minutes.
+        // A series with a source tree of its own has a kernel that is built from nothing,
+        // which takes ten minutes.
         if variant.own_tree().is_some() && !is_asked_for {
             return Ok(());
         }
         patches::builds(subject, in_rust.then_some(snapshot), report)?;
-        // What leaves most of the driver as it is is tested as a whole where that is asked
-        // for, and otherwise for what its patches change.
+        // A series that leaves most of the driver as it is is tested as a whole where it is
+        // asked for. Otherwise only what its patches change is tested.
         match in_rust || is_asked_for {
             true => patched::check(paths, guest, subject, self.prove, report)?,
             false => patched::check_changes(paths, guest, subject, report)?,
@@ -313,7 +319,7 @@ impl Test {
         ready::mails(paths, subject, report)
     }
 
-    /// What is asked of the series elsewhere.
+    /// Runs the tests of the series on x86-64.
     fn on_x86(&self, paths: &Paths, subject: &Subject, report: &mut Report) -> Result<()> {
         let subject = subject.on(paths, Arch::X86_64)?;
         let title = subject.title(true);
@@ -327,8 +333,8 @@ impl Test {
         report.run_together(x86::jobs(paths, &guest, &subject), || Ok(()))
     }
 
-    /// Keeps what has been seen of a series since there were `before` rows, on machines of
-    /// this kind.
+    /// Keeps the rows of `report` from index `before` on for the subject's series, as seen on
+    /// machines of this kind. With `--unrecorded` nothing is kept.
     fn keep(
         &self,
         paths: &Paths,
@@ -344,7 +350,9 @@ impl Test {
         Tested::keep(paths, subject, machine, rows, report.is_whole())
     }
 
-    /// Keeps for the fixes what has been seen of their safeguards, with the snapshot on top.
+    /// Keeps the proofs among the rows of `report` from index `before` on for the series
+    /// `fixes`. Its safeguards were taken out with the snapshot on top. With `--unrecorded`
+    /// nothing is kept.
     fn keep_proofs(
         &self,
         paths: &Paths,

@@ -1,4 +1,5 @@
-//! `brbe trace`: branch-trace on a patched kernel, in a virtual machine.
+//! `brbe trace`: branch-trace on a patched kernel, in a virtual machine or on a machine that
+//! is reached by ssh.
 
 mod stop;
 
@@ -92,7 +93,8 @@ impl Trace {
         self.words.iter().map(String::as_str)
     }
 
-    /// In a machine that boots a kernel of ours.
+    /// Traces in a machine that boots a kernel of this project. Returns whether anything was
+    /// recorded.
     fn here(&self, paths: &Paths, backend: Arc<dyn Backend>) -> Result<bool> {
         ensure!(self.vmlinux.is_none(), "--vmlinux is for --on ssh://…");
         let subject = Subject::prepare(paths, &self.kernel.choice())?;
@@ -122,7 +124,8 @@ impl Trace {
         Ok(true)
     }
 
-    /// On a machine that is there already.
+    /// Traces on a machine that already runs, over ssh. Returns whether anything was
+    /// recorded.
     fn there(&self, paths: &Paths, ssh: &Ssh) -> Result<bool> {
         let share = Share::new(paths)?;
         let limit = limit(self.words(), LONGEST);
@@ -151,7 +154,8 @@ impl Trace {
         }
         let capture = captures::read(&share)?;
         self.keep(&capture)?;
-        // Its files are not here, nor is the tree that its kernel was built from.
+        // The files of that machine are not here, nor is the tree that its kernel was built
+        // from.
         show(&self.show, vmlinux, &capture, &|_| None, &|_| None)?;
         Ok(true)
     }
@@ -168,25 +172,27 @@ impl Trace {
     }
 }
 
-/// How long a trace may take on a machine that is there already, where nothing else is
-/// asked for: as long as somebody wants. It ends with this program.
+/// How long a trace without `--duration` may take on a machine that already runs: as long as
+/// anybody wants. It ends with this program.
 const LONGEST: Duration = Duration::from_secs(7 * 24 * 3600);
-/// The same in a machine of its own, from power-on: if it hangs, that is told some time.
+/// How long a trace without `--duration` may take in a machine that is booted for it, from
+/// power-on. With this limit, a machine that hangs is reported at some time.
 const LONGEST_IN_MACHINES: Duration = Duration::from_secs(3600);
-/// What there is to do before `--duration` begins and after it is over: the boot, or the
-/// programs' way there, and attaching them; on a slow machine beside a compiler.
+/// The time that a trace may take in addition to its `--duration`: for the boot, or for
+/// copying the guest's programs there, and for attaching BPF programs. It is enough for a
+/// slow machine beside a compiler.
 const BESIDES: Duration = Duration::from_secs(600);
-/// The longest that branch-trace takes for `--duration`.
+/// The most seconds that branch-trace takes for `--duration`.
 const MOST_SECONDS: u64 = 86_400;
 
-/// How long a trace may take, by the `--duration` among branch-trace's words; `longest`
-/// without it.
+/// How long a trace may take: the `--duration` among branch-trace's words and [`BESIDES`], or
+/// `longest` if there is none.
 fn limit<'a>(words: impl IntoIterator<Item = &'a str>, longest: Duration) -> Duration {
     asked(words).map_or(longest, |asked| asked + BESIDES)
 }
 
 fn asked<'a>(words: impl IntoIterator<Item = &'a str>) -> Option<Duration> {
-    // What follows is the command's.
+    // What follows `--` is the command's.
     let mut words = words.into_iter().take_while(|word| *word != "--");
     let given = words.find_map(|word| {
         let given = word.strip_prefix("--duration")?;
@@ -201,8 +207,9 @@ fn asked<'a>(words: impl IntoIterator<Item = &'a str>) -> Option<Duration> {
     (seconds <= MOST_SECONDS).then(|| Duration::from_secs(seconds))
 }
 
-/// Shows a capture of the kernel that `vmlinux` has the debug information of. `files`
-/// knows those of the guest, `source` the text of the kernel's.
+/// Shows a capture. `vmlinux` has the debug information of the kernel that was traced.
+/// `files` finds files of the guest by their names there. `source` has the text of the files
+/// of the kernel's source.
 pub fn show(
     show: &Show,
     vmlinux: &Path,
@@ -222,8 +229,8 @@ pub fn show(
     Ok(())
 }
 
-/// Runs branch-trace in the guest. What was printed there, and what was recorded, if
-/// anything was.
+/// Runs branch-trace in the guest, with `words` as its arguments. Returns what was printed
+/// there, and the capture if anything was recorded.
 pub fn take<'a>(
     guest: &Guest,
     kernel: &Kernel,
@@ -239,7 +246,8 @@ pub fn take<'a>(
     Ok((run.output, capture))
 }
 
-/// Whether branch-trace has recorded anything. `said` is told if it could not try.
+/// Whether branch-trace has recorded anything, by its exit status. If it could not trace,
+/// that is an error with the words `said`.
 fn taken(run: &Run, said: &str) -> Result<bool> {
     match guest::status(run)? {
         0 => Ok(true),
@@ -251,7 +259,8 @@ fn taken(run: &Run, said: &str) -> Result<bool> {
     }
 }
 
-/// The same of a run that had this limit, and whose output has been shown.
+/// Whether branch-trace has recorded anything, in a run that had this limit, and whose output
+/// has been shown. If the run was too long, the error says so and what to do.
 fn told(run: &Run, limit: Duration) -> Result<bool> {
     let taken = taken(run, "branch-trace says why, above");
     match run.end {

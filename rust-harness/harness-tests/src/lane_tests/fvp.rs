@@ -1,4 +1,5 @@
-//! The FVP lane, with a stand-in that takes the model's arguments and runs QEMU.
+//! Test of the FVP lane, with a stand-in for Arm's model. The stand-in takes the model's
+//! arguments and runs QEMU.
 
 use std::fs;
 use std::path::Path;
@@ -19,7 +20,7 @@ use machines::guest::{Guest, Setup};
 use machines::share::Share;
 use report::Verdict;
 
-/// Longer than the stand-in takes to boot.
+/// How long a run on the stand-in may take: longer than it takes to boot.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 pub(super) fn check(paths: &Paths, kernel: &Kernel, subject: &Subject) -> Result<Verdict> {
@@ -35,7 +36,7 @@ pub(super) fn check(paths: &Paths, kernel: &Kernel, subject: &Subject) -> Result
     let tf_a = format!("{model}[firmware.tf-a]\nbl31 = 'bl31.bin'\n");
     let good = write("fvp.toml", &tf_a)?;
 
-    // Through the whole command, with a test that reads records.
+    // The lane is used through the whole command `brbe test`, with a test that reads records.
     let on = format!("fvp:{}", good.display());
     let test = format!("{}: cpu-wide-event", subject.title(true));
     let arguments = [

@@ -1,4 +1,4 @@
-//! A lane that a user adds: a program of one file.
+//! Test of a lane that a user adds: a program of one file, `scripts/lanes/example`.
 
 use anyhow::{Context as _, Result, bail, ensure};
 
@@ -12,7 +12,8 @@ use report::Verdict;
 
 pub(super) fn check(paths: &Paths, _: &Kernel, subject: &Subject) -> Result<Verdict> {
     let lane = paths.repo("scripts/lanes/example");
-    // The lane knows nothing of this checkout.
+    // The lane knows nothing of this checkout: it has to be given the paths of brbe and of
+    // the plugin.
     let plugin = cargo::plugin(paths, Arch::Arm64)?;
     let program = std::env::current_exe().context("where this program is")?;
     let dir = tempfile::tempdir().context("a directory for the lane")?;
@@ -46,7 +47,7 @@ pub(super) fn check(paths: &Paths, _: &Kernel, subject: &Subject) -> Result<Verd
         )
     };
     run("cpu-wide-event")?.expect_passed("cpu-wide-event")?;
-    // What it says that it cannot do is not asked of it.
+    // A test that needs what the lane says that it cannot do is not run on it.
     let beyond = "privileges, kernel at EL2 (VHE)";
     let report = run(beyond)?.report()?;
     let reason = match report.verdict(beyond) {

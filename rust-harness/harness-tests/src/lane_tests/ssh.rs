@@ -1,5 +1,5 @@
-//! The ssh lane, against an sshd in a guest: its connections come in over a virtio port,
-//! which this side has at an address of the loopback device.
+//! Test of the ssh lane, against an sshd in a guest. The connections of the sshd come in over
+//! a virtio port of the guest. This side has the port at an address of the loopback device.
 
 use std::fs;
 use std::io;
@@ -23,27 +23,28 @@ use machines::share::Share;
 use machines::ssh::Ssh;
 use report::Verdict;
 
-/// All of it, in the guest.
+/// How long the guest may take for everything.
 const TIMEOUT: Duration = Duration::from_secs(400);
-/// Until sshd is there.
+/// How long the guest may take until it has an sshd for the first connection.
 const BOOT: Duration = Duration::from_secs(120);
-/// From one look to the next.
+/// The time between two checks for a guest that is ready, or for a connection.
 const LOOK: Duration = Duration::from_millis(20);
-/// One command over ssh.
+/// How long one command over ssh may take.
 const COMMAND: Duration = Duration::from_secs(60);
-/// From the start of a trace to the command that it traces.
+/// How long it may take from the start of a trace to the command that it traces.
 const TRACED: Duration = Duration::from_secs(120);
-/// Bytes of sshd's log that are read.
+/// The most bytes of sshd's log that are read.
 const LOG: u64 = 1 << 20;
 
-/// The file that the guest makes in the shared directory when it waits for its connection
-/// of this number, from 0: it has seen the one before end. No file is made twice or removed,
-/// so that guest and host cannot meet on one.
+/// The name of the file that the guest makes in the shared directory when it waits for the
+/// connection of this number, from 0. By then it has seen the connection before end. No file
+/// is made twice or removed, so that guest and host never work on the same file.
 fn ready(connection: u32) -> String {
     format!("ready.{connection}")
 }
 
-/// What the guest does: an sshd for each connection, until it is told to end.
+/// The guest's script: it runs an sshd for each connection, until the file `/run/done` is
+/// there.
 const GUEST: &str = r#"
 mkdir -p /run/sshd
 cp host_key /run/host_key && chmod 600 /run/host_key
@@ -67,7 +68,8 @@ ls -d /tmp/brbe.* 2>/dev/null
 exit 0
 "#;
 
-/// From the next connection on there is nothing but busybox: as on small boards.
+/// Lines of shell after which, from the next connection on, a command finds nothing but
+/// busybox, as on small boards.
 const BUSYBOX_ALONE: &str = "mkdir /run/busybox && busybox --install -s /run/busybox && \
                              echo -o SetEnv=PATH=/run/busybox >/run/sshd_options";
 
@@ -82,7 +84,7 @@ PidFile none
 PrintMotd no
 ";
 
-/// The guest's sshd, and what it takes to log in.
+/// A guest with an sshd, and what it takes to log in there.
 struct Machine {
     share: Share,
     socket: PathBuf,
@@ -98,7 +100,7 @@ pub(super) fn check(paths: &Paths, guest: &Guest, kernel: &Kernel, title: &str) 
         let forwarding = scope.spawn(|| machine.forward());
         let booted = scope.spawn(|| {
             let run = guest.run_as(&machine.setup(), kernel, &name, GUEST, &machine.share);
-            // Nobody waits for it any more.
+            // From here on, nothing waits for the guest any more.
             machine.over.store(true, Ordering::SeqCst);
             run
         });
@@ -170,7 +172,7 @@ impl Machine {
         }
     }
 
-    /// Hands connections on, one after the other, until the guest has ended.
+    /// Hands connections on to the guest, one after the other, until the guest has ended.
     fn forward(&self) -> Result<()> {
         let mut next = 0;
         while !self.over.load(Ordering::SeqCst) {
@@ -217,7 +219,7 @@ impl Machine {
         format!("ssh://root@127.0.0.1:{}", self.port)
     }
 
-    /// ssh's options that have the keys, and known hosts of its own.
+    /// Options of ssh with the user's key and with `known_hosts` as the file of known hosts.
     fn options(&self, known_hosts: &Path) -> Vec<String> {
         vec![
             format!(
@@ -236,7 +238,8 @@ impl Machine {
         })
     }
 
-    /// As a user does, and then what users do not see.
+    /// Uses the lane as a user does, and then checks what users do not see. Returns what was
+    /// seen, in words.
     fn use_it(&self, paths: &Paths, kernel: &Kernel) -> Result<String> {
         let to = self.destination();
         let options = self.options(&self.share.path().join("known_hosts"));
@@ -279,7 +282,7 @@ impl Machine {
             &[&["trace"], &reach[..], &["--vmlinux", &vmlinux]].concat(),
         )?;
 
-        // A machine that is not the one that is known is not talked to.
+        // A machine whose key is not known has to be refused.
         let other = self.share.path().join("other_hosts");
         fs::write(&other, "").context("writing other known hosts")?;
         let stranger = Ssh {
@@ -321,7 +324,8 @@ impl Machine {
         ))
     }
 
-    /// What is recorded until Ctrl-C is shown.
+    /// Stops a trace by Ctrl-C, and checks that what was recorded until then is shown.
+    /// `trace` is the command without the target.
     fn stop_a_trace(&self, paths: &Paths, trace: &[&str]) -> Result<()> {
         const MARK: &str = "traced";
         let command = format!("touch {SHARE}/{MARK}; exec sleep 1234");
@@ -362,7 +366,7 @@ impl Machine {
         Ok((run.end, run.output))
     }
 
-    /// Has the guest end, if it has not yet.
+    /// Tells the guest to end, if it has not ended yet.
     fn end(&self, paths: &Paths) -> Result<()> {
         if self.over.load(Ordering::SeqCst) || process::interrupted() {
             return Ok(());
@@ -373,7 +377,8 @@ impl Machine {
     }
 }
 
-/// Copies both ways until one side has ended, and then ends the other.
+/// Copies between a connection and the guest's virtio port, both ways, until one side has
+/// ended. Then the other side is shut down, too. `socket` is the port on this side.
 fn join(connection: &TcpStream, socket: &Path) -> io::Result<()> {
     let port = UnixStream::connect(socket)?;
     thread::scope(|scope| {

@@ -1,9 +1,10 @@
-//! The same addresses by addr2line.
+//! Compares the names and lines that this project finds for addresses with those of
+//! addr2line.
 //!
-//! LLVM's is asked, as clang made the kernel: that of GNU binutils misses most inlined
-//! functions there, and says `mangled line number section`. In turn LLVM's takes the
-//! lines of assembly to be in the order of addresses, which they are not where some of
-//! it was moved: where it says something else, binutils' may decide.
+//! LLVM's addr2line is asked, as clang made the kernel. That of GNU binutils misses most
+//! inlined functions there, and says `mangled line number section`. In turn LLVM's takes the
+//! lines of assembly to be in the order of addresses, which they are not where some of it was
+//! moved. Where LLVM's does not agree with this project, it is enough that binutils' does.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -20,15 +21,16 @@ use branch_records::vmlinux::{KernelSymbols, Vmlinux};
 const LLVM: &str = "llvm-addr2line";
 const BINUTILS: &str = "aarch64-linux-gnu-addr2line";
 
-/// How much is the same.
+/// How many addresses have the same names and lines by addr2line.
 pub(super) struct Compared {
-    /// How many were asked for, each once.
+    /// How many addresses were asked for, each once.
     pub(super) addresses: usize,
-    /// Of how many binutils' alone says the same.
+    /// For how many addresses the addr2line of binutils alone says the same.
     pub(super) by_binutils: usize,
-    /// What both say where they say different things.
+    /// The addresses for which no addr2line says the same, with what this project and LLVM's
+    /// say.
     pub(super) differences: Vec<String>,
-    /// How long LLVM's took.
+    /// How long LLVM's addr2line took.
     pub(super) duration: Duration,
 }
 
@@ -40,7 +42,8 @@ struct Frame {
     line: Option<u32>,
 }
 
-/// Asks addr2line for all addresses of the kernel image that a report has.
+/// Asks addr2line for all addresses of the kernel image that a report has, and compares its
+/// answers with the report.
 pub(super) fn compare(
     report: &Report,
     symbols: &KernelSymbols<'_>,
@@ -74,7 +77,8 @@ pub(super) fn compare(
     })
 }
 
-/// The addresses of which a program says something else, and what.
+/// The addresses for which `program` says something else than this project, and what both
+/// say.
 fn different(
     program: &str,
     linked: &BTreeMap<u64, Option<&Symbol>>,
@@ -117,7 +121,7 @@ fn ask<'a>(
         .spawn()
         .with_context(|| format!("starting {program}"))?;
     let mut input = child.stdin.take().context("a pipe was asked for")?;
-    // It answers while it is asked: somebody has to listen.
+    // The program answers while it is still asked: its answers have to be read meanwhile.
     let writer = thread::spawn(move || input.write_all(list.as_bytes()));
     let output = child.wait_with_output();
     let output = output.with_context(|| format!("waiting for {program}"))?;
@@ -133,8 +137,9 @@ fn ask<'a>(
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// For each address a line with it, and two lines for each function there, the
-/// innermost first. Here it is the last, as in [`frames`].
+/// Reads what addr2line prints: for each address a line with it, and two lines for each
+/// function there, the innermost first. In what is returned the innermost is the last, as in
+/// [`frames`].
 fn parse(text: &str) -> Vec<Vec<Frame>> {
     let mut all: Vec<Vec<Frame>> = Vec::new();
     let mut lines = text.lines();
@@ -175,8 +180,8 @@ fn frames(symbol: &Symbol) -> Vec<Frame> {
         .collect()
 }
 
-/// Files below the tree have short names here, and whole ones there. `is_name` knows
-/// other names of the outermost function.
+/// Whether the functions at an address are the same. Files below the tree have short names in
+/// `ours`, and whole ones in `theirs`. `is_name` knows other names of the outermost function.
 fn are_same(ours: &[Frame], theirs: &[Frame], is_name: impl Fn(&str) -> bool) -> bool {
     let is_same = |(index, (a, b)): (usize, (&Frame, &Frame))| {
         let is_called = a.function == b.function || index == 0 && is_name(&b.function);

@@ -1,5 +1,5 @@
-//! Every kind of target, and filters: branch-trace records in the guest, and names are
-//! found on this side.
+//! Test of every kind of target, and of filters. branch-trace records in the guest, and names
+//! are found on this side.
 
 use std::collections::BTreeSet;
 
@@ -17,20 +17,20 @@ use machines::guest::Guest;
 use machines::share::Share;
 use report::Verdict;
 
-/// What branch-trace is asked for, and what has to come of it.
+/// The arguments of branch-trace, and what has to come of them.
 struct Case {
-    /// What it is started by, if not by the shell.
+    /// What branch-trace is started by, if not by the shell.
     by: &'static str,
     words: &'static [&'static str],
-    /// What is wrong, if anything.
+    /// Says what is wrong with what was recorded, if anything.
     check: fn(&Seen<'_>) -> Option<String>,
 }
 
-/// What came of it.
+/// What a case recorded, with names.
 struct Seen<'a> {
     report: Report,
     symbols: &'a dyn Resolve,
-    /// The kernel's files of source.
+    /// The text of a file of the kernel's source.
     source: &'a dyn Fn(&str) -> Option<String>,
 }
 
@@ -143,7 +143,7 @@ const CASES: [Case; 10] = [
     },
 ];
 
-/// Lines of shell that run all of them.
+/// Lines of shell that run all [`CASES`].
 pub(super) fn script() -> String {
     let line = |(number, case): (usize, &Case)| {
         let trace = captures::command(case.words.iter().copied());
@@ -153,7 +153,7 @@ pub(super) fn script() -> String {
     CASES.iter().enumerate().map(line).collect()
 }
 
-/// What came of that. `output` is what was printed in the guest.
+/// The verdict on what all [`CASES`] recorded. `output` is what was printed in the guest.
 pub(super) fn verdict(
     guest: &Guest,
     share: &Share,
@@ -219,15 +219,16 @@ fn executed(seen: &Seen<'_>, snapshot: &SnapshotReport) -> Option<(Listing, Vec<
     Some((listing, texts))
 }
 
-/// The check that refuses the map is the last one that was made: of what is behind it,
-/// only the end was executed.
+/// Checks that the check which refuses the map is the last one that was made: of what is
+/// behind it, only the end of the function was executed.
 fn ends_at_the_failing_check(seen: &Seen<'_>) -> Option<String> {
     let is_check = |line: &str| line.contains("attr->max_entries == 0");
     let is_end = |line: &str| matches!(line, "}" | "return -EINVAL;");
     ends_at(seen, is_check, is_end)
 }
 
-/// The same in a BPF program, whose source is what its types hold.
+/// Checks that the check which refuses the packet is the last one that was made in a BPF
+/// program. The source of the program is what its types (BTF) hold.
 fn ends_at_the_failing_check_in_bpf(seen: &Seen<'_>) -> Option<String> {
     let is_check = |line: &str| line.contains("skb->mark == 0");
     let is_end = |line: &str| matches!(line, "}" | "return -EPERM;");
@@ -289,7 +290,8 @@ fn is_of_ls_alone(report: &Report) -> Option<String> {
     missing.map(|missing| format!("none at {missing:?}"))
 }
 
-/// What was done before the group was joined is not there.
+/// Checks that the snapshots show what was done in the cgroup, and nothing from before it was
+/// joined.
 fn is_of_the_group(report: &Report) -> Option<String> {
     let names: BTreeSet<_> = report.snapshots.iter().map(|s| &*s.comm).collect();
     let is_it = names.contains("head") && !names.contains("cat");
@@ -314,7 +316,8 @@ fn ends_in_main(report: &Report) -> Option<String> {
     (!is_main).then(|| format!("the newest branch is {newest:?}"))
 }
 
-/// All are of this function when it returned, and of user space alone.
+/// Checks that all snapshots were taken when `function` returned, and have branches of user
+/// space alone.
 fn returns_from(function: &str, snapshots: &[SnapshotReport]) -> Option<String> {
     let is_it = |snapshot: &&SnapshotReport| {
         let mut ends = snapshot.records.iter().map(|branch| branch.from.address);
@@ -342,7 +345,8 @@ fn is_a_tracepoint(report: &Report) -> Option<String> {
     other.map(|snapshot| format!("{} at {:?}", snapshot.function, snapshot.moment))
 }
 
-/// These are there, and nothing else but the exception's return that user space is left by.
+/// Checks that there are returns and conditional branches, and nothing else but the exception
+/// returns between the kernel and user space.
 fn has_returns_and_conditions(snapshots: &[SnapshotReport]) -> Option<String> {
     let branches = snapshots.iter().flat_map(|snapshot| &snapshot.records);
     let kinds: Vec<_> = branches.map(|branch| branch.kind).collect();
@@ -356,7 +360,8 @@ fn has_returns_and_conditions(snapshots: &[SnapshotReport]) -> Option<String> {
     other.map(|kind| format!("a branch of type {}", kind.name()))
 }
 
-/// Snapshots in which there is nothing to look at: a check of all branches would pass.
+/// Says so if there are no records in any of the snapshots. There is nothing to look at then,
+/// and a check of all branches would pass.
 fn without_records(snapshots: &[SnapshotReport]) -> Option<String> {
     let is_any = snapshots
         .iter()

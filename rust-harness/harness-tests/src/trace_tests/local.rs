@@ -1,4 +1,5 @@
-//! What branch-trace shows, and says, on the machine that it traces.
+//! Test of what branch-trace prints on the machine that it traces, where names are found on
+//! that machine, too.
 
 use std::io;
 
@@ -7,12 +8,12 @@ use anyhow::Result;
 use machines::share::Share;
 use report::Verdict;
 
-/// A line of shell, and what is to come of it.
+/// A line of shell, and what has to come of it.
 struct Case {
     line: &'static str,
     status: i32,
     says: &'static [&'static str],
-    /// What may not be there.
+    /// Words that the output must not have.
     never: &'static [&'static str],
 }
 
@@ -33,9 +34,9 @@ const fn refuses(line: &'static str, says: &'static [&'static str]) -> Case {
     }
 }
 
-/// What the page of the first case is called.
+/// The HTML page that the first of [`CASES`] writes, in the shared directory.
 const PAGE: &str = "why.html";
-/// Bytes of it that are read.
+/// The most bytes of the page that are read.
 const MOST: u64 = 64 << 20;
 
 const CASES: [Case; 18] = [
@@ -68,7 +69,7 @@ const CASES: [Case; 18] = [
             "branch-trace: 2 snapshots\n",
         ],
     ),
-    // Without a command it goes on until somebody ends it.
+    // Without a command, a trace goes on until it is interrupted.
     says(
         "./branch-trace --brstack tracepoint:sched:sched_process_exec >live & \
          until [ -s live ]; do ls /etc >/dev/null; done; \
@@ -141,12 +142,12 @@ const CASES: [Case; 18] = [
     ),
 ];
 
-/// Before each case, and its number behind.
+/// The beginning of the line before the output of each case. The number of the case follows.
 const BEGIN: &str = "=== case ";
-/// Behind what it says.
+/// The beginning of the line after the output of each case. The exit status follows.
 const STATUS: &str = "=== status ";
 
-/// Lines of shell that run all of them.
+/// Lines of shell that run all [`CASES`].
 pub(super) fn script() -> String {
     let line = |(number, case): (usize, &Case)| {
         let line = case.line;
@@ -155,7 +156,7 @@ pub(super) fn script() -> String {
     CASES.iter().enumerate().map(line).collect()
 }
 
-/// What came of that.
+/// The verdict on what all [`CASES`] printed. `output` is what was printed in the guest.
 pub(super) fn verdict(share: &Share, output: &str) -> Result<Verdict> {
     for (number, case) in CASES.iter().enumerate() {
         if let Some(problem) = problem(case, said(output, number)) {
@@ -175,7 +176,7 @@ pub(super) fn verdict(share: &Share, output: &str) -> Result<Verdict> {
     Ok(Verdict::Pass(format!("{} command lines", CASES.len())))
 }
 
-/// What a case said, and its status.
+/// What a case printed, and its exit status; `None` if it was not run.
 fn said(output: &str, number: usize) -> Option<(&str, i32)> {
     let (_, rest) = output.split_once(&format!("{BEGIN}{number}\n"))?;
     let (said, rest) = rest.split_once(STATUS)?;

@@ -1,4 +1,5 @@
-//! A thousand snapshots: none is lost, and their names are those that addr2line has.
+//! Test of a trace of a thousand snapshots: none may be lost, and the names of their
+//! addresses have to be those that addr2line has.
 
 use std::path::Path;
 use std::time::Instant;
@@ -13,9 +14,9 @@ use machines::captures;
 use machines::share::Share;
 use report::Verdict;
 
-/// How many.
+/// The number of snapshots.
 const SNAPSHOTS: usize = 1000;
-/// What they are recorded as.
+/// The name of the capture in the shared directory.
 const FILE: &str = "many.json";
 const WORDS: [&str; 8] = [
     "-n",
@@ -28,13 +29,13 @@ const WORDS: [&str; 8] = [
     "/etc",
 ];
 
-/// Lines of shell that take them.
+/// Lines of shell that take the snapshots.
 pub(super) fn script() -> String {
     let trace = captures::command(WORDS);
     format!("{trace} >/dev/null && mv capture.json {FILE}\n")
 }
 
-/// What came of that.
+/// The verdict on the capture that the lines of [`script`] leave. `vmlinux` is the kernel's.
 pub(super) fn verdict(share: &Share, vmlinux: &Path) -> Result<Verdict> {
     let Ok(capture) = captures::read_as(share, FILE) else {
         return Ok(Verdict::Fail("nothing was recorded".to_owned()));

@@ -1,5 +1,5 @@
-//! A trace that somebody stops, as `brbe trace` does at Ctrl-C: what was recorded until
-//! then is there.
+//! Test of a trace that is stopped from outside, as `brbe trace` does it at Ctrl-C. What was
+//! recorded until then has to be there.
 
 use anyhow::Result;
 
@@ -7,10 +7,11 @@ use machines::captures;
 use machines::share::{STOP, Share};
 use report::Verdict;
 
-/// What it is recorded as.
+/// The name of the capture in the shared directory.
 const FILE: &str = "stopped.json";
 
-/// Lines of shell that trace a command which never ends, and asks to stop itself.
+/// Lines of shell that trace a command which never ends. The command itself asks for the
+/// trace to be stopped, by the file [`STOP`].
 pub(super) fn script() -> String {
     let command = format!("ls /etc >/dev/null; touch {STOP}; exec sleep 100000");
     let target = "tracepoint:sched:sched_process_exec";
@@ -18,7 +19,8 @@ pub(super) fn script() -> String {
     format!("(\n{trace}\n) && mv capture.json {FILE}\nrm {STOP}\n")
 }
 
-/// What came of that. `output` is what was printed in the guest.
+/// The verdict on the capture that the lines of [`script`] leave: it has to show what was
+/// done before the stop. `output` is what was printed in the guest.
 pub(super) fn verdict(share: &Share, output: &str) -> Result<Verdict> {
     let Ok(capture) = captures::read_as(share, FILE) else {
         return Ok(Verdict::Fail(format!("nothing was recorded:\n{output}")));

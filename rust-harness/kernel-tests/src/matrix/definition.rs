@@ -18,7 +18,7 @@ pub const AXES: [&str; 6] = [
     "records",
 ];
 
-/// As it is written.
+/// The definition of the matrix, as `scripts/matrix.toml` has it.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Definition {
@@ -27,36 +27,37 @@ struct Definition {
     without: Vec<BTreeMap<String, String>>,
 }
 
-/// The reason of an exclusion.
+/// The key of an exclusion's reason.
 const WHY: &str = "why";
 
-/// What runs a cell.
+/// The kind of machine that a cell runs on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Machine {
-    /// Processors with BRBE.
+    /// An arm64 machine whose CPUs all have BRBE.
     Arm64,
-    /// Some with BRBE, and others of another sort without.
+    /// An arm64 machine with heterogeneous CPUs: some have BRBE, and others of another kind
+    /// do not.
     Heterogeneous,
-    /// Processors with LBRs.
+    /// An x86-64 machine whose CPUs have LBRs.
     X86_64,
 }
 
-/// One combination.
+/// A cell of the matrix: one combination of a kernel and a machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cell {
-    /// In the order of [`AXES`].
+    /// The value on each axis, in the order of [`AXES`].
     values: [String; AXES.len()],
-    /// A base's name.
+    /// The name of the base.
     pub base: String,
-    /// The snapshot is taken in Rust.
+    /// The snapshot is the one in Rust, not the one in C.
     pub in_rust: bool,
-    /// What it runs on.
+    /// The kind of machine.
     pub machine: Machine,
     /// The kernel runs at EL2.
     pub vhe: bool,
     /// The PMU's interrupt is a pseudo-NMI.
     pub pseudo_nmi: bool,
-    /// Branch records of each processor.
+    /// The number of branch records of each CPU.
     pub records: u8,
 }
 
@@ -88,13 +89,13 @@ impl Cell {
         })
     }
 
-    /// Its value on an axis.
+    /// The cell's value on an axis; `None` if there is no such axis.
     pub fn value(&self, axis: &str) -> Option<&str> {
         let place = AXES.iter().position(|name| *name == axis)?;
         Some(&self.values[place])
     }
 
-    /// Of what kind its processors are.
+    /// The architecture of the cell's machine.
     pub fn arch(&self) -> Arch {
         match self.machine {
             Machine::Arm64 | Machine::Heterogeneous => Arch::Arm64,
@@ -102,7 +103,7 @@ impl Cell {
         }
     }
 
-    /// Whether it runs on the same kernel as another one.
+    /// Whether the cell runs on the same kernel as another cell.
     pub fn shares_a_kernel_with(&self, other: &Self) -> bool {
         let kernel = |cell: &Self| (cell.base.clone(), cell.in_rust, cell.arch());
         kernel(self) == kernel(other)
@@ -120,11 +121,13 @@ impl fmt::Display for Cell {
     }
 }
 
-/// The cells of a definition.
+/// The cells of a definition of the matrix in TOML.
 ///
 /// # Errors
 ///
-/// When it has other axes or values than are known, or leaves out what is not there.
+/// When the definition lacks an axis, when it has axes or values that are not known, or when
+/// one of its exclusions gives no reason, excludes everything, or excludes a value that is
+/// not there.
 pub(super) fn cells(text: &str) -> Result<Vec<Cell>> {
     let Definition { axes, without } = toml::from_str(text)?;
     for axis in axes.keys() {
@@ -166,7 +169,7 @@ pub(super) fn cells(text: &str) -> Result<Vec<Cell>> {
     Ok(cells)
 }
 
-/// An exclusion says why, and matches something.
+/// Checks that an exclusion gives a reason, and excludes only values that are there.
 fn check(exclusion: &BTreeMap<String, String>, axes: &BTreeMap<String, Vec<String>>) -> Result<()> {
     ensure!(
         exclusion.contains_key(WHY),

@@ -1,14 +1,18 @@
-//! Whether what came of each overflow is right.
+//! Judges the rounds of a sweep: whether snapshot and samples are right for where the counter
+//! overflowed.
 //!
-//! A counter that overflows freezes BRBE, and its handler finds the records that
-//! were there (`BRBFCR_EL1.PAUSED`, Arm ARM rule group "Freeze"). What a snapshot has
-//! depends on when that was:
+//! A counter that overflows freezes BRBE, and its handler finds the records that were there
+//! (`BRBFCR_EL1.PAUSED`, Arm ARM rule group "Freeze"). What a snapshot has depends on when
+//! the overflow was:
 //!
-//! * before it sampled `BRBFCR_EL1`: nothing, and the handler has the records;
-//! * before the records were read: the records, and the handler has them too;
-//! * later: the records, and the handler may have none, since they are discarded then.
+//! * before the snapshot sampled `BRBFCR_EL1`: the snapshot has no record, and the handler
+//!   has the records;
+//! * after that, and before the records were read: the snapshot has the records, and the
+//!   handler has them, too;
+//! * later: the snapshot has the records, and the handler may have none, since they are
+//!   discarded then.
 //!
-//! Each snapshot that is not empty is the path that led to it.
+//! Each snapshot that is not empty has to be the path that led to it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
@@ -19,7 +23,7 @@ use branch_records::sweep::{Round, Sweep};
 
 use crate::watch::window::{Hit, Position, Window};
 
-/// Problems that are told in words.
+/// How many wrong rounds are described in words. The others are only counted.
 const EXAMPLES: usize = 5;
 
 /// What all rounds of a sweep showed.
@@ -27,9 +31,9 @@ const EXAMPLES: usize = 5;
 pub struct Findings {
     /// Rounds looked at.
     pub rounds: usize,
-    /// Instructions of a snapshot that no overflow disturbs.
+    /// How many instructions a snapshot has that no overflow disturbs.
     pub instructions: u64,
-    /// The indices of those that overflows hit.
+    /// The indices of those instructions of a snapshot that overflows hit, from 0.
     pub hit: BTreeSet<u64>,
     /// Overflows before the snapshot, handled after it.
     pub pending: usize,
@@ -43,11 +47,11 @@ pub struct Findings {
     pub empty_samples: usize,
     /// Steps from record to record that are possible.
     pub possible: usize,
-    /// Those of which nothing can be said.
+    /// Steps from record to record that could not be checked.
     pub undecided: usize,
     /// Rounds with something wrong.
     pub wrong: usize,
-    /// What is wrong with the first few of them.
+    /// What is wrong with the first wrong rounds, in words.
     pub examples: Vec<String>,
 }
 
@@ -75,12 +79,14 @@ impl Findings {
     }
 }
 
-/// Judges the rounds of `sweep` by its snapshots in the plugin's log.
-/// `possible` says what is impossible about records, if anything is.
+/// Judges the rounds of `sweep`. `windows` are all its snapshots, from the plugin's log.
+/// `impossible` says what is impossible about the records of a snapshot or sample, if
+/// anything is.
 ///
 /// # Errors
 ///
-/// When there are not as many snapshots as the guest says that it took.
+/// When the log has not as many snapshots as the guest says that it took, or an overflow is
+/// in each of them.
 pub fn judge(
     sweep: &Sweep,
     windows: &[Window],
@@ -112,7 +118,7 @@ pub fn judge(
             }
             Some(Hit::Pending) => {
                 findings.pending += 1;
-                // Between the last instruction before and the first of all.
+                // Between the last instruction before the snapshot and its first one.
                 findings.hit.insert(0);
                 None
             }
@@ -137,8 +143,9 @@ pub fn judge(
     Ok(findings)
 }
 
-/// How many instructions the snapshots have that no overflow disturbs. A few are
-/// longer or shorter than the rest: it depends on what the records hold.
+/// How many instructions a snapshot has that no overflow disturbs: the most frequent number.
+/// A few are longer or shorter than the rest, since that depends on what the records hold.
+/// `None` if an overflow is in each.
 fn usual_length(windows: &[Window]) -> Option<u64> {
     let mut lengths = BTreeMap::<_, usize>::new();
     for window in windows.iter().filter(|window| window.hit.is_none()) {
@@ -148,7 +155,7 @@ fn usual_length(windows: &[Window]) -> Option<u64> {
     Some(length)
 }
 
-/// What is wrong with a round.
+/// What is wrong with a round, in words; `None` if nothing is.
 fn problem(
     round: &Round,
     window: &Window,
@@ -168,8 +175,8 @@ fn problem(
     let [first, next @ ..] = &round.samples[..] else {
         return Some("no sample".to_owned());
     };
-    // One alone may be empty: the driver discards the records at a task switch,
-    // and the overflow may come right after it.
+    // A single sample may be empty: the driver discards the records at a task switch, and the
+    // overflow may come right after it.
     if next.iter().all(|sample| sample.0.is_empty()) {
         return Some(format!("no record in the {} next samples", next.len()));
     }
@@ -181,8 +188,8 @@ fn problem(
         Some(Hit::Pending) => not_left(round),
         Some(Hit::Masked(position)) => match (window.sampled, window.read_by) {
             (Some(sampled), _) if position.index <= sampled => not_left(round),
-            // Frozen by the time that the records had been read: they were left to the
-            // handler as they are.
+            // BRBE was frozen by the time that the records had been read: they were left to
+            // the handler as they are.
             (Some(_), Some(by)) if position.index <= by => not_shared(round),
             (Some(_), Some(_)) => None,
             _ => Some("the snapshot did not read the records".to_owned()),
@@ -191,8 +198,9 @@ fn problem(
     }
 }
 
-/// What is wrong where BRBE was frozen before the snapshot looked: it has to leave alone
-/// what is the handler's.
+/// What is wrong with a round in which BRBE was frozen before the snapshot sampled
+/// `BRBFCR_EL1`; `None` if nothing is. The records are the handler's then, and the snapshot
+/// has to leave them alone.
 fn not_left(round: &Round) -> Option<String> {
     let records = round.snapshot.len();
     if records > 0 {
@@ -205,8 +213,9 @@ fn not_left(round: &Round) -> Option<String> {
     lost.then(|| "BRBE was frozen before the snapshot, and the handler has no record".to_owned())
 }
 
-/// What is wrong where BRBE was frozen while the snapshot read the records: they are the
-/// handler's too.
+/// What is wrong with a round in which BRBE was frozen while the snapshot read the records;
+/// `None` if nothing is. The records are the handler's, too: one of the samples has to have
+/// the same records.
 fn not_shared(round: &Round) -> Option<String> {
     let mut samples = round.samples.iter();
     let handlers = samples.any(|sample| sample.0 == round.snapshot);
@@ -216,7 +225,7 @@ fn not_shared(round: &Round) -> Option<String> {
     })
 }
 
-/// Where an overflow was, in words.
+/// Says in words where an overflow was.
 struct Place(Option<Hit>);
 
 impl Display for Place {
@@ -292,14 +301,15 @@ mod tests {
         assert_eq!((findings.masked, both.masked, both.rounds), (3, 4, 6));
     }
 
-    /// What is wrong with a round that an overflow hits, with a tick in it and without.
+    /// What is wrong with a round that an overflow hits. With a tick in the same round
+    /// nothing may be wrong.
     fn said(hit: Option<Hit>, hit_round: Round) -> Option<String> {
         let ticked = Round {
             ticked: true,
             ..hit_round.clone()
         };
         let rounds = |round| vec![self::round(2, &[2, 2]), round];
-        // With a tick it may be that of another overflow.
+        // With a tick in the round, the first sample may be that of another overflow.
         assert_eq!(judge(rounds(ticked), &[None, hit]).wrong, 0);
         let findings = judge(rounds(hit_round), &[None, hit]);
         assert_eq!(findings.wrong, findings.examples.len());

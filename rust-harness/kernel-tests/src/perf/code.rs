@@ -1,8 +1,8 @@
-//! The code that ran while perf recorded: the kernel's, as perf copied it from
-//! `/proc/kcore`, and the programs', which are files of the guest's root.
+//! The code that ran while perf recorded: the kernel's, as perf copied it from `/proc/kcore`,
+//! and the programs', which are files of the guest's root.
 //!
-//! Names and numbers come from the guest: what is read is bounded, and no file
-//! outside the root is.
+//! Names and numbers come from the guest. So what is read is bounded, and no program outside
+//! the root is read.
 
 use std::collections::HashMap;
 use std::io::Read as _;
@@ -16,20 +16,20 @@ use object::{Object as _, ObjectSegment as _};
 /// The largest file of code that is read: bash has 1 MiB, perf 10.
 const MAX_FILE: u64 = 64 << 20;
 
-/// What a program has in its address space.
+/// A part of a program's address space, with the file that is mapped there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Map {
-    /// Its first address.
+    /// The first address of the part.
     pub start: u64,
-    /// Its length in bytes.
+    /// The length of the part in bytes.
     pub length: u64,
-    /// Where in the file it starts.
+    /// The offset in the file at which the part starts, in bytes.
     pub offset: u64,
-    /// The file, or `[vdso]`.
+    /// The path of the file in the guest, or `[vdso]`.
     pub name: String,
 }
 
-/// Code that lies together.
+/// Code at consecutive addresses.
 #[derive(Debug)]
 struct Segment {
     start: u64,
@@ -42,18 +42,20 @@ impl Segment {
     }
 }
 
-/// The code of a recording.
+/// The code of the kernel and of all programs of a recording.
 #[derive(Debug)]
 pub struct Recorded {
     kernel: Vec<Segment>,
     maps: Vec<Map>,
-    /// By name; `None` for those that are not there.
+    /// The contents of the files that were mapped, by name; `None` for those that are not
+    /// there.
     files: HashMap<String, Option<Vec<u8>>>,
 }
 
 impl Recorded {
-    /// The kernel's from the file `kcore`, if there is one, the programs' from
-    /// below `root`, and that of the vDSO from the file `vdso`.
+    /// Reads the code of a recording: the kernel's from the file `kcore`, if there is one,
+    /// that of programs from files below `root`, and that of the vDSO from the file `vdso`.
+    /// `maps` are what programs mapped, in the order of time.
     pub fn open(kcore: &Path, root: &Path, vdso: &Path, maps: Vec<Map>) -> Result<Self> {
         let kernel = match kcore.is_file() {
             true => segments(kcore).with_context(|| format!("reading {}", kcore.display()))?,
@@ -77,7 +79,7 @@ impl Recorded {
         })
     }
 
-    /// The code as it was when there had been this many maps.
+    /// The code as it was when the first `maps` of the recording's maps had been made.
     pub fn at(&self, maps: usize) -> At<'_> {
         let maps = &self.maps[..maps.min(self.maps.len())];
         At { code: self, maps }
@@ -100,7 +102,7 @@ impl Code for At<'_> {
         if let Some(word) = kernel.filter_map(|segment| segment.word(address)).next() {
             return Some(word);
         }
-        // The newest has taken the place of what was there.
+        // The newest map has taken the place of what was there.
         let mut maps = self.maps.iter().rev();
         let (map, at) = maps.find_map(|map| {
             let at = address.checked_sub(map.start)?;
@@ -140,7 +142,8 @@ fn read(path: &Path) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The file of this name in the guest, if its root has it.
+/// The path on this machine of the guest's file `name`, if that is in the guest's root
+/// `root`.
 fn below(root: &Path, name: &str) -> Option<PathBuf> {
     let root = root.canonicalize().ok()?;
     let path = root.join(name.strip_prefix('/')?).canonicalize().ok()?;

@@ -1,4 +1,4 @@
-//! What is recorded, and what each recording has to show.
+//! The recordings that perf makes in the guest, and what each has to show.
 
 use BranchType::{
     Call, Conditional, ExceptionReturn, Extended, Indirect, IndirectCall, Irq, Return, Syscall,
@@ -9,25 +9,25 @@ use branch_records::record::{BranchType, NewType};
 
 use super::rules::{Expected, Levels};
 
-/// One `perf record`.
+/// One run of `perf record`.
 #[derive(Clone, Copy, Debug)]
 pub struct Recording {
-    /// What perf is told.
+    /// The options of `perf record`.
     pub options: &'static str,
-    /// What has to come of it.
+    /// What the recording has to show.
     pub expected: Expected,
 }
 
-/// Recordings that one row of the table is about.
+/// Recordings that make up one test, which is a row of the report.
 #[derive(Clone, Copy, Debug)]
 pub struct Group {
-    /// The row's name.
+    /// The name of the test.
     pub name: &'static str,
-    /// All of them have to hold.
+    /// The recordings. All of them have to hold.
     pub recordings: &'static [Recording],
 }
 
-/// Every branch that is no exception.
+/// The branch types that are no exceptions.
 const BRANCHES: &[BranchType] = &[
     Conditional,
     Unconditional,
@@ -53,7 +53,7 @@ const ALL: &[BranchType] = &[
     ExceptionReturn,
 ];
 
-/// What a loop of system calls does.
+/// The branch types of a loop of system calls.
 const COMMON: &[BranchType] = &[
     Conditional,
     Unconditional,
@@ -76,7 +76,7 @@ const CALLS: &[BranchType] = &[
     Extended(InstructionFault),
 ];
 
-/// Everything that happens at these levels.
+/// A recording of everything that happens at these levels.
 const fn any(
     options: &'static str,
     levels: Levels,
@@ -95,7 +95,7 @@ const fn any(
     }
 }
 
-/// Some types of branches, of a program alone unless `levels` says otherwise.
+/// A recording of some branch types. It is no path, since the other branches are left out.
 const fn some(
     options: &'static str,
     levels: Levels,
@@ -112,7 +112,8 @@ const fn some(
     }
 }
 
-/// The same where a sample's time is too short for a full buffer.
+/// A recording whose samples need not be full: the time from sample to sample is too short
+/// for a full buffer.
 const fn rare(recording: Recording) -> Recording {
     Recording {
         expected: Expected {
@@ -123,7 +124,7 @@ const fn rare(recording: Recording) -> Recording {
     }
 }
 
-/// All of them. `-b` alone asks for the levels that the event counts at.
+/// All groups of recordings. `-b` alone asks for the levels that the event counts at.
 pub const GROUPS: &[Group] = &[
     Group {
         name: "perf record -b: kernel and user",
@@ -184,29 +185,32 @@ pub const GROUPS: &[Group] = &[
     },
 ];
 
-/// Where the guest leaves the code of the vDSO.
+/// The file in the shared directory where the guest leaves the code of the vDSO.
 pub const VDSO: &str = "vdso";
 
-/// System calls, and everything that a shell does between them. No signals:
-/// without the kernel's branches a handler would seem to be jumped to.
+/// A workload for bash: system calls, and everything that a shell does between them. It has
+/// no signals: where the kernel's branches are not recorded, a signal handler would seem to
+/// be jumped to.
 const CALLING: &str = "for ((i = 0; i < 2000; i++)); do echo > /dev/null; done";
 
-/// The same, and a string that grows: new memory faults, a page at a time.
+/// A workload for bash: system calls as in [`CALLING`], and a string that grows. The string
+/// makes new memory faults, a page at a time.
 const GROWING: &str = "for ((i = 0; i < 1000; i++)); do echo > /dev/null; done; \
     x=0123456789abcdef; for ((i = 0; i < 18; i++)); do x=$x$x; done";
 
 impl Recording {
-    /// Where the guest leaves what was recorded, in the shared directory.
+    /// The file in the shared directory where the guest leaves what was recorded.
     pub fn file(&self) -> String {
         format!("brstack{}", self.options.replace([' ', ',', ':'], "_"))
     }
 
-    /// Where it leaves the kernel's code, if branches there are recorded.
+    /// The file in the shared directory where the guest leaves the kernel's code, if branches
+    /// of the kernel are recorded.
     pub fn kcore(&self) -> String {
         format!("{}.kcore", self.file())
     }
 
-    /// What the guest's shell runs.
+    /// The line of the guest's script that makes this recording.
     fn command(&self) -> String {
         let faults = self.expected.required.contains(&Extended(DataFault));
         let work = if faults { "growing" } else { "calling" };
@@ -219,7 +223,8 @@ impl Recording {
     }
 }
 
-/// The guest's script. A recording that fails says why and leaves no file.
+/// The guest's script, which makes all recordings. A recording that fails says why and leaves
+/// no file.
 pub fn script() -> String {
     let recordings = GROUPS.iter().flat_map(|group| group.recordings);
     let commands: Vec<_> = recordings.map(Recording::command).collect();

@@ -8,52 +8,54 @@ use branch_records::record::BranchType;
 
 use super::script::{BRANCHES, Branch, Sample};
 
-/// Samples and branches below which nothing is said of a recording.
+/// A recording with fewer samples is too small to say anything of it.
 const ENOUGH_SAMPLES: usize = 100;
+/// A recording with fewer branches is too small to say anything of it.
 const ENOUGH_BRANCHES: usize = 1000;
 
-/// Cycle counts from here on are rounded (`BRBINF<n>_EL1.CC` is a float).
+/// Cycle counts from this one on are rounded (`BRBINF<n>_EL1.CC` is a float).
 const EXACT_CYCLES: u64 = 1 << 8;
 
-/// Whose branches are recorded.
+/// The levels at which branches are recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Levels {
-    /// Those of programs.
+    /// Branches of programs.
     User,
-    /// The kernel's.
+    /// Branches of the kernel.
     Kernel,
-    /// Both, and what leads from one to the other.
+    /// Branches of both, and those that lead from one to the other.
     Both,
 }
 
 /// What a recording has to show.
 #[derive(Clone, Copy, Debug)]
 pub struct Expected {
-    /// Whose branches.
+    /// The levels at which branches are recorded.
     pub levels: Levels,
-    /// No other types of branches.
+    /// The branch types that may occur. There must be no others.
     pub allowed: &'static [BranchType],
     /// At least one branch of each of these types.
     pub required: &'static [BranchType],
-    /// The workload has more of them than BRBE holds: nearly all samples are
-    /// full. The driver drops what it did not ask for, so this is what shows
-    /// that the hardware leaves it out.
+    /// Nearly all samples have to be full, since the workload has more of these branches than
+    /// BRBE holds. The driver drops what it did not ask for. So full samples are what shows
+    /// that the hardware itself leaves the rest out.
     pub full: bool,
-    /// Nothing is filtered: one branch starts where the one before led, and the
-    /// cycles between the two are the instructions there.
+    /// The branches have to be a path, since nothing is filtered. Each branch starts where
+    /// the one before led, and there are as many cycles between the two as instructions.
     pub path: bool,
 }
 
-/// How much was seen.
+/// How much of one or several recordings was checked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
-    /// Samples.
+    /// How many samples there were.
     pub samples: usize,
-    /// Branches of all of them.
+    /// How many branches the samples had together.
     pub branches: usize,
-    /// Steps from one to the next, and sources, that the code allows.
+    /// How many steps from one branch to the next, and how many sources, the code allows.
     pub possible: usize,
-    /// Those of which nothing can be said: kept back, or code that is not known.
+    /// How many steps and sources could not be checked: an address was not recorded, or the
+    /// code is not known.
     pub undecided: usize,
 }
 
@@ -81,7 +83,9 @@ impl fmt::Display for Seen {
     }
 }
 
-/// Which branch, as the lines of `perf script` and its words are counted.
+/// The place of a branch: the number of its sample, from 1, and its number in the sample,
+/// from 0 for the newest. These are the numbers of the line in the output of `perf script`,
+/// and of the branch in the line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct At {
     sample: usize,
@@ -94,52 +98,58 @@ impl fmt::Display for At {
     }
 }
 
-/// What does not hold.
+/// What does not hold of a recording.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Violation {
-    /// The event hardly fired, or BRBE hardly recorded.
+    /// There are too few branches or samples: the event hardly fired, or BRBE hardly
+    /// recorded.
     #[error("no more than {branches} branches, {samples} samples")]
     TooFew {
-        /// Branches.
+        /// How many branches there are.
         branches: usize,
-        /// Samples.
+        /// How many samples there are.
         samples: usize,
     },
-    /// The filter does not let this type through.
+    /// A branch is of a type that the filter does not let through.
     #[error("{0}: {1} is not what was asked for")]
     Type(At, String),
-    /// The workload does this all the time.
+    /// No branch is of one of these types, though the workload has such branches all the
+    /// time.
     #[error("no branch is {0}")]
     Missing(String),
-    /// A type of branch does not lead there, or may not be seen there.
+    /// A branch of this type does not lead from one place to the other, or may not be seen
+    /// there.
     #[error("{0}: {1} leads from {from} to {to}", from = .2.0, to = .2.1)]
     Level(At, String, (Place, Place)),
-    /// What was not asked for takes room in the buffer, or nothing stays there.
+    /// Too few samples are full: what was not asked for takes room in the buffer, or nothing
+    /// stays there.
     #[error("of {samples} samples only {full} have {BRANCHES} branches")]
     NotFull {
-        /// Samples with all branches.
+        /// How many samples are full.
         full: usize,
-        /// Samples.
+        /// How many samples there are.
         samples: usize,
     },
-    /// An overflow freezes BRBE, or does so as soon as it records again.
+    /// Too many samples have branches of the handler that took them. An overflow has to
+    /// freeze BRBE, or BRBE has to be frozen as soon as it records again.
     #[error("{handlers} of {samples} samples end in the handler that took them")]
     NotFrozen {
-        /// Samples that end there.
+        /// How many samples end in the handler.
         handlers: usize,
-        /// Samples.
+        /// How many samples there are.
         samples: usize,
     },
-    /// A branch is missing, or did not happen.
+    /// A branch cannot follow the one before: a branch between them is missing, or one of
+    /// them did not happen.
     #[error("{0}: {1} cannot follow {2}")]
     Gap(At, String, String),
-    /// The code there does not do this.
+    /// The code does not do what a sample shows.
     #[error("sample {0}: {1}")]
     Path(usize, Broken),
-    /// Most of the code has to be known.
+    /// Too many steps and sources could not be checked: most of the code has to be known.
     #[error("of {0} steps and sources {1} could not be checked")]
     Unknown(usize, usize),
-    /// Cycles are instructions.
+    /// A branch has not as many cycles as there are instructions since the branch before.
     #[error("{0}: {1} follows {2} by {3} cycles")]
     Cycles(At, String, String, u64),
 }
@@ -151,14 +161,14 @@ pub enum Place {
     User,
     /// The kernel.
     Kernel,
-    /// It was kept back: recording is prohibited there.
+    /// An unknown place: the address was not recorded, since recording is prohibited there.
     Hidden,
-    /// Nothing: the upper bits are not all the same.
+    /// No place: the upper bits of the address are not all the same.
     Nowhere,
 }
 
 impl Place {
-    /// Bit 55 decides, and those above are copies of it.
+    /// The place of an address. Bit 55 decides, and those above are copies of it.
     fn of(address: u64) -> Self {
         match address >> 55 {
             _ if address == 0 => Self::Hidden,
@@ -183,13 +193,13 @@ impl fmt::Display for Place {
 /// How a branch changes the Exception level.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Way {
-    /// Not at all.
+    /// It stays at the level.
     Within,
-    /// To the kernel, from wherever.
+    /// To the kernel, from a program or from the kernel.
     In,
     /// To the kernel, from a program.
     Call,
-    /// From the kernel, to wherever.
+    /// From the kernel, to a program or to the kernel.
     Out,
 }
 
@@ -203,7 +213,8 @@ impl Way {
         }
     }
 
-    /// Whether it leads from one place to the other, as far as is recorded.
+    /// Whether a branch that changes the level in this way can lead from `from` to `to`, as
+    /// far as branches are recorded at `levels`.
     fn leads(self, levels: Levels, from: Place, to: Place) -> bool {
         let program = match levels {
             Levels::Kernel => Place::Hidden,
@@ -220,11 +231,11 @@ impl Way {
     }
 }
 
-/// Whether branches of the interrupt's handler are in the sample that it took:
-/// after the way in from where the sample was taken, and no way out.
+/// Whether a sample has branches of the interrupt handler that took it: the way into the
+/// handler, from where the sample was taken, then branches, and no way out.
 ///
-/// Now and then that is right. A counter that overflows in the handler of
-/// another interrupt has its own taken on the way out, at the same address.
+/// Now and then that is right. A counter that overflows in the handler of another interrupt
+/// has its own interrupt taken on the way out, at the same address.
 fn ends_in_handler(sample: &Sample) -> bool {
     let last = sample
         .branches
@@ -240,13 +251,17 @@ fn ends_in_handler(sample: &Sample) -> bool {
     after > 0 && way.kind == BranchType::Irq && from
 }
 
-/// As perf prints it, less what says nothing.
+/// A branch as perf prints it, without the fields that say nothing.
 fn shown(branch: &Branch) -> String {
     format!("{:#x}/{:#x}/{}", branch.from, branch.to, branch.kind.name())
 }
 
 impl Expected {
-    /// Whether all of it holds; if not, the first thing that does not.
+    /// Checks `samples` for all that can be seen without the code. Returns how much was seen.
+    ///
+    /// # Errors
+    ///
+    /// The first rule that does not hold.
     pub fn check(&self, samples: &[Sample]) -> Result<Seen, Violation> {
         let branches = samples.iter().map(|sample| sample.branches.len()).sum();
         let seen = Seen {
@@ -265,8 +280,12 @@ impl Expected {
         Ok(seen)
     }
 
-    /// Whether the code does what the branches say. `code` is what there was when
-    /// a sample was taken.
+    /// Checks whether the code does what the branches of `samples` say. `code` is what there
+    /// was when a sample was taken. Returns how many steps and sources were checked.
+    ///
+    /// # Errors
+    ///
+    /// The first step or source that the code does not allow, or [`Violation::Unknown`].
     pub fn check_code<C: Code>(
         &self,
         samples: &[Sample],
@@ -314,7 +333,8 @@ impl Expected {
         Ok(())
     }
 
-    /// `branch` comes after `before`.
+    /// Checks that `branch` can be the next one after `before`: by where the two are, and by
+    /// the cycles between them.
     fn joins(&self, branch: &Branch, before: &Branch, at: At) -> Result<(), Violation> {
         let gap = || Violation::Gap(at, shown(branch), shown(before));
         let hidden = (Place::of(before.to), Place::of(branch.from));
@@ -327,13 +347,13 @@ impl Expected {
         if way > path::STRAIGHT || way % 4 != 0 {
             return Err(gap());
         }
-        // An exception's address is that of an instruction that has not executed.
+        // The source of an exception is an instruction that has not executed.
         let last = match Way::of(branch.kind) {
             Way::Within | Way::Out => 1,
             Way::In | Way::Call => 0,
         };
         let (cycles, instructions) = (u64::from(branch.cycles), way / 4 + last);
-        // After the kernel, whose cycles do not count, the program's are unknown.
+        // After the kernel, whose cycles do not count, the cycles of the program are unknown.
         let unknown = cycles == 0 && self.levels == Levels::User;
         if cycles != instructions && instructions < EXACT_CYCLES && !unknown {
             let (branch, before) = (shown(branch), shown(before));
@@ -405,7 +425,7 @@ mod tests {
         }
     }
 
-    /// The newest last, as they happen.
+    /// A sample with these branches, which are given as they happen, the newest last.
     fn sample(branches: &[Branch]) -> Sample {
         Sample {
             ip: 0,
@@ -414,12 +434,12 @@ mod tests {
         }
     }
 
-    /// A loop of four instructions, as often as BRBE has room.
+    /// The branches of a loop of four instructions, as often as BRBE has room.
     fn looping() -> Vec<Branch> {
         vec![branch(USER + 0x10, USER + 4, 4, Conditional); BRANCHES]
     }
 
-    /// Code with nothing but branches in it.
+    /// Code with nothing but these branches in it.
     #[derive(Debug)]
     struct Program(HashMap<u64, u32>);
 
@@ -430,7 +450,7 @@ mod tests {
         }
     }
 
-    /// Those branches.
+    /// The code that has these branches.
     fn program(branches: &[Branch]) -> Program {
         let code = branches.iter().filter_map(|branch| {
             let words = (branch.to.wrapping_sub(branch.from) / 4) as u32;
@@ -454,7 +474,7 @@ mod tests {
         check(expected, branches).unwrap_err().to_string()
     }
 
-    /// The loop, with the branches at its end.
+    /// As many branches as BRBE has room for: those of the loop, and then these.
     fn ending(branches: &[Branch]) -> Vec<Branch> {
         let mut all = looping();
         all.truncate(BRANCHES - branches.len());

@@ -1,9 +1,10 @@
-//! What `perf script --show-mmap-events -F ip,brstack` prints: one line a sample,
-//! the address where it was taken and then its branches, the newest first; and in
-//! their place in time, what programs mapped.
+//! Reads what `perf script --show-mmap-events -F ip,brstack` prints.
 //!
-//! It comes from the guest, and so it is not trusted: whatever is not as perf
-//! prints it is an error that names the line, and what is kept is bounded.
+//! A sample is one line: the address where it was taken, and then its branches, the newest
+//! first. What programs mapped is in lines between the samples, in its place in time.
+//!
+//! The text comes from the guest, and so it is not trusted. Whatever is not as perf prints it
+//! is an error that names the line, and what is kept is bounded.
 
 use std::io::{self, BufRead, Read as _};
 
@@ -12,25 +13,25 @@ use branch_records::record::BranchType;
 
 use super::code::Map;
 
-/// Bytes of a line. 64 branches take 6000.
+/// The most bytes of a line. 64 branches take 6000.
 const LINE: u64 = 1 << 14;
-/// Lines of a file.
+/// The most samples of a text.
 const SAMPLES: usize = 1 << 16;
-/// Maps of a file.
+/// The most maps of a text.
 const MAPS: usize = 1 << 12;
-/// BRBE has no more.
+/// The most branches of a sample: BRBE has no more records.
 pub const BRANCHES: usize = 64;
 
-/// A branch.
+/// A branch of a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Branch {
-    /// Where it is. 0 where that was kept back.
+    /// The address of the source; 0 if it was not recorded.
     pub from: u64,
-    /// Where it went. 0 where that was kept back.
+    /// The address of the target; 0 if it was not recorded.
     pub to: u64,
-    /// Cycles since the branch before. 0 where that is not known.
+    /// The cycles since the branch before; 0 if their number is not known.
     pub cycles: u16,
-    /// What sort of branch.
+    /// The branch type.
     pub kind: BranchType,
 }
 
@@ -44,74 +45,79 @@ impl From<Branch> for path::Branch {
     }
 }
 
-/// A sample.
+/// A sample, as perf prints it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sample {
-    /// Where it was taken.
+    /// The address where the sample was taken.
     pub ip: u64,
-    /// The newest first.
+    /// The branches, the newest first.
     pub branches: Vec<Branch>,
-    /// How many maps there were when it was taken.
+    /// How many maps there were when the sample was taken.
     pub maps: usize,
 }
 
-/// All that was printed.
+/// Everything that perf printed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Script {
-    /// In the order of time.
+    /// The samples, in the order of time.
     pub samples: Vec<Sample>,
-    /// In the order of time: code that programs mapped.
+    /// The code that programs mapped, in the order of time.
     pub maps: Vec<Map>,
 }
 
-/// What is wrong with a text.
+/// Why the output of `perf script` cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// It could not be read.
+    /// The text could not be read.
     #[error("line {line}: {error}")]
     Read {
-        /// Which line, from 1.
+        /// The number of the line, from 1.
         line: usize,
-        /// Why.
+        /// Why the line could not be read.
         error: io::Error,
     },
-    /// perf does not print this.
+    /// A line is not as perf prints it.
     #[error("line {line}: {what}")]
     Malformed {
-        /// Which line, from 1.
+        /// The number of the line, from 1.
         line: usize,
-        /// Why.
+        /// What is wrong with the line.
         what: Malformed,
     },
-    /// Nobody asked for that many.
+    /// There are more samples or maps than any recording asks for.
     #[error("more than {SAMPLES} samples or {MAPS} maps")]
     TooMany,
 }
 
-/// What is wrong with a line.
+/// What is wrong with a line of the output of `perf script`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
-    /// No end in sight.
+    /// The line is longer than any that perf prints.
     #[error("longer than {LINE} bytes")]
     TooLong,
-    /// Bytes that are no text.
+    /// The line has bytes that are no text.
     #[error("not text")]
     NotText,
-    /// The sample's address.
+    /// A sample does not begin with an address.
     #[error("{0:?} is no address")]
     Address(String),
-    /// One of the branches.
+    /// A word of a sample is no branch.
     #[error("{0:?} is no branch")]
     Branch(String),
-    /// What was mapped.
+    /// The line does not say what was mapped.
     #[error("{0:?} is no map")]
     Map(String),
-    /// More than the hardware has.
+    /// A sample has more branches than the hardware has records.
     #[error("more than {BRANCHES} branches")]
     TooManyBranches,
 }
 
 /// Reads all samples and maps. Empty lines are passed over.
+///
+/// # Errors
+///
+/// When the text cannot be read, when a line is not as perf prints it, or when there are too
+/// many samples or maps.
 pub fn read(mut text: impl BufRead) -> Result<Script, Error> {
     let mut script = Script::default();
     let mut bytes = Vec::new();
@@ -139,7 +145,7 @@ impl Script {
     fn add(&mut self, line: &[u8]) -> Result<(), Malformed> {
         let line = std::str::from_utf8(line).map_err(|_| Malformed::NotText)?;
         match line.trim_start().strip_prefix("PERF_RECORD_MMAP2 ") {
-            // The kernel's, which is no program's.
+            // The kernel's own map, which is no program's.
             Some(map) if map.starts_with("-1/") => {}
             Some(map) => {
                 let map = parse_map(map.trim_end());
@@ -152,7 +158,7 @@ impl Script {
     }
 }
 
-/// `pid/tid: [0xstart(0xlength) @ offset build or file]: r-xp name`, where the
+/// Reads a map: `pid/tid: [0xstart(0xlength) @ offset build or file]: r-xp name`, where the
 /// offset is 0 or has a prefix.
 fn parse_map(map: &str) -> Option<Map> {
     let (_, map) = map.split_once(": [0x")?;
@@ -185,7 +191,7 @@ fn sample(line: &str, maps: usize) -> Result<Option<Sample>, Malformed> {
     Ok(Some(Sample { ip, branches, maps }))
 }
 
-/// `0xfrom/0xto/P/-/-/cycles/TYPE/-`.
+/// Reads a branch: `0xfrom/0xto/P/-/-/cycles/TYPE/-`.
 fn branch(word: &str) -> Option<Branch> {
     let mut fields = word.split('/');
     let mut next = || fields.next();
@@ -206,7 +212,8 @@ fn branch(word: &str) -> Option<Branch> {
     })
 }
 
-/// Hexadecimal digits and nothing else: `from_str_radix` takes a sign.
+/// Reads an address: hexadecimal digits and nothing else. `from_str_radix` alone takes a
+/// sign, too.
 fn address(digits: &str) -> Option<u64> {
     let plain = digits.bytes().all(|byte| byte.is_ascii_hexdigit());
     u64::from_str_radix(digits, 16).ok().filter(|_| plain)

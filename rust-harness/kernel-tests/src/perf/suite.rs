@@ -1,8 +1,8 @@
 //! The kernel's own test of branch stacks, `perf test "branch stack sampling"`.
 //!
-//! It looks for functions of perf itself in what it records, and Debian's perf
-//! has no symbols: there it skips itself. So perf is built from the kernel's
-//! source, with the little that the test needs.
+//! The test looks for functions of perf itself in what it records. Debian's perf has no
+//! symbols, and with it the test skips itself. So perf is built from the kernel's source,
+//! with the little that the test needs.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -20,16 +20,18 @@ use kernels::kernel::Builder;
 use machines::share::Share;
 use report::Verdict;
 
-/// How `perf test` finds it, and calls it.
+/// The name by which `perf test` finds the test, and which it prints.
 const TEST: &str = "Check branch stack sampling";
 
-/// Where perf looks for its shell tests, from where it is.
+/// The directory where perf looks for its shell tests, relative to where perf is.
 const SHELL_TESTS: &str = "tests/shell";
 
-/// What runs in the guest. The test runs `perf` by this name.
+/// The command that runs the test in the guest. The test runs `perf` by this name, so the
+/// PATH has it.
 pub const COMMAND: &str = "export HOME=/tmp PATH=$PWD:$PATH; perf test -vv 'branch stack sampling'";
 
-/// What perf can be built without. It would look for each of them on the host.
+/// Options of perf's build that leave out libraries, which perf would otherwise look for on
+/// the host.
 const WITHOUT: [&str; 10] = [
     "NO_LIBBPF=1",
     "NO_LIBDW=1",
@@ -43,7 +45,8 @@ const WITHOUT: [&str; 10] = [
     "NO_LIBCRYPTO=1",
 ];
 
-/// A directory with `perf` and its shell tests, from the source at `commit`.
+/// The directory in the cache that has `perf` and its shell tests, from the source at
+/// `commit`, which is called `what` on the screen.
 pub fn build(paths: &Paths, builder: &Builder, commit: &str, what: &str) -> Result<PathBuf> {
     let key = builder.key("perf 1", commit)?;
     cache::entry(paths, "perf", &key, |into| {
@@ -67,8 +70,9 @@ pub fn build(paths: &Paths, builder: &Builder, commit: &str, what: &str) -> Resu
     })
 }
 
-/// The part of the tree that perf is built from, as perf itself lists it. The
-/// tree's own work tree may be at another commit, and a kernel be built in it.
+/// Puts the part of the tree that perf is built from into the directory `into`: what perf
+/// itself lists in its MANIFEST. The tree's own work tree may be at another commit, and a
+/// kernel be built in it.
 fn export(git: &Git, commit: &str, into: &Path, log: &Path) -> Result<()> {
     let list = git.read(&["show", &format!("{commit}:tools/perf/MANIFEST")])?;
     fs::create_dir(into).with_context(|| format!("creating {}", into.display()))?;
@@ -120,8 +124,8 @@ fn copy(from: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
-/// What the output of `perf test -vv` says of the test: perf's line about it, and
-/// the parts that the script names as it goes.
+/// The verdict on the test, by the output of `perf test -vv`: by perf's line about the test,
+/// and by the parts that the test's script names as it goes.
 pub fn verdict(output: &str) -> Verdict {
     let whole = |why: &str| format!("{why}\n{output}");
     let lines = || output.lines().map(str::trim);

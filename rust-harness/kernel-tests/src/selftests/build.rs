@@ -1,4 +1,5 @@
-//! `test_progs` and `bpf_testmod`, from the tree at the commit that is tested.
+//! Builds the BPF selftests, `test_progs` and `bpf_testmod`, from the tree at the commit that
+//! is tested.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,8 +13,9 @@ use host::process;
 use host::progress::Step;
 use kernels::kernel::{Builder, Built};
 
-/// The tests that are built: of the helper, and of perf events with BPF programs. Each
-/// is a file of that name, with a program of the other.
+/// The tests that are built: of the helper, and of perf events with BPF programs. Each is a
+/// pair of names: that of the test's file in `prog_tests`, and that of its BPF program's file
+/// in `progs`.
 pub(super) const TESTS: [(&str, &str); 6] = [
     ("get_branch_snapshot", "get_branch_snapshot"),
     ("perf_branches", "test_perf_branches"),
@@ -23,10 +25,11 @@ pub(super) const TESTS: [(&str, &str); 6] = [
     ("perf_skip", "test_perf_skip"),
 ];
 const SUITE: &str = "tools/testing/selftests/bpf";
-/// The program, and the module that it loads.
+/// The files that are built: the program that runs the tests, and the module that it loads.
 pub(super) const BUILT: [&str; 2] = ["test_progs", "bpf_testmod.ko"];
 
-/// A directory with [`BUILT`].
+/// The directory in the cache that has [`BUILT`] of `commit`, which is called `what` on the
+/// screen.
 pub(super) fn build(paths: &Paths, builder: &Builder, commit: &str, what: &str) -> Result<PathBuf> {
     let key = builder.key("selftests 3", commit)?;
     cache::entry(paths, "selftests", &key, |into| {
@@ -47,8 +50,8 @@ pub(super) fn build(paths: &Paths, builder: &Builder, commit: &str, what: &str) 
     })
 }
 
-/// A directory with the module alone, for a kernel of another configuration: a module fits
-/// one kernel, and the program any.
+/// The directory in the cache that has the module alone, for a kernel of another
+/// configuration. A module fits one kernel, and the program fits any.
 pub(super) fn build_module(
     paths: &Paths,
     builder: &Builder,
@@ -70,7 +73,8 @@ pub(super) fn build_module(
     })
 }
 
-/// Where they are built.
+/// The directory in which the selftests for kernels of `builder` are built. `mark` sets it
+/// apart from others.
 fn work(paths: &Paths, builder: &Builder, mark: &str) -> PathBuf {
     let (tree, arch) = (&builder.tree().id, builder.arch().kernel());
     paths
@@ -78,15 +82,15 @@ fn work(paths: &Paths, builder: &Builder, mark: &str) -> PathBuf {
         .join(format!("{tree}-selftests-{arch}{mark}"))
 }
 
-/// Copies what was built into the cache.
+/// Copies a file that was built into the directory `into` of the cache.
 fn keep(file: &Path, into: &Path) -> Result<()> {
     let name = file.file_name().context("a file has a name")?;
     fs::copy(file, into.join(name)).with_context(|| format!("copying {}", file.display()))?;
     Ok(())
 }
 
-/// A hard-linked copy of the tree without the other tests: the suite's makefile
-/// builds whatever is there.
+/// Makes `tree` a hard-linked copy of the source tree that has none of the suite's tests but
+/// [`TESTS`]. The suite's makefile builds whatever is there.
 fn mirror(built: &Built<'_>, tree: &Path) -> Result<()> {
     let mut rsync = Command::new("rsync");
     rsync.args(["--archive", "--delete", "--exclude=/.git"]);
@@ -97,14 +101,15 @@ fn mirror(built: &Built<'_>, tree: &Path) -> Result<()> {
     for dir in ["prog_tests", "progs"] {
         rsync.arg(format!("--exclude=/{SUITE}/{dir}/*.c"));
     }
-    // What the module build leaves there is newer than the tree, not wrong.
+    // What the module build leaves in `test_kmods` is newer than the tree, not wrong.
     rsync.arg(format!("--filter=protect /{SUITE}/test_kmods/*"));
     rsync.arg(format!("--link-dest={}", built.tree().display()));
     rsync.arg(built.tree().join("")).arg(tree);
     process::logged("copying the tree", built.log, &mut rsync)
 }
 
-/// With the kernel's own compiler; the suite would take the cross compiler.
+/// Builds `bpf_testmod` with the kernel's own compiler. The suite would take the cross
+/// compiler.
 fn module(built: &Built<'_>, tree: &Path) -> Result<()> {
     let mut make = built.make();
     make.arg(format!(
@@ -122,7 +127,7 @@ fn test_progs(built: &Built<'_>, tree: &Path, out: &Path) -> Result<()> {
         .arg("--jobs=3");
     let arch = built.arch();
     make.arg(format!("ARCH={}", arch.kernel()));
-    // For the machine that this runs on there is nothing to cross to.
+    // No cross compiler is needed for the architecture that this runs on.
     if arch.machine() != std::env::consts::ARCH {
         make.arg(format!("CROSS_COMPILE={}", arch.gnu()));
     }

@@ -1,4 +1,4 @@
-//! What `test_progs` says of its tests.
+//! Judges the selftests by what `test_progs` prints.
 
 use std::collections::BTreeMap;
 
@@ -6,13 +6,13 @@ use super::HELPER;
 use super::build::TESTS;
 use report::Verdict;
 
-/// How the reason of a test begins that did not pass at once.
+/// The beginning of the reason of a test that did not pass at its first attempt.
 pub const LATER: &str = "at attempt ";
 
-/// What `test_progs -t get_branch_snapshot` says of its one test.
+/// How a test of `test_progs`, one of its subtests or the whole run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// It ran and all checks held.
+    /// The test ran and all checks held.
     Pass,
     /// The test found that it cannot run here.
     Skip,
@@ -20,7 +20,9 @@ pub(crate) enum Outcome {
     Fail,
 }
 
-/// What became of those, the last time.
+/// The verdict on the tests of perf events with BPF programs, from the output of all
+/// attempts. What became of each the last time counts. All of them have to be there, and one
+/// may skip itself.
 pub(super) fn of_perf_events(output: &str) -> Verdict {
     let tests = each(output).into_iter();
     let tests: BTreeMap<_, _> = tests
@@ -42,15 +44,16 @@ pub(super) fn of_perf_events(output: &str) -> Verdict {
     })
 }
 
-/// What became of each test, by name: `#12  perf_link:OK`, subtests left out. Of one
-/// that was run several times each time is told.
+/// How each test ended, by name: `#12  perf_link:OK`. Subtests are left out. A test that was
+/// run several times is listed each time.
 fn each(output: &str) -> Vec<(&str, Outcome)> {
     let is_test = |number: &str| number.bytes().all(|byte| byte.is_ascii_digit());
     told(output, is_test)
 }
 
-/// What became of each subtest of the helper's own test, by name:
-/// `#12/3  get_branch_snapshot/size:OK`. What failed is told a second time, at the end.
+/// How each subtest of the helper's test ended, by name:
+/// `#12/3  get_branch_snapshot/size:OK`. `test_progs` prints the line of a failed subtest a
+/// second time, at the end.
 fn subtests(output: &str) -> BTreeMap<&str, Outcome> {
     let is_subtest = |number: &str| number.contains('/');
     let tests = told(output, is_subtest).into_iter();
@@ -62,7 +65,7 @@ fn subtests(output: &str) -> BTreeMap<&str, Outcome> {
         .collect()
 }
 
-/// What became of each test or subtest with such a number.
+/// How each test or subtest ended whose number `is_wanted` takes, in the order of the output.
 fn told(output: &str, is_wanted: impl Fn(&str) -> bool) -> Vec<(&str, Outcome)> {
     let outcome = |word: &str| match word {
         "OK" => Some(Outcome::Pass),
@@ -79,7 +82,7 @@ fn told(output: &str, is_wanted: impl Fn(&str) -> bool) -> Vec<(&str, Outcome)> 
         else {
             continue;
         };
-        // `OK (SKIP: 1/2)`, where a part of it was left out.
+        // `OK (SKIP: 1/2)`, where a part of the test was left out.
         if let Some((name, words)) = rest.trim().split_once(':')
             && let Some(word) = words.split(' ').next()
             && let Some(outcome) = outcome(word).filter(|_| is_wanted(number))
@@ -90,7 +93,9 @@ fn told(output: &str, is_wanted: impl Fn(&str) -> bool) -> Vec<(&str, Outcome)> 
     tests
 }
 
-/// Reads the summary line, `Summary: 1/0 PASSED, 0 SKIPPED, 0/0 FAILED`.
+/// How a run of `test_progs` ended, by its summary line,
+/// `Summary: 1/0 PASSED, 0 SKIPPED, 0/0 FAILED`. `None` if there is no such line, or no test
+/// was run.
 pub(crate) fn outcome(output: &str) -> Option<Outcome> {
     let summary = output
         .lines()
@@ -109,8 +114,8 @@ pub(crate) fn outcome(output: &str) -> Option<Outcome> {
     }
 }
 
-/// What became of the helper's own test, the last time. Of its subtests only `may_skip` may
-/// be left out.
+/// The verdict on the helper's test, from the output of all attempts. The last attempt
+/// counts. Of the subtests, only those in `may_skip` may be skipped.
 pub(super) fn of_helper(output: &str, may_skip: &[&str]) -> Verdict {
     const ATTEMPT: &str = "helper, attempt ";
     let last = output.rsplit(ATTEMPT).next().unwrap_or_default();
@@ -148,7 +153,7 @@ pub(super) fn of_helper(output: &str, may_skip: &[&str]) -> Verdict {
     Verdict::Pass(words.join("; "))
 }
 
-/// How many lines begin like this: one for each attempt.
+/// The number of attempts in `output`. Each attempt has one line that begins with `mark`.
 fn attempts(output: &str, mark: &str) -> usize {
     output.lines().filter(|line| line.starts_with(mark)).count()
 }
@@ -198,7 +203,7 @@ mod tests {
         assert!(words.contains("perf_link skips itself"), "{words}");
         let failed = all.replace("perf_link:OK", "perf_link:FAIL");
         assert!(matches!(of_perf_events(&failed), Verdict::Fail(_)));
-        // test_progs tells what failed a second time.
+        // test_progs prints what failed a second time.
         let mark = "perf events, attempt ";
         let again = "All error logs:\n#1 perf_link:FAIL\n";
         let twice = format!("{mark}1\n{failed}{again}{mark}2\n{all}");
@@ -244,7 +249,7 @@ mod tests {
         assert_eq!(passed(&part, &[]), None);
         let wrong = says("FAIL", "OK", "FAIL");
         assert_eq!(passed(&wrong, &["size"]), None);
-        // Of an attempt that did not do only the last words count.
+        // Of several attempts only the last one counts.
         let mark = "helper, attempt ";
         let twice = format!("{mark}1\n{wrong}{mark}2\n{whole}");
         assert!(passed(&twice, &[]).is_some_and(|said| said.ends_with("2 of 2 subtests")));

@@ -1,4 +1,5 @@
-//! The functions of a snapshot, in C and in Rust.
+//! Finds the functions of a snapshot in vmlinux, for the snapshot in C and for the one in
+//! Rust.
 
 use std::path::Path;
 
@@ -8,39 +9,46 @@ use branch_records::vmlinux::Vmlinux;
 use super::window::{Function, Functions, Place};
 use crate::entry_code::{ENTRY, REGISTER, entry_code};
 
-/// C: what that calls while BRBE is paused.
+/// The function of the snapshot in C that [`ENTRY`] calls while BRBE is paused.
 const PAUSED: &str = "brbe_snapshot_paused";
-/// C: what reads records, for samples as well: all, those of a bank, one. The compiler may
-/// have inlined one into another.
+/// The driver's C functions that read records, for snapshots and for samples: all records,
+/// those of a bank, and one. The compiler may have inlined one into another, so a kernel may
+/// have only some of them.
 const READ: [&str; 3] = [
     "brbe_read_entries",
     "brbe_read_bank",
     "perf_entry_from_brbe_regset",
 ];
-/// `MRS <Xt>, BRBFCR_EL1`, whatever the register (Arm ARM, `BRBFCR_EL1`).
+/// The instruction `MRS <Xt>, BRBFCR_EL1` without the bits of [`REGISTER`] (Arm ARM,
+/// `BRBFCR_EL1`).
 const READ_BRBFCR: u32 = 0xd531_9020;
 
-/// Rust: what it calls while BRBE is paused.
+/// The function of the snapshot in Rust that [`ENTRY`] calls while BRBE is paused.
 const PAUSED_IN_RUST: &str = "arm_brbe_snapshot::read_paused";
-/// Rust: what reads the records of a bank, and decodes and writes one.
+/// The functions of the snapshot in Rust that read records: one reads those of a bank, the
+/// other decodes and writes one.
 const READ_IN_RUST: [&str; 2] = [
     "<arm_brbe_snapshot::Paused>::read_bank",
     "<arm_brbe_snapshot::Decoder>::write",
 ];
-/// What it has no other way to call than as a function of C.
+/// C functions that the snapshot in Rust calls because Rust cannot call what they wrap in any
+/// other way.
 const HELPERS: [&str; 3] = [
     "rust_helper_local_daif_trace_off",
     "rust_helper_is_kernel_in_hyp_mode",
     "rust_helper_local_daif_trace_on",
 ];
-/// What Rust shares with the rest of the driver.
+/// The C function that discards all records. The snapshot in Rust shares it with the rest of
+/// the driver.
 const INVALIDATE: &str = "brbe_invalidate";
 
-/// Where they are in a kernel that is booted where it was linked.
+/// The functions of a snapshot, with their addresses in a kernel that runs where it was
+/// linked (`nokaslr`).
 ///
 /// # Errors
 ///
-/// When `vmlinux` has none of the two.
+/// When `vmlinux` cannot be read, when it has neither the snapshot in C nor the one in Rust
+/// or lacks one of its functions, or when no instruction of [`ENTRY`] samples `BRBFCR_EL1`.
 pub fn functions(vmlinux: &Path) -> Result<Functions> {
     let entry_code = entry_code(vmlinux)?;
     let vmlinux = Vmlinux::open(vmlinux)?;
@@ -79,7 +87,8 @@ pub fn functions(vmlinux: &Path) -> Result<Functions> {
     Ok(Functions { all, samples })
 }
 
-/// Which instruction samples `BRBFCR_EL1`, and so finds out whether BRBE is paused.
+/// The index of the instruction in the entry's code that samples `BRBFCR_EL1`. With it a
+/// snapshot finds out whether BRBE is paused.
 fn sample(entry: &[u32]) -> Result<usize> {
     let is_sample = |word: &u32| word & !REGISTER == READ_BRBFCR;
     let index = entry.iter().position(is_sample);

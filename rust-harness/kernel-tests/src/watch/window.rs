@@ -1,67 +1,69 @@
-//! What the plugin saw of the snapshots: instruction by instruction, and what a
-//! counter overflow hit.
+//! Reads the plugin's log of snapshots (`watch-log=`): what each snapshot executed,
+//! instruction by instruction, and what a counter overflow hit.
 
 use std::io::BufRead;
 use std::ops::Range;
 
 use anyhow::{Context, Result, bail};
 
-/// A function of which a snapshot consists, or a part of one.
+/// A function that a snapshot executes, or a part of one.
 #[derive(Clone, Debug)]
 pub struct Function {
-    /// Where it is.
+    /// The addresses of its code.
     pub range: Range<u64>,
-    /// What it does there.
+    /// What the function does for a snapshot.
     pub place: Place,
-    /// Whether the overflow handler calls it too.
+    /// Whether the overflow handler calls the function, too.
     pub handlers: bool,
 }
 
 /// All functions of a snapshot.
 #[derive(Clone, Debug)]
 pub struct Functions {
-    /// Exactly one of them is [`Place::Entry`].
+    /// The functions. Exactly one of them is [`Place::Entry`].
     pub all: Vec<Function>,
-    /// The address of the instruction that samples `BRBFCR_EL1`, which is in that one.
+    /// The address of the instruction that samples `BRBFCR_EL1`. It is in the function that
+    /// is [`Place::Entry`].
     pub samples: u64,
 }
 
 /// What a function does for a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// BPF calls it: it masks, pauses, and puts both back.
+    /// The function that BPF calls. It masks exceptions, pauses BRBE, and puts both back.
     Entry,
-    /// What that calls in between.
+    /// A function that the entry calls while BRBE is paused.
     Paused,
-    /// What that calls to read the records.
+    /// A function that is called while BRBE is paused, to read the records.
     Read,
 }
 
 /// Where an instruction is in a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Position {
-    /// Instructions of the snapshot that were executed before it.
+    /// How many instructions of the snapshot were executed before this one.
     pub index: u64,
-    /// Its address.
+    /// The address of the instruction.
     pub address: u64,
 }
 
-/// What an overflow did.
+/// Where a counter overflow was, and whether it interrupted the snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hit {
-    /// It was before the snapshot's first instruction, and its interrupt is
+    /// The overflow was before the snapshot's first instruction, and its interrupt is
     /// pending.
     Pending,
-    /// It interrupted the snapshot at once, before this instruction.
+    /// The overflow interrupted the snapshot at once, before this instruction.
     Interrupted(Position),
-    /// Its interrupt is masked. This is the first instruction after it.
+    /// The interrupt of the overflow is masked. This is the first instruction after the
+    /// overflow.
     Masked(Position),
 }
 
 /// One snapshot, from the entry to the return.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Window {
-    /// Instructions executed, those of interrupts not counted.
+    /// How many instructions were executed, without those of interrupts.
     pub instructions: u64,
     /// The first overflow, if there was one.
     pub hit: Option<Hit>,
@@ -72,7 +74,7 @@ pub struct Window {
 }
 
 impl Functions {
-    /// All of their addresses, as the plugin's option `watch=` has it.
+    /// The addresses of all functions, as the plugin's option `watch=` takes them.
     pub fn to_option(&self) -> String {
         let text =
             |Function { range, .. }: &Function| format!("{:#x}-{:#x}", range.start, range.end);
@@ -86,7 +88,7 @@ impl Functions {
             .find(|function| function.range.contains(&address))
     }
 
-    /// Whether a snapshot begins here.
+    /// Whether a snapshot begins at this address.
     fn is_entry(&self, address: u64) -> bool {
         let function = self.at(address);
         function.is_some_and(|function| {
@@ -95,11 +97,13 @@ impl Functions {
     }
 }
 
-/// Reads a log of `watch-log=`: each snapshot in it, in order. One vCPU.
+/// Reads a log of the plugin's option `watch-log=`, of a machine with one vCPU. Returns each
+/// snapshot in it, in order.
 ///
 /// # Errors
 ///
-/// When it cannot be read, or is not such a log.
+/// When the log cannot be read, or a line of it is not one that the plugin writes for
+/// `functions`. The error names the line.
 pub fn windows(log: impl BufRead, functions: &Functions) -> Result<Vec<Window>> {
     let mut reader = Reader {
         functions,
@@ -121,13 +125,13 @@ pub fn windows(log: impl BufRead, functions: &Functions) -> Result<Vec<Window>> 
 struct Reader<'a> {
     functions: &'a Functions,
     windows: Vec<Window>,
-    /// The function of the snapshot that the last block belonged to.
+    /// What the function that the last block belonged to does for the snapshot.
     place: Option<Place>,
     /// A counter overflowed just before the next block.
     overflow: bool,
     /// The snapshot was interrupted, and has not gone on yet.
     interrupted: bool,
-    /// Before its first instruction, by an overflow.
+    /// An overflow interrupted the snapshot before its first instruction.
     interrupted_at_entry: bool,
 }
 
@@ -271,7 +275,7 @@ mod tests {
         for (entry, sampled) in [
             ("0 block 0x1000 2\n0 block 0x1008 2\n", Some(2)),
             ("0 block 0x1000 3\n0 block 0x100c 1\n", Some(2)),
-            // It has returned before that.
+            // The snapshot has returned before that instruction.
             ("0 block 0x1000 2\n0 block 0x1038 2\n", None),
         ] {
             assert_eq!(windows(entry)[0].sampled, sampled, "{entry}");

@@ -1,4 +1,4 @@
-//! `brbe bench plugin`: what emulation costs.
+//! `brbe bench plugin`: how much slower QEMU is with the plugin.
 
 use std::fs;
 
@@ -33,7 +33,7 @@ pub(super) struct Plugin {
     json: bool,
 }
 
-/// Nanoseconds of the loops, as the guest prints them.
+/// The times of the guest's loops in nanoseconds, as the guest prints them.
 #[derive(Clone, Copy, Debug, Deserialize)]
 struct Loops {
     sort: f64,
@@ -54,12 +54,12 @@ impl Loops {
     }
 }
 
-/// How often slower something is with the plugin.
+/// How many times as long something takes with the plugin as without it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 struct Ratio {
     what: &'static str,
     ratio: f64,
-    /// What it is meant to stay below.
+    /// The most that the ratio is meant to be.
     limit: f64,
 }
 
@@ -126,8 +126,8 @@ impl Plugin {
     }
 }
 
-/// Boots once. Returns the seconds until the kernel starts the first program, and
-/// what the loops took.
+/// Boots once. Returns the seconds until the kernel starts the first program, and the times
+/// of the loops.
 fn measure(
     paths: &Paths,
     guest: &Guest,
@@ -154,7 +154,8 @@ fn measure(
     Ok((boot, loops))
 }
 
-/// `[    1.077137] Run /init as init process`
+/// The seconds until the kernel starts the first program, from a line of the console:
+/// `[    1.077137] Run /init as init process`.
 fn booted(console: &str) -> Option<f64> {
     let line = console
         .lines()

@@ -65,7 +65,8 @@ impl Snapshot {
     }
 }
 
-/// Writes the counts in the place of those known of the same kernels, and the tables.
+/// Keeps the counts in `Documentation/cost.json`, in the place of those of the same kernels,
+/// and makes the tables of `Documentation/cost.md` anew.
 fn write(paths: &Paths, rows: &[Measured]) -> Result<()> {
     let mut all = cost::known(paths)?;
     all.retain(|known| !rows.iter().any(|row| row.kernel == known.kernel));
@@ -76,7 +77,7 @@ fn write(paths: &Paths, rows: &[Measured]) -> Result<()> {
     kept_figures::replace(paths, "Documentation/cost.md", command, &document(&all))
 }
 
-/// A table for each kernel.
+/// The tables of `Documentation/cost.md`, one for each kernel.
 fn document(all: &[Measured]) -> String {
     let mut text = String::new();
     for kernel in all.chunk_by(|a, b| a.kernel == b.kernel) {

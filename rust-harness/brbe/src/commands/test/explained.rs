@@ -1,4 +1,4 @@
-//! A snapshot that explains why a system call failed.
+//! The test that a snapshot explains why a system call failed.
 
 use std::fs;
 
@@ -8,7 +8,8 @@ use branch_records::report::{Branch, Report as Snapshots};
 use kernels::source::Tree;
 use report::Verdict;
 
-/// The line that refuses a map without entries, by the kernel's source.
+/// The number, from 1, of the line in `kernel/bpf/arraymap.c` that refuses a map without
+/// entries.
 pub(super) fn refusal(tree: &Tree) -> Result<u32> {
     let file = tree.path.join("kernel/bpf/arraymap.c");
     let text = fs::read_to_string(&file).with_context(|| format!("reading {}", file.display()))?;
@@ -19,8 +20,8 @@ pub(super) fn refusal(tree: &Tree) -> Result<u32> {
     Ok(u32::try_from(line)? + 1)
 }
 
-/// A snapshot explains a failure if the last jump of the failed function is the one
-/// on the line that made it fail.
+/// The verdict on the only snapshot of a report. It explains a failure if the last jump of
+/// the failed function is the one on the line `refused`, which made it fail.
 pub(super) fn judge(snapshots: &Snapshots, refused: u32) -> Verdict {
     let [snapshot] = &snapshots.snapshots[..] else {
         return Verdict::Fail(format!(

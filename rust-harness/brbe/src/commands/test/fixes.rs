@@ -1,4 +1,5 @@
-//! The fixes alone in the guest: what can be told of them without the snapshot.
+//! Tests of the series `fixes` alone in the guest: what can be seen of the fixes without the
+//! snapshot.
 
 use anyhow::{Context as _, Result};
 
@@ -13,8 +14,8 @@ use report::Report;
 
 use super::patched::only_qemu;
 
-/// All tests of the fixes. With `prove` their mutants go on top of the snapshot, which the
-/// tests that fail without a fix take.
+/// Runs all tests of the series `fixes` in the guest. With `prove` its mutants are tried,
+/// too. They go on top of the snapshot: the tests that fail without a fix take snapshots.
 pub(super) fn check(
     paths: &Paths,
     guest: &Guest,

@@ -1,4 +1,4 @@
-//! A series in the guest: what it adds, and what it is not to change.
+//! Tests of a series in the guest: of what it adds, and of what it must not change.
 
 use anyhow::Result;
 
@@ -26,7 +26,7 @@ use machines::guest::{Guest, Setup};
 use report::Job;
 use report::{Report, Verdict};
 
-/// All tests of a series, with its mutants where `prove` asks for them.
+/// Runs all tests of a series in the guest. With `prove` its mutants are tried, too.
 pub(super) fn check(
     paths: &Paths,
     guest: &Guest,
@@ -35,7 +35,7 @@ pub(super) fn check(
     report: &mut Report,
 ) -> Result<()> {
     let title = subject.title(true);
-    // It is built when it is known that somebody wants it.
+    // The kernel is built once it is known that a test wants it.
     let kernel = &subject.builder.planned(subject.patched())?;
     let mut jobs = of_every_series(paths, guest, subject, kernel);
     jobs.push(Job::new(
@@ -64,7 +64,7 @@ pub(super) fn check(
             raw_memory::check(&subject.tree.git(), subject.patched())
         }));
     }
-    // What does not depend on the language.
+    // These tests do not depend on the language.
     if subject.is_default && subject.variant == Variant::Snapshot {
         jobs.extend(selftests::elsewhere(paths, guest, subject));
         jobs.push(perf::recordings(paths, guest, kernel, &title));
@@ -88,7 +88,8 @@ pub(super) fn check(
     })
 }
 
-/// What a series on top of the snapshot may change: the records, and who spends them.
+/// Runs the tests of what a series on top of the snapshot may change: the records, and what
+/// spends them.
 pub(super) fn check_changes(
     paths: &Paths,
     guest: &Guest,
@@ -107,8 +108,8 @@ pub(super) fn check_changes(
     })
 }
 
-/// The kernel's own tests, and what is spent before the snapshot: instructions, by the
-/// code, and records on running a program.
+/// The jobs that each series with the snapshot has: the kernel's own selftests, the check of
+/// the code before the pause, and the measurements of waste and cost.
 fn of_every_series<'a>(
     paths: &'a Paths,
     guest: &'a Guest,
@@ -122,7 +123,7 @@ fn of_every_series<'a>(
             entry_code::check(&kernel.vmlinux)
         }),
     ];
-    // The language makes no difference to it.
+    // The waste does not depend on the language.
     if subject.variant != Variant::Rust {
         let title = subject.title(true);
         let wasted = Job::new(title.clone(), waste::TEST, move || {
@@ -130,7 +131,8 @@ fn of_every_series<'a>(
         });
         jobs.push(wasted.or_skipped(only_qemu(guest)));
     }
-    // What is kept is of the default base's; of low-waste it would be the snapshot's.
+    // The costs that are kept are of the default base; those of low-waste would be the
+    // snapshot's.
     if subject.is_default && subject.variant != Variant::LowWaste {
         let title = subject.title(true);
         let cost = Job::new(title.clone(), cost::TEST, move || {
@@ -141,12 +143,13 @@ fn of_every_series<'a>(
     jobs
 }
 
-/// Why what needs the plugin is skipped where there is none.
+/// Why tests that need the plugin are skipped with this guest; `None` if it has the plugin.
 pub(super) fn only_qemu(guest: &Guest) -> Option<&'static str> {
     (!guest.capabilities().plugin).then_some("it needs QEMU with the plugin")
 }
 
-/// What the snapshot costs, beside the series below.
+/// Runs the test that the cost of a snapshot with the series `other` is no more than `limit`
+/// times its cost with the series `below`.
 pub(super) fn compare_cost(
     paths: &Paths,
     guest: &Guest,

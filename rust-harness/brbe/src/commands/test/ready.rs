@@ -1,4 +1,4 @@
-//! That a series could be sent.
+//! Tests that a series could be sent.
 
 use std::num::NonZeroU32;
 
@@ -14,8 +14,8 @@ use submit::mailbox::Sending;
 use submit::patches;
 use submit::ready::Scope;
 
-/// What is asked of a series before it is sent, and of nothing else; of what `compiles` in
-/// other configurations and with warnings only if that is wanted.
+/// Runs the checks that only a series to be sent has to pass. Whether it builds in other
+/// configurations, and adds no warnings there, is only checked if `compiles` asks for it.
 pub(super) fn check(
     paths: &Paths,
     guest: &Guest,
@@ -27,7 +27,8 @@ pub(super) fn check(
         true => submit::ready::builders(paths, subject)?,
         false => Vec::new(),
     };
-    // The kernel that runs has been built by now, and of a series in Rust one without it.
+    // The kernel that is booted has been built by now, and of a series in Rust also one
+    // without Rust.
     let built = 1 + usize::from(subject.variant == Variant::Rust);
     for builder in builders.iter().skip(built) {
         patches::builds_by(subject, builder, report)?;
@@ -39,14 +40,15 @@ pub(super) fn check(
     Ok(())
 }
 
-/// That its mails can be written: they tell what has been tested.
+/// Runs the test that the mails of a series can be written. They report what has been tested.
 pub(super) fn mails(paths: &Paths, subject: &Subject, report: &mut Report) -> Result<()> {
     report.run(&subject.name(), submit::mailbox::TEST, || {
         written(paths, subject)
     })
 }
 
-/// The mails of a series, which are thrown away.
+/// Writes the mails of a series, which are thrown away. The verdict is SKIP if they report a
+/// test that has not been run.
 fn written(paths: &Paths, subject: &Subject) -> Result<Verdict> {
     let scratch = tempfile::tempdir().context("creating a directory for mails")?;
     let sending = Sending {

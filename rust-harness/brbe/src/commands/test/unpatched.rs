@@ -1,4 +1,4 @@
-//! What a base is without the patches.
+//! Tests of a base without the patches.
 
 use anyhow::Result;
 
@@ -10,11 +10,12 @@ use machines::guest::Guest;
 use machines::share::Share;
 use report::{Report, Verdict};
 
-/// What 7.0 does with a CPU-wide branch stack event until patch 1 mends it.
+/// The function in which 7.0 oopses with a CPU-wide branch stack event, until patch 1 fixes
+/// it.
 const OOPS: &str = "armv8pmu_sched_task";
 
-/// Without the patches the helper has nothing to give, and on 7.0 the event
-/// that it needs brings the kernel down.
+/// Checks what a base does without the patches: the helper has nothing to give, and on 7.0
+/// the event that it needs brings the kernel down.
 pub(super) fn check(
     paths: &Paths,
     guest: &Guest,

@@ -1,5 +1,5 @@
-//! Ctrl-C while something is traced: the first is for branch-trace, which then tells what
-//! it has, the second ends all of it, as Ctrl-C does elsewhere.
+//! Ctrl-C during a trace. The first one is for branch-trace, which then writes what it has
+//! recorded. The second one ends everything, as Ctrl-C does elsewhere.
 
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,9 +14,9 @@ use host::process;
 use host::progress;
 use machines::share::Share;
 
-/// How long branch-trace may take to write down what it has.
+/// How long branch-trace may take to write down what it has, once it is asked to stop.
 pub(super) const GRACE: Duration = Duration::from_secs(300);
-/// How often it is looked whether somebody wants to stop.
+/// The time between two checks whether somebody wants to stop.
 const TURN: Duration = Duration::from_millis(100);
 
 static WANTED: AtomicBool = AtomicBool::new(false);
@@ -25,7 +25,8 @@ extern "C" fn want(_: c_int) {
     WANTED.store(true, Ordering::SeqCst);
 }
 
-/// While this is there, Ctrl-C ends nothing. SIGTERM does.
+/// As long as this exists, Ctrl-C ends nothing: it sets [`WANTED`]. SIGTERM still ends the
+/// run.
 struct Caught(SigAction);
 
 impl Caught {
@@ -39,12 +40,12 @@ impl Caught {
 
 impl Drop for Caught {
     fn drop(&mut self) {
-        // It was set before, and so it can be.
+        // This action was set before, and so it can be set again.
         let _ = set(&self.0);
     }
 }
 
-/// Says what SIGINT does. What it did before.
+/// Sets what SIGINT does. Returns what it did before.
 fn set(action: &SigAction) -> Result<SigAction> {
     // SAFETY: the handler is `want`, which stores to an atomic and is signal-safe, or
     // what was there before it.
@@ -52,12 +53,13 @@ fn set(action: &SigAction) -> Result<SigAction> {
     before.context("catching Ctrl-C")
 }
 
-/// Runs what traces with a shared directory. At the first Ctrl-C, or when `limit` is over,
-/// it is asked to stop by a file there ([`Share::stop`]).
+/// Calls `run`, which traces with the shared directory `share`. At the first Ctrl-C, or when
+/// `limit` is over, branch-trace is asked to stop by a file in that directory
+/// ([`Share::stop`]).
 ///
 /// # Errors
 ///
-/// Those of `run`, and when Ctrl-C cannot be caught.
+/// The errors of `run`, and another when Ctrl-C cannot be caught.
 pub(super) fn stoppable<T>(
     share: &Share,
     limit: Duration,
@@ -67,7 +69,7 @@ pub(super) fn stoppable<T>(
     let (running, over) = mpsc::channel();
     thread::scope(|scope| {
         scope.spawn(|| stop_when_wanted(share, limit, caught, over));
-        // Gone when this returns, however it does.
+        // This is dropped when the closure returns, in whatever way.
         let _running: mpsc::Sender<()> = running;
         run()
     })
@@ -95,7 +97,7 @@ fn stop_when_wanted(share: &Share, limit: Duration, caught: Caught, over: Receiv
         progress::say(&format!("brbe: it cannot be asked to stop: {error:#}"));
         return process::interrupt();
     }
-    // The limit of the run itself is just as long after the other one.
+    // The time limit of the run itself is over just as long after `limit`.
     let ended = over.recv_timeout(GRACE) != Err(RecvTimeoutError::Timeout);
     if is_wanted && !ended {
         progress::say(&format!(
@@ -112,7 +114,7 @@ mod tests {
     use host::paths::Paths;
     use machines::share::STOP;
 
-    /// Whether a run is asked to stop, that waits for it for two seconds.
+    /// Whether a run is asked to stop. The run waits for that for two seconds.
     fn is_asked(limit: Duration, begin: impl FnOnce()) -> bool {
         let home = tempfile::tempdir().unwrap();
         let share = Share::new(&Paths::at(home.path(), home.path())).unwrap();
@@ -135,7 +137,7 @@ mod tests {
         assert!(!is_asked(long, || ()));
         assert!(is_asked(Duration::ZERO, || ()));
         assert!(is_asked(long, || nix::sys::signal::raise(Signal::SIGINT).unwrap()));
-        // And what was wanted of one is not wanted of the next.
+        // A Ctrl-C for one run does not stop the next one.
         assert!(!is_asked(long, || ()));
     }
 }
