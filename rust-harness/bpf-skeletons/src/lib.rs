@@ -10,7 +10,8 @@ use libbpf_cargo::SkeletonBuilder;
 ///
 /// # Errors
 ///
-/// When a program does not compile, with clang's words, or outside of a build script.
+/// When a program does not compile, with clang's messages, and when this does not run in
+/// a build script.
 pub fn generate(sources: &Path, headers: &Path, names: &[&str]) -> Result<()> {
     let out = PathBuf::from(std::env::var_os("OUT_DIR").context("cargo sets OUT_DIR")?);
     let arch = std::env::var("CARGO_CFG_TARGET_ARCH").context("cargo sets the target")?;
@@ -31,13 +32,13 @@ pub fn generate(sources: &Path, headers: &Path, names: &[&str]) -> Result<()> {
     }
     println!("cargo:rerun-if-changed={}", sources.display());
     println!("cargo:rerun-if-changed={}", headers.display());
-    // The static libelf reads compressed sections with it, and rustc's own
-    // libraries come before it on the command line.
+    // The static libelf reads compressed sections with libzstd, and rustc's own libraries
+    // come before it on the command line.
     println!("cargo:rustc-link-arg=-l:libzstd.a");
     Ok(())
 }
 
-/// What <bpf/bpf_tracing.h> calls an architecture.
+/// The name that <bpf/bpf_tracing.h> has for an architecture.
 fn bpf_name(arch: &str) -> &str {
     match arch {
         "aarch64" => "arm64",

@@ -1,9 +1,9 @@
-//! Lines of assembly.
+//! Source lines of files of assembly, read from DWARF's line programs.
 //!
-//! What clang makes of a file that moves code out of line by `.subsection`, as
-//! `arch/arm64/kernel/entry.S` does, goes back and forth in addresses. The readers of
-//! DWARF refuse that, so that its functions have names and no lines. Here the rows
-//! of such files are read without an order, and sorted.
+//! `arch/arm64/kernel/entry.S` moves code out of line by `.subsection`. The line program
+//! that clang makes of such a file goes back and forth in addresses. Readers of DWARF
+//! refuse that: the file's functions then have names, and no lines. This module reads the
+//! rows of files of assembly in any order, and sorts them by address.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -20,29 +20,32 @@ type Bytes<'a> = EndianSlice<'a, RunTimeEndian>;
 type Header<'a> = LineProgramHeader<Bytes<'a>>;
 type Names<'a> = DebugLineStr<Bytes<'a>>;
 
-/// Where the code of a line begins, or where a file's code ends.
+/// A row of a line program: the address where the code of a line begins, or where a
+/// sequence of code ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Row {
     address: u64,
-    /// File and line, nothing where code ends. Of two rows for one address the one
-    /// with a line counts.
+    /// The index of the file and the number of the line; `None` where code ends. Of two
+    /// rows for one address, the one with a line counts.
     place: Option<(u32, u32)>,
 }
 
-/// The lines of all files of assembly in an ELF file.
+/// The source lines of all files of assembly in an ELF file.
 #[derive(Debug, Default)]
 pub(crate) struct Assembly {
     files: Vec<PathBuf>,
-    /// By address.
+    /// The rows of all files, sorted by address.
     rows: Vec<Row>,
 }
 
 impl Assembly {
-    /// Reads them. A file without debug information has none.
+    /// Reads the source lines of all files of assembly in the ELF file at `path`. A file
+    /// without debug information has none.
     ///
     /// # Errors
     ///
-    /// What is wrong with the file, in words.
+    /// A description of the problem, when the file cannot be read, is no ELF file, or has
+    /// a malformed line program.
     pub(crate) fn read(path: &Path) -> Result<Self, String> {
         let file = File::open(path).map_err(|error| error.to_string())?;
         let cache = ReadCache::new(file);
@@ -81,7 +84,7 @@ impl Assembly {
         Ok(assembly)
     }
 
-    /// Takes in the rows of one program (DWARF 5, 6.2).
+    /// Adds the rows of one line program (DWARF 5, 6.2).
     fn run(&mut self, header: &Header<'_>, names: &Names<'_>) -> gimli::Result<()> {
         let encoding = header.line_encoding();
         let length = u64::from(header.minimum_instruction_length());
@@ -132,8 +135,9 @@ impl Assembly {
         Ok(())
     }
 
-    /// The number here of a file with that number there; where there is none, of the
-    /// one that was compiled.
+    /// The index in `self.files` of the file that the line program numbers `number`.
+    /// Where the program has no such file, the index of the file that was compiled. A new
+    /// file is added to `self.files`.
     fn file(&mut self, header: &Header<'_>, names: &Names<'_>, number: u64) -> Option<u32> {
         let path = file(header, names, number).or_else(|| compiled(header, names))?;
         let known = self.files.iter().rposition(|known| *known == path);
@@ -144,8 +148,9 @@ impl Assembly {
         u32::try_from(index).ok()
     }
 
-    /// The line whose code is at an address, as linked. Where a file's code ends is not
-    /// known if some of it was moved: ask for addresses of code alone.
+    /// The file and the line that the code at `address` was assembled from. `address` is
+    /// as linked. Where some code of a file was moved, the end of its code is not known:
+    /// ask only for addresses that hold code.
     pub(crate) fn line(&self, address: u64) -> Option<(&Path, u32)> {
         let after = self.rows.partition_point(|row| row.address <= address);
         let (file, line) = self.rows[..after].last()?.place?;
@@ -153,14 +158,15 @@ impl Assembly {
     }
 }
 
-/// Whether a program is about a file of assembly.
+/// Whether a line program describes a file of assembly.
 fn is_assembly(header: &Header<'_>, names: &Names<'_>) -> bool {
     let file = compiled(header, names);
     let end = file.as_deref().and_then(Path::extension);
     end.is_some_and(|end| end == "S" || end == "s")
 }
 
-/// The file that was compiled. Its number is 0; before DWARF 5 there was only number 1.
+/// The file that was compiled into the code of a line program. DWARF 5 numbers it 0;
+/// before DWARF 5, its number was always 1.
 fn compiled(header: &Header<'_>, names: &Names<'_>) -> Option<PathBuf> {
     match header.version() {
         5.. => file(header, names, 0),

@@ -1,17 +1,17 @@
-//! Snapshots as `perf script -F comm,pid,cpu,time,event,brstack` prints samples: for
-//! tools that read that.
+//! Snapshots as `perf script -F comm,pid,cpu,time,event,brstack` prints samples, for
+//! tools that read that output.
 
 use std::io::{self, Write};
 
 use crate::capture::Snapshot;
 use crate::record::{Cycles, RawRecord, Speculation};
 
-/// Writes a line for each snapshot, its branches the newest first. Cycles that are
-/// not known are 0, as perf has it.
+/// Writes one line for each snapshot, with its branches newest first. Cycles that are not
+/// known are written as 0, as perf does.
 ///
 /// # Errors
 ///
-/// Only those of `out`.
+/// When writing to `out` fails.
 pub fn write(snapshots: &[Snapshot], out: &mut impl Write) -> io::Result<()> {
     for snapshot in snapshots {
         let Snapshot {
@@ -36,8 +36,8 @@ pub fn write(snapshots: &[Snapshot], out: &mut impl Write) -> io::Result<()> {
     Ok(())
 }
 
-/// `FROM/TO/PREDICTION/TRANSACTION/ABORT/CYCLES/TYPE/SPECULATION`
-/// (`print_bstack_flags()`, tools/perf/builtin-script.c).
+/// Writes one record as `FROM/TO/PREDICTION/TRANSACTION/ABORT/CYCLES/TYPE/SPECULATION`,
+/// the format of `print_bstack_flags()` in tools/perf/builtin-script.c.
 fn write_record(raw: &RawRecord, out: &mut impl Write) -> io::Result<()> {
     let record = raw.decode();
     let flag = |set, name| if set { name } else { '-' };
@@ -62,7 +62,8 @@ fn write_record(raw: &RawRecord, out: &mut impl Write) -> io::Result<()> {
     )
 }
 
-/// `branch_spec_desc()`, tools/perf/util/branch.c.
+/// The name that perf prints for a speculation value: `branch_spec_desc()` in
+/// tools/perf/util/branch.c.
 fn speculation(speculation: Speculation) -> &'static str {
     match speculation {
         Speculation::NotAvailable => "-",

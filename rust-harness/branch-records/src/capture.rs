@@ -1,8 +1,8 @@
-//! The document that a guest writes and a host reads: what was recorded, and
-//! what only the machine that recorded it knows.
+//! The capture: the document in which a guest hands snapshots to a host. It holds what
+//! was recorded, and what only the machine that recorded it knows.
 //!
-//! It is JSON. A reader may not trust it: [`Capture::from_reader`] bounds what
-//! it takes in and checks every promise made by the fields below.
+//! The document is JSON. A reader must not trust it: [`Capture::from_reader`] bounds what
+//! it reads, and checks every invariant that the fields below document.
 
 use std::io::{Read, Write};
 use std::ops::RangeInclusive;
@@ -20,32 +20,32 @@ pub use code::{CodeRange, MAX_CODE, MAX_CODE_BYTES};
 pub use process::{MAX_MAPPINGS, Mapping, Process};
 pub use snapshot::{MAX_COMM, Moment, Returned, Snapshot};
 
-/// What `format` says in every capture.
+/// The value of [`Capture::format`] in every capture.
 pub const FORMAT: &str = "branch-capture";
-/// The version written here, and the only one read.
+/// The version of the document that this crate writes, and the only one that it reads.
 pub const VERSION: u32 = 4;
-/// A longer document is not read.
+/// The most bytes of a document. A longer document is refused.
 pub const MAX_BYTES: u64 = 512 << 20;
-/// More records than any hardware keeps.
+/// The most records of a snapshot: more than any hardware keeps.
 pub const MAX_RECORDS: usize = 1024;
-/// More snapshots are not read.
+/// The most snapshots of a capture. A capture with more is refused.
 pub const MAX_SNAPSHOTS: usize = 100_000;
-/// More symbols are not read.
+/// The most symbols of a capture. A capture with more is refused.
 pub const MAX_SYMBOLS: usize = 100_000;
-/// More sorts of branches than perf has.
+/// The most names in [`Capture::branches`]: more than perf has.
 pub const MAX_BRANCHES: usize = 64;
-/// More processes are not read.
+/// The most processes of a capture. A capture with more is refused.
 pub const MAX_PROCESSES: usize = 10_000;
-/// The longest name: `KSYM_NAME_LEN`.
+/// The most bytes of a name: `KSYM_NAME_LEN`.
 pub const MAX_NAME: usize = 512;
-/// The longest path: `PATH_MAX`.
+/// The most bytes of a path: `PATH_MAX`.
 pub const MAX_PATH: usize = 4096;
 
 /// Why a capture was not accepted or not written.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CaptureError {
-    /// Not JSON, or not the JSON of a capture.
+    /// The document is not JSON, or its JSON is not that of a capture.
     #[error("not a branch capture: {0}")]
     Json(#[from] serde_json::Error),
     /// The document could not be read.
@@ -54,28 +54,29 @@ pub enum CaptureError {
     /// The document could not be written.
     #[error("cannot write the capture: {0}")]
     Write(#[source] std::io::Error),
-    /// Longer than [`MAX_BYTES`].
-    #[error("the capture is longer than {MAX_BYTES} bytes")]
-    TooLong,
-    /// Some other document.
+    /// The document is longer than this limit, in bytes.
+    #[error("the document is longer than {0} bytes")]
+    TooLong(u64),
+    /// The document is no capture: its `format` is another.
     #[error("not a branch capture: its format is {0:?}, not {FORMAT:?}")]
     Format(String),
-    /// Written by another version of this program.
+    /// The document has another version than [`VERSION`]: another version of this program
+    /// wrote it.
     #[error(
         "the capture has version {0}, this program reads version {VERSION}: use the same build on both sides"
     )]
     Version(u32),
-    /// A promise that a field makes is broken.
+    /// A field breaks an invariant that its documentation states.
     #[error("the capture is damaged: {field}: {problem}")]
     Invalid {
-        /// The field, as a path into the document.
+        /// The field, as a path into the document: `snapshots[0].asked`.
         field: String,
-        /// What is wrong with it.
+        /// What is wrong with the field.
         problem: String,
     },
 }
 
-/// Snapshots taken on one machine.
+/// A capture: snapshots taken on one machine, with what only that machine knows.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Capture {
@@ -83,26 +84,27 @@ pub struct Capture {
     pub format: String,
     /// Always [`VERSION`].
     pub version: u32,
-    /// What was done to take the snapshots, for people.
+    /// What was done to take the snapshots, as a text for people.
     pub scenario: String,
-    /// The kernel they were taken in.
+    /// The kernel that the snapshots were taken in.
     pub kernel: Kernel,
     /// Which branches were recorded, by perf's names: `any`, `cond`, `k`, ….
     pub branches: Vec<String>,
-    /// Symbols of addresses that no vmlinux file knows: those of modules, BPF
-    /// programs and trampolines, as far as the records below touch them.
+    /// Symbols that no vmlinux file has: those of modules, BPF programs and trampolines,
+    /// as far as the records in `snapshots` touch them.
     pub symbols: Vec<GuestSymbol>,
-    /// The code around the records as it was executed: the kernel changes its own
-    /// when it boots and when it runs. By address, and none twice.
+    /// The code around the records, as it was executed: the kernel changes its own code
+    /// when it boots and while it runs. The ranges are sorted by address, and do not
+    /// overlap.
     pub code: Vec<CodeRange>,
-    /// Why some of the code could not be read.
+    /// Why some of the code could not be read, if so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code_missing: Option<String>,
-    /// The processes that user space's addresses belong to, as far as the records
-    /// touch any.
+    /// The processes that the records' addresses in user space belong to, if there are
+    /// any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub processes: Vec<Process>,
-    /// Snapshots that there was no room for.
+    /// The number of snapshots that were lost because there was no room for them.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub dropped: u64,
     /// The snapshots, oldest first.
@@ -113,12 +115,12 @@ pub struct Capture {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Kernel {
-    /// `uname -r`.
+    /// The release of the kernel: `uname -r`.
     pub release: String,
-    /// `uname -m`.
+    /// The architecture of the machine: `uname -m`.
     pub machine: String,
-    /// A symbol of the kernel image and where it was: what tells how far the
-    /// kernel was moved at boot (KASLR).
+    /// A symbol of the kernel image and its address. The address shows how far the kernel
+    /// was moved at boot (KASLR).
     pub anchor: Anchor,
 }
 
@@ -126,45 +128,45 @@ pub struct Kernel {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Anchor {
-    /// Its name, `_stext` by custom.
+    /// The symbol's name, `_stext` by convention.
     pub symbol: String,
-    /// Its address.
+    /// The symbol's address.
     #[serde(with = "hex")]
     pub address: u64,
 }
 
-/// A symbol that the running kernel alone knows.
+/// A symbol that only the running kernel knows: no vmlinux file has it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GuestSymbol {
-    /// Its first address.
+    /// The first address of the symbol.
     #[serde(with = "hex")]
     pub address: u64,
-    /// The first address after it, where the next symbol begins.
+    /// The first address after the symbol, where the next symbol begins.
     #[serde(with = "hex")]
     pub end: u64,
-    /// Its name.
+    /// The symbol's name.
     pub name: String,
-    /// The module it belongs to; `bpf` for programs and trampolines.
+    /// The module that the symbol belongs to; `bpf` for BPF programs and trampolines.
     pub module: String,
-    /// The lines of source that it was made from, by address: those of a BPF
-    /// program, which no file of the host's has.
+    /// The source lines of the symbol, sorted by address: those of a BPF program, which
+    /// no file of the host has.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lines: Vec<Line>,
 }
 
-/// Where the code of a line of source begins.
+/// A line of source, and where its code begins.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Line {
-    /// Its first address.
+    /// The first address of the line's code.
     #[serde(with = "hex")]
     pub address: u64,
-    /// The file, as its compiler was told.
+    /// The source file, by the name that the compiler was given.
     pub file: String,
-    /// The line, counted from 1.
+    /// The number of the line, counted from 1.
     pub line: u32,
-    /// What is there.
+    /// The text of the line.
     pub text: String,
 }
 
@@ -187,7 +189,7 @@ impl GuestSymbol {
 }
 
 impl Capture {
-    /// A capture without a snapshot yet, of all branches of the kernel.
+    /// A capture with no snapshots yet, for all branches of the kernel.
     pub fn new(scenario: impl Into<String>, kernel: Kernel) -> Self {
         Self {
             format: FORMAT.to_owned(),
@@ -204,7 +206,8 @@ impl Capture {
         }
     }
 
-    /// Whether all branches were recorded: a record then follows on the one before.
+    /// Whether all branches were recorded. If so, each record directly follows the one
+    /// before it.
     pub fn has_all_branches(&self) -> bool {
         self.branches.iter().any(|name| name == "any")
     }
@@ -213,8 +216,9 @@ impl Capture {
     ///
     /// # Errors
     ///
-    /// See [`CaptureError`]: whatever is not a capture of this version, or
-    /// breaks a promise of its fields.
+    /// When `reader` fails, when the document is longer than [`MAX_BYTES`], when it is no
+    /// capture of version [`VERSION`], and when a field breaks an invariant: see
+    /// [`CaptureError`].
     pub fn from_reader(reader: impl Read) -> Result<Self, CaptureError> {
         let mut text = Vec::new();
         reader
@@ -222,7 +226,7 @@ impl Capture {
             .read_to_end(&mut text)
             .map_err(CaptureError::Read)?;
         if text.len() as u64 > MAX_BYTES {
-            return Err(CaptureError::TooLong);
+            return Err(CaptureError::TooLong(MAX_BYTES));
         }
         Self::from_slice(&text)
     }
@@ -231,9 +235,10 @@ impl Capture {
     ///
     /// # Errors
     ///
-    /// As [`Capture::from_reader`].
+    /// When the document is no capture of version [`VERSION`], and when a field breaks an
+    /// invariant: see [`CaptureError`].
     pub fn from_slice(text: &[u8]) -> Result<Self, CaptureError> {
-        /// What every version has.
+        /// The fields that every version of the document has.
         #[derive(Deserialize)]
         struct Head {
             format: String,
@@ -255,21 +260,21 @@ impl Capture {
     ///
     /// # Errors
     ///
-    /// When a field breaks its promise, so that no reader would take the
-    /// document, and when `writer` fails.
+    /// When a field breaks an invariant, so that [`Capture::from_reader`] would refuse
+    /// the document, and when `writer` fails.
     pub fn to_writer(&self, mut writer: impl Write) -> Result<(), CaptureError> {
         self.validate()?;
         let mut text = serde_json::to_vec(self)?;
         text.push(b'\n');
-        // At once: a guest's file may be on a file system where each write is a
-        // message to the host.
+        // The document is written at once: a guest's file may be on a file system where
+        // each write is a message to the host.
         writer
             .write_all(&text)
             .and_then(|()| writer.flush())
             .map_err(CaptureError::Write)
     }
 
-    /// Checks every promise that the fields make.
+    /// Checks every invariant that the fields document.
     fn validate(&self) -> Result<(), CaptureError> {
         check_text("scenario", &self.scenario)?;
         check_text("kernel.release", &self.kernel.release)?;
@@ -338,8 +343,8 @@ fn check(field: &str, holds: bool, problem: &str) -> Result<(), CaptureError> {
     })
 }
 
-/// A name ends up on a terminal: it is short and holds nothing that a terminal
-/// would obey.
+/// Checks a name. A name is printed on a terminal: it must be short, and must hold
+/// nothing that a terminal interprets.
 fn check_name(field: &str, name: &str) -> Result<(), CaptureError> {
     check(
         field,
@@ -348,12 +353,13 @@ fn check_name(field: &str, name: &str) -> Result<(), CaptureError> {
     )
 }
 
-/// As [`check_name`], and words may be spaced.
+/// Checks a text: like a name it has at most [`MAX_NAME`] bytes, but it may hold any
+/// characters other than control characters.
 fn check_text(field: &str, text: &str) -> Result<(), CaptureError> {
     check_printable(field, text, 1..=MAX_NAME)
 }
 
-/// The same for what names a file.
+/// Checks the path of a file: at most [`MAX_PATH`] bytes, without control characters.
 fn check_path(field: &str, path: &str) -> Result<(), CaptureError> {
     check_printable(field, path, 1..=MAX_PATH)
 }
@@ -375,12 +381,14 @@ fn check_printable(
     )
 }
 
-/// Whether a field can be left out. By reference, as serde asks.
+/// Whether a count can be left out of the document. The parameter is a reference because
+/// serde requires that.
 fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
-/// Addresses are hexadecimal text: JSON's numbers lose bits in many readers.
+/// Serialises addresses as hexadecimal text: many readers of JSON lose bits of large
+/// numbers.
 mod hex {
     use serde::{Deserialize, Deserializer, Serializer, de::Error};
 
@@ -404,7 +412,7 @@ mod hex {
     }
 }
 
-/// A record is a list of three hexadecimal numbers: from, to, flags.
+/// Serialises a record as a list of three hexadecimal numbers: from, to, flags.
 pub(crate) mod raw_records {
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
 

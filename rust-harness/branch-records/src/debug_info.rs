@@ -1,4 +1,4 @@
-//! What blazesym says of an address, in this crate's words.
+//! Converts what blazesym reports of an address to this crate's types.
 
 use std::path::Path;
 
@@ -6,18 +6,19 @@ use blazesym::symbolize::{CodeInfo, Sym};
 
 use crate::symbol::{Inlined, Location, Symbol};
 
-/// The id that the linker gave an ELF file, if it did.
+/// The build ID that the linker gave the ELF file at `path`, if it did.
 ///
 /// # Errors
 ///
-/// What is wrong with the file, in words.
+/// A description of the problem, when the file cannot be read as ELF.
 pub fn build_id(path: &Path) -> Result<Option<Vec<u8>>, String> {
     let id = blazesym::helper::read_elf_build_id(&path);
     let id = id.map_err(|error| format!("{error:#}"))?;
     Ok(id.map(|id| id.into_owned()))
 }
 
-/// A symbol with the functions inlined there, each line as `location` has it.
+/// Converts a symbol of blazesym and the functions that are inlined at its address.
+/// `location` converts each source line.
 pub(crate) fn symbol(symbol: &Sym<'_>, location: impl Fn(&CodeInfo<'_>) -> Location) -> Symbol {
     let inlined = symbol.inlined.iter().map(|inlined| Inlined {
         name: inlined.name.clone().into_owned(),
@@ -30,17 +31,18 @@ pub(crate) fn symbol(symbol: &Sym<'_>, location: impl Fn(&CodeInfo<'_>) -> Locat
     }
 }
 
-/// DWARF's line 0 is no line.
+/// The number of the source line of `code`. DWARF's line 0 is no line.
 pub(crate) fn line(code: &CodeInfo<'_>) -> Option<u32> {
     code.line.filter(|line| *line != 0)
 }
 
-/// The file, without what leads nowhere.
+/// The path of the source file of `code`, normalised.
 pub(crate) fn path(code: &CodeInfo<'_>) -> String {
     normalize(&code.to_path().to_string_lossy())
 }
 
-/// Drops `.` and resolves `..` by name alone: the tree may be gone.
+/// Normalises a path: drops `.` and resolves `..`. It does so by name alone, because the
+/// tree may be gone.
 pub(crate) fn normalize(path: &str) -> String {
     let mut parts: Vec<&str> = Vec::new();
     for part in path.split('/') {

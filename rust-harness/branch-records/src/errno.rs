@@ -25,7 +25,7 @@ pub fn number(name: &str) -> Option<u16> {
     found.next().map(|(number, _)| *number)
 }
 
-/// By number.
+/// The numbers and names of all errors, sorted by number.
 #[rustfmt::skip]
 const NAMES: [(u16, &str); 149] = [
     (1, "EPERM"), (2, "ENOENT"), (3, "ESRCH"), (4, "EINTR"), (5, "EIO"), (6, "ENXIO"),

@@ -12,7 +12,8 @@ use crate::capture::Process;
 use crate::debug_info;
 use crate::symbol::{Location, Symbol};
 
-/// The files of a capture's processes. What it reads, it reads once.
+/// The files that a capture's processes had mapped, as a source of symbols. What is read
+/// from a file is read once.
 pub struct Files<'a> {
     processes: HashMap<u32, &'a Process>,
     find: &'a dyn Fn(&str) -> Option<PathBuf>,
@@ -20,8 +21,9 @@ pub struct Files<'a> {
 }
 
 impl<'a> Files<'a> {
-    /// Those that `find` knows a file here for, by their names on the machine that
-    /// the capture is from.
+    /// The files of `processes`. For the name that a file has on the machine that the
+    /// capture is from, `find` returns the path of that file on this machine, if it is
+    /// here.
     pub fn new(processes: &'a [Process], find: &'a dyn Fn(&str) -> Option<PathBuf>) -> Self {
         Self {
             processes: processes
@@ -33,8 +35,8 @@ impl<'a> Files<'a> {
         }
     }
 
-    /// What is known of an address of process `pid`: the file and where in it, at
-    /// least.
+    /// The symbol at `address` in process `pid`. Where no symbol is known, the file's
+    /// name and the offset in the file. `None` where no file is mapped.
     pub fn resolve(&self, pid: u32, address: u64) -> Option<Symbol> {
         let (path, offset) = self.processes.get(&pid)?.file_at(address)?;
         let named = (self.find)(path).and_then(|file| self.symbol_at(file, offset));

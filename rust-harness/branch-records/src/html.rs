@@ -1,5 +1,5 @@
 //! A report as one HTML file: the source of the functions on the path, with the path
-//! drawn on it. It needs nothing else, and no network.
+//! drawn on it. The page needs no other file, and no network.
 
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -16,21 +16,23 @@ mod source;
 
 pub use escape::Text;
 
-/// More paths make no page that anybody reads to its end.
+/// The most paths on one page: nobody reads a page with more to its end.
 const MAX_PATHS: usize = 100;
 
 const STYLE: &str = include_str!("html/style.css");
 
-/// What is asked for the text of a source file, by its name in a report.
+/// A function that returns the text of a source file by its name in a report, if the file
+/// is at hand.
 pub type Sources<'a> = dyn Fn(&str) -> Option<String> + 'a;
 
-/// Writes `report` as a page. `symbols` are those that the report was made with.
+/// Writes `report` as an HTML page. `symbols` must be those that the report was made
+/// with. `sources` is asked for the text of each source file.
 ///
 /// Snapshots that took the same path are shown as one.
 ///
 /// # Errors
 ///
-/// Only those of `out`.
+/// When writing to `out` fails.
 pub fn write(
     report: &Report,
     symbols: &(impl Resolve + ?Sized),
@@ -47,7 +49,7 @@ pub fn write(
     page.write()
 }
 
-/// Snapshots of the same path.
+/// Snapshots that took the same path.
 struct Group<'a> {
     first: &'a SnapshotReport,
     times: usize,
@@ -57,7 +59,7 @@ struct Page<'a, R: ?Sized, W> {
     report: &'a Report,
     symbols: &'a R,
     sources: &'a Sources<'a>,
-    /// The lines of each file, where there is one.
+    /// The lines of each source file, by its name; `None` for a file that is not at hand.
     files: HashMap<String, Option<Vec<String>>>,
     out: &'a mut W,
 }
@@ -123,7 +125,8 @@ impl<R: Resolve + ?Sized, W: Write> Page<'_, R, W> {
         let traced = listings.iter().find(|listing| listing.is_traced);
         let traced = traced.map(|listing| listing.file.clone());
         for listing in listings {
-            // What the traced function was written in: not what its headers are.
+            // A function that is inlined into the traced one is part of it if both are in
+            // one file; those from headers are not.
             let is_part = listing.inlined_into.as_ref() == Some(&snapshot.function)
                 && Some(&listing.file) == traced.as_ref();
             let sources = self.sources;
@@ -142,7 +145,7 @@ impl<R: Resolve + ?Sized, W: Write> Page<'_, R, W> {
         writeln!(self.out, "</section>")
     }
 
-    /// The records as a table.
+    /// Writes the records of a snapshot as an HTML table.
     fn branches(&mut self, snapshot: &SnapshotReport) -> io::Result<()> {
         let shown: Vec<_> = shown(snapshot).collect();
         let hidden = snapshot.records.len() - shown.len();
@@ -164,7 +167,7 @@ impl<R: Resolve + ?Sized, W: Write> Page<'_, R, W> {
     }
 }
 
-/// The branches that are not of the tracing itself, oldest first.
+/// The branches of a snapshot that are not within the tracing machinery, oldest first.
 fn shown(snapshot: &SnapshotReport) -> impl Iterator<Item = &Branch> {
     snapshot.records.iter().filter(|branch| !branch.machinery)
 }
@@ -173,7 +176,8 @@ fn same(a: &Branch, b: &Branch) -> bool {
     (a.from.address, a.to.address, a.kind) == (b.from.address, b.to.address, b.kind)
 }
 
-/// In the order in which the first of each was taken.
+/// Groups snapshots by their paths. The groups are in the order in which the first
+/// snapshot of each was taken.
 fn groups(snapshots: &[SnapshotReport]) -> Vec<Group<'_>> {
     let mut index = HashMap::new();
     let mut groups: Vec<Group<'_>> = Vec::new();
@@ -195,7 +199,7 @@ fn groups(snapshots: &[SnapshotReport]) -> Vec<Group<'_>> {
     groups
 }
 
-/// `1 path`, `2 paths`, `2 branches`.
+/// A count with its noun: `1 path`, `2 paths`, `2 branches`.
 fn counted(count: usize, what: &str) -> String {
     match count {
         1 => format!("1 {what}"),

@@ -2,17 +2,17 @@
 //! reads.
 //!
 //! * [`record`]: `struct perf_branch_entry`, decoded.
-//! * [`capture`]: the JSON document in which one machine hands snapshots to
-//!   another, checked by the reader.
-//! * [`symbol`]: addresses to names, from the sources there are.
+//! * [`capture`]: the JSON document in which one machine hands snapshots to another; the
+//!   reader checks it.
+//! * [`symbol`]: addresses to names, from all sources of symbols.
 #![cfg_attr(
     feature = "symbolize",
     doc = "* [`vmlinux`] and [`files`]: names, inlined frames and lines from the debug
   information of a kernel and of user space's files."
 )]
-//! * [`machinery`]: which branches are the tracing's own.
+//! * [`machinery`]: which branches are the tracing machinery's own.
 //! * [`report`] and [`text`]: the path that was taken, as JSON and as text.
-//! * [`brstack`]: as perf prints it.
+//! * [`brstack`]: snapshots as perf prints samples.
 //! * [`listing`] and [`html`]: the source of the functions on the path, with the path
 //!   drawn on it, from [`sources`].
 #![cfg_attr(

@@ -9,68 +9,71 @@ use crate::machinery;
 use crate::report::{Branch, End, SnapshotReport};
 use crate::symbol::{Location, Resolve, Symbol, is_kernel};
 
-/// More code is not executed without a branch, and no function is longer: a record is
-/// missing, or a symbol is wrong.
+/// The most bytes of code that are executed without a branch, and the most of a function.
+/// More means that a record is missing or a symbol is wrong.
 const LONGEST: u64 = 64 << 10;
 
-/// Instructions without a line of their own between two that have one.
+/// The most instructions without a source line of their own between an end of a branch
+/// and an instruction that has one.
 const NEAR: u64 = 4;
 
-/// A function of which some was executed. One that is inlined is one of its own.
+/// The source of a function of which some code was executed. An inlined function has a
+/// listing of its own.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Listing {
-    /// Its name.
+    /// The function's name.
     pub function: String,
-    /// The function that it was inlined into.
+    /// The function that this function was inlined into, if it was.
     pub inlined_into: Option<String>,
-    /// Whether it is what was traced.
+    /// Whether this is the traced function.
     pub is_traced: bool,
-    /// The file that its lines are of.
+    /// The source file that the lines are in.
     pub file: String,
-    /// The lines that code was made of, as far as that is known.
+    /// The lines that have code, by number, as far as they are known.
     pub lines: BTreeMap<u32, Line>,
-    /// The branches from one of its lines to another, oldest first.
+    /// The branches from one line of the function to another, oldest first.
     pub jumps: Vec<Jump>,
 }
 
 /// A line of source.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Line {
-    /// Whether any of its instructions was executed.
+    /// Whether any instruction of the line was executed.
     pub executed: bool,
-    /// What it says, where that is known without the file.
+    /// The text of the line, where it is known without the file.
     pub text: Option<String>,
-    /// The branches that leave the function here, or enter it, oldest first.
+    /// The branches that leave the function at this line, or enter it there, oldest
+    /// first.
     pub passages: Vec<Passage>,
 }
 
 /// A branch within a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Jump {
-    /// The number of its record.
+    /// The number of the branch's record. 0 is the newest.
     pub number: usize,
-    /// The line that it leaves.
+    /// The line that the branch leaves.
     pub from: u32,
-    /// The line that it goes to.
+    /// The line that the branch goes to.
     pub to: u32,
 }
 
 /// A branch out of a function or into it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Passage {
-    /// The number of its record.
+    /// The number of the branch's record. 0 is the newest.
     pub number: usize,
-    /// Whether it leads into the function.
+    /// Whether the branch leads into the function.
     pub inwards: bool,
-    /// The function at its other end.
+    /// The function at the other end of the branch.
     pub other: String,
 }
 
-/// The listings of a snapshot: the traced function first, then those inlined there,
-/// then the others in the order in which the path came to them.
+/// The listings of a snapshot: the traced function first, then the functions inlined into
+/// it, then the others in the order in which the path reached them.
 ///
-/// `step` is how far apart instructions begin, in bytes: 4 on arm64, and 1 where they
-/// have no one length.
+/// `step` is the distance from one instruction to the next, in bytes: 4 on arm64, and 1
+/// where instructions differ in length.
 pub fn of_snapshot(
     snapshot: &SnapshotReport,
     symbols: &(impl Resolve + ?Sized),
@@ -96,7 +99,8 @@ pub fn of_snapshot(
     listings
 }
 
-/// Which listing a line belongs to: function, the one that it is inlined into, file.
+/// What identifies a listing: the function, the function that it is inlined into, and the
+/// file.
 type Key = (String, Option<String>, String);
 
 struct Path<'a, R: ?Sized> {
@@ -108,7 +112,7 @@ struct Path<'a, R: ?Sized> {
     listings: Vec<Listing>,
 }
 
-/// A line of one of the functions at an address.
+/// A source line of one of the functions at an address.
 struct Frame<'a> {
     function: &'a str,
     inlined_into: Option<&'a str>,
@@ -131,7 +135,9 @@ impl Frame<'_> {
     }
 }
 
-/// The function at an address, and those inlined there, the innermost last.
+/// The frames of a symbol: the function at the address, and the functions inlined there,
+/// the innermost last. The tracing machinery has none, except for BPF programs and
+/// trampolines.
 fn frames(symbol: &Symbol) -> Vec<Frame<'_>> {
     if machinery::is_named(symbol) && symbol.module.as_deref() != Some("bpf") {
         return Vec::new();
@@ -170,7 +176,8 @@ impl<R: Resolve + ?Sized> Path<'_, R> {
         }
     }
 
-    /// From one instruction to the next.
+    /// Marks the lines of all instructions as executed from the end `from` of one branch
+    /// to the end `to` of the next.
     fn go_on(&mut self, from: &End, to: &End) {
         let (Some(first), Some(last)) = (from.address, to.address) else {
             return;
@@ -194,7 +201,7 @@ impl<R: Resolve + ?Sized> Path<'_, R> {
     }
 
     fn branch(&mut self, branch: &Branch) {
-        // What is executed right before it and right after.
+        // The symbols of what is executed right before the branch and right after it.
         let step = self.step;
         let from = self.near(&branch.from, |address, steps| {
             address.checked_sub(steps * step)
@@ -205,7 +212,7 @@ impl<R: Resolve + ?Sized> Path<'_, R> {
         let [from, to] = [&from, &to].map(Option::as_ref);
         let [leaves, enters] = [from, to].map(|symbol| symbol.map(frames).unwrap_or_default());
         for frame in &leaves {
-            // It was executed, whatever is known of how it was come to.
+            // The branch itself was executed, whatever is known of the way to it.
             self.line(frame).executed = true;
             match enters.iter().find(|other| frame.is_of_same(other)) {
                 Some(target) => {
@@ -226,8 +233,9 @@ impl<R: Resolve + ?Sized> Path<'_, R> {
         }
     }
 
-    /// What is at an end of a branch, or so near to it in the same function that
-    /// debug information has a line for it.
+    /// The symbol at an end of a branch. Where debug information has no line for it, the
+    /// symbol within [`NEAR`] instructions in the same function for which it has one.
+    /// `at` is the address that many instructions from the end.
     fn near(&mut self, end: &End, at: impl Fn(u64, u64) -> Option<u64>) -> Option<Symbol> {
         let symbol = end.symbol.as_ref()?;
         let has_line = |symbol: &Symbol| symbol.location.as_ref().is_some_and(|l| l.line.is_some());
@@ -284,7 +292,7 @@ impl<R: Resolve + ?Sized> Path<'_, R> {
         line
     }
 
-    /// Those that were not executed.
+    /// Adds the lines that have code and were not executed to the listings there are.
     fn add_lines_with_code(&mut self) {
         let ends = self.snapshot.records.iter();
         let ends = ends.flat_map(|branch| [branch.from.address, branch.to.address]);

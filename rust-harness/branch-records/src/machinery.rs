@@ -1,13 +1,13 @@
-//! Which records are the tracing machinery's own and not the traced function's.
+//! Finds the records that are the tracing machinery's own, and not the traced function's.
 //!
-//! A snapshot is taken by code that branches too: the trampoline, what it calls
-//! before and after the BPF program, the program, the helper. Most of that is
-//! known by name. The rest (`migrate_disable()`, `__rcu_read_lock()`, …) is
-//! called by everybody and counts as machinery when the machinery called it.
+//! A snapshot is taken by code that branches too: the trampoline, what it calls before
+//! and after the BPF program, the program, the helper. Most of that is known by name. The
+//! rest (`migrate_disable()`, `__rcu_read_lock()`, …) is called by other code too. It
+//! counts as machinery when the machinery called it.
 
 use crate::symbol::Symbol;
 
-/// Code that exists for tracing alone, by name.
+/// Whether a symbol is code that exists for tracing alone. Its name decides.
 pub(crate) fn is_named(symbol: &Symbol) -> bool {
     const PREFIXES: [&str; 12] = [
         "bpf_trampoline_",
@@ -46,7 +46,8 @@ impl<'name> Machinery<'name> {
         }
     }
 
-    /// The next record: whether its source and its target are machinery.
+    /// Takes the next record of the path. Returns whether its source is machinery, and
+    /// whether its target is.
     pub fn follow(&mut self, from: Option<&Symbol>, to: Option<&Symbol>) -> (bool, bool) {
         let source = match from {
             Some(symbol) if self.is_function(symbol) => false,

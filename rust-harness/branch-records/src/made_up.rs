@@ -1,4 +1,4 @@
-//! A kernel for tests, and a map that it refuses.
+//! A made-up kernel for tests, and the path on which it refuses a map.
 
 use std::ops::Range;
 
@@ -16,7 +16,8 @@ pub(crate) const MODULE: u64 = 0xffff_8000_7900_0000;
 pub(crate) const PROGRAM: u64 = 0xffff_8000_7a00_1000;
 pub(crate) const SNAPSHOT: u64 = 0xffff_8000_8060_0000;
 
-/// A kernel of eight functions of one page each. The line of source is the offset.
+/// A kernel of eight functions of one page each. The number of a source line is the
+/// offset in the function.
 pub(crate) struct MadeUp;
 
 impl Resolve for MadeUp {
@@ -73,7 +74,7 @@ pub(crate) fn record(from: u64, to: u64, kind: u64) -> RawRecord {
     }
 }
 
-/// A path, oldest first.
+/// A snapshot of `path`, whose records are oldest first.
 pub(crate) fn snapshot(mut path: Vec<RawRecord>) -> Snapshot {
     path.reverse();
     Snapshot {

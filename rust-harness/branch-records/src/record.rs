@@ -36,7 +36,7 @@ impl RawRecord {
         }
     }
 
-    /// Gives names to the bit fields.
+    /// Decodes the bit fields.
     pub fn decode(&self) -> Record {
         let field = |shift: u32, width: u32| (self.flags >> shift) & ((1 << width) - 1);
         Record {
@@ -49,7 +49,7 @@ impl RawRecord {
             cycles: match field(4, 16) {
                 0 => Cycles::Unknown,
                 0xffff => Cycles::AtLeast(0xffff),
-                // 16 bits wide: nothing is cut off.
+                // The field is 16 bits wide: nothing is cut off.
                 cycles => Cycles::Count(cycles as u16),
             },
             kind: BranchType::from_fields(field(20, 4) as u8, field(26, 4) as u8),
@@ -61,7 +61,7 @@ impl RawRecord {
     }
 }
 
-/// A branch with every field named.
+/// A record with its bit fields decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record {
     /// Address of the branch instruction. `None` in a half record: the branch
@@ -74,28 +74,28 @@ pub struct Record {
     /// The hardware says that it predicted this branch correctly. When neither
     /// flag is set, the hardware does not say.
     pub predicted: bool,
-    /// Taken inside a transaction.
+    /// The branch was taken inside a transaction.
     pub in_transaction: bool,
-    /// A transaction's abort.
+    /// The branch is the abort of a transaction.
     pub abort: bool,
-    /// Cycles since the branch before.
+    /// Cycles since the branch before this one.
     pub cycles: Cycles,
-    /// What sort of branch.
+    /// The type of the branch.
     pub kind: BranchType,
-    /// Whether it was taken speculatively.
+    /// Whether the branch was taken speculatively.
     pub speculation: Speculation,
-    /// Where it went to.
+    /// The privilege level that the branch went to.
     pub privilege: Privilege,
-    /// The `new_type` field itself: means something with
-    /// `PERF_BR_EXTEND_ABI` only and is 0 in every other record.
+    /// The `new_type` field itself. It has a meaning with `PERF_BR_EXTEND_ABI` only, and
+    /// is 0 in every other record.
     pub new_type: u8,
-    /// Bits without a meaning: 0.
+    /// The reserved bits. They have no meaning, and are 0.
     pub reserved: u32,
 }
 
 impl Record {
-    /// A field that holds what the perf ABI gives no meaning to, in words. The
-    /// kernel must never hand out such a record; memory that was not written
+    /// A description of a field whose value has no meaning in the perf ABI, if there is
+    /// one. The kernel must never hand out such a record. Memory that was not written
     /// looks like this.
     pub fn illegal_field(&self) -> Option<String> {
         let extended = matches!(self.kind, BranchType::Extended(_));
@@ -120,19 +120,19 @@ impl Record {
     }
 }
 
-/// Cycles between a branch and the one before.
+/// The cycles between a branch and the branch before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Cycles {
-    /// Not counted, or not known.
+    /// The cycles were not counted, or are not known.
     Unknown,
-    /// This many.
+    /// This many cycles.
     Count(u16),
-    /// The field is 16 bits wide and full.
+    /// At least this many cycles: the field is 16 bits wide and saturated.
     AtLeast(u16),
 }
 
-/// What sort of branch: `PERF_BR_*`.
+/// The type of a branch: `PERF_BR_*`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)] // the names are perf's
 pub enum BranchType {
@@ -156,8 +156,9 @@ pub enum BranchType {
 }
 
 impl BranchType {
-    /// The type that perf calls so: [`Self::name`] turned round. perf prints
-    /// nothing at all for a type that is not known.
+    /// The type that has this name in perf: the inverse of [`Self::name`]. An empty name
+    /// is [`Self::Unknown`], because perf prints nothing at all for a type that is not
+    /// known.
     pub fn from_name(name: &str) -> Option<Self> {
         if name.is_empty() {
             return Some(Self::Unknown);
@@ -189,7 +190,7 @@ impl BranchType {
         }
     }
 
-    /// perf's own short name, as `perf script -F brstack` prints it.
+    /// perf's own short name of the type, as `perf script -F brstack` prints it.
     pub fn name(self) -> &'static str {
         match self {
             Self::Unknown => "-",
@@ -212,8 +213,8 @@ impl BranchType {
     }
 }
 
-/// What `new_type` says of a `PERF_BR_EXTEND_ABI` branch: `PERF_BR_NEW_*`, with
-/// the arm64 meaning of the architecture's own.
+/// The meaning of `new_type` in a `PERF_BR_EXTEND_ABI` branch: `PERF_BR_NEW_*`. The
+/// values that perf leaves to the architecture have arm64's meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)] // the names are perf's
 pub enum NewType {
@@ -225,7 +226,7 @@ pub enum NewType {
     DebugExit,
     DebugInstruction,
     DebugData,
-    /// Not one that perf defines.
+    /// A value that perf does not define.
     Undefined(u8),
 }
 
@@ -290,7 +291,7 @@ pub enum Privilege {
     User,
     Kernel,
     Hypervisor,
-    /// Not one that perf defines.
+    /// A value that perf does not define.
     Undefined(u8),
 }
 
@@ -306,7 +307,8 @@ impl Privilege {
         }
     }
 
-    /// A short name in the manner of perf's event modifiers, in full.
+    /// The name of the privilege level, as perf's event modifiers have it but written
+    /// out.
     pub fn name(self) -> &'static str {
         match self {
             Self::Unknown => "-",

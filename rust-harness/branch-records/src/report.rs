@@ -1,4 +1,5 @@
-//! A capture with names put to its addresses: what is shown as text or JSON.
+//! A report: a capture with names put to its addresses. It is what is shown as text or
+//! JSON.
 
 use std::collections::HashMap;
 
@@ -9,9 +10,9 @@ use crate::machinery::Machinery;
 use crate::record::{BranchType, Cycles, Privilege, RawRecord, Record, Speculation};
 use crate::symbol::{Resolve, Symbol, is_kernel};
 
-/// What `format` says in every report.
+/// The value of `format` in every report.
 const FORMAT: &str = "branch-report";
-/// Grows when a field of the JSON changes its meaning or goes.
+/// The version of the JSON. It grows when a field changes its meaning or is removed.
 const VERSION: u32 = 2;
 
 /// A symbolised capture.
@@ -21,14 +22,14 @@ pub struct Report {
     version: u32,
     /// What was done to take the snapshots.
     pub scenario: String,
-    /// `uname -r` of the kernel they were taken in.
+    /// `uname -r` of the kernel that the snapshots were taken in.
     pub kernel: String,
     /// `uname -m` of the machine.
     pub machine: String,
-    /// Why some of the code that a path needs could not be read.
+    /// Why some of the code that a path needs could not be read, if so.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub code_missing: Option<String>,
-    /// Snapshots that there was no room for when they were taken.
+    /// The number of snapshots that were lost because there was no room for them.
     pub dropped: u64,
     /// The snapshots, oldest first.
     pub snapshots: Vec<SnapshotReport>,
@@ -37,39 +38,39 @@ pub struct Report {
 /// One symbolised snapshot.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SnapshotReport {
-    /// What was traced: a function, a tracepoint.
+    /// The name of what was traced: a function or a tracepoint.
     pub function: String,
-    /// At what moment of it this was taken.
+    /// The moment at which the snapshot was taken.
     pub moment: Moment,
-    /// What the function had returned.
+    /// The return value of the function, where it is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub returned: Option<Returned>,
     /// The CPU the snapshot was taken on.
     pub cpu: u32,
-    /// The process that was traced.
+    /// The PID of the process that was traced.
     pub pid: u32,
-    /// Its thread.
+    /// The TID of the thread that was traced.
     pub tid: u32,
     /// The thread's name.
     pub comm: String,
-    /// When: nanoseconds of `CLOCK_MONOTONIC`.
+    /// When the snapshot was taken, in nanoseconds of `CLOCK_MONOTONIC`.
     pub time: u64,
-    /// How long the function had taken, in nanoseconds.
+    /// How long the function took, in nanoseconds, where that was measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub duration: Option<u64>,
-    /// How many records there was room for.
+    /// The number of records that the caller of the helper had room for.
     pub asked: u32,
-    /// The error that the helper returned instead of records.
+    /// The error that the helper returned instead of records, as a positive number.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub errno: Option<u32>,
-    /// The number of the newest record that starts and ends in the traced
-    /// function: the last jump it took before it returned.
+    /// The number of the newest record that starts and ends in the traced function: the
+    /// last jump that the function took before it returned.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_jump: Option<usize>,
-    /// How many records are the tracing machinery's.
+    /// The number of records within the tracing machinery.
     pub machinery: usize,
-    /// Whether the records can be one execution: nothing where only some branches
-    /// were recorded, or the machine is no arm64.
+    /// Whether the records can be one execution. `None` where only some branches were
+    /// recorded, or the machine is not arm64.
     #[cfg(feature = "path")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<crate::path::Findings>,
@@ -80,36 +81,37 @@ pub struct SnapshotReport {
 /// One branch of the path.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Branch {
-    /// Its number: 0 is the newest.
+    /// The number of the branch's record. 0 is the newest.
     pub number: usize,
-    /// Whether both its ends lie in the tracing machinery.
+    /// Whether both ends of the branch lie in the tracing machinery.
     pub machinery: bool,
-    /// Where the branch instruction is.
+    /// The source: where the branch instruction is.
     pub from: End,
-    /// Where it went.
+    /// The target: where the branch went.
     pub to: End,
-    /// What sort of branch.
+    /// The type of the branch.
     #[serde(rename = "type", serialize_with = "type_name")]
     pub kind: BranchType,
-    /// Whether it was mispredicted, where the hardware says so.
+    /// Whether the branch was mispredicted, where the hardware reports that.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mispredicted: Option<bool>,
-    /// Cycles since the branch before.
+    /// Cycles since the branch before this one.
     pub cycles: Cycles,
-    /// Where it went to.
+    /// The privilege level that the branch went to.
     #[serde(serialize_with = "privilege_name")]
     pub privilege: Privilege,
-    /// Whether it was taken speculatively.
+    /// Whether the branch was taken speculatively.
     pub speculation: Speculation,
 }
 
 /// One end of a branch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct End {
-    /// Its address in the running kernel, unless the hardware kept it back.
+    /// The address in the running kernel or its user space, unless the hardware kept it
+    /// back.
     #[serde(serialize_with = "hex")]
     pub address: Option<u64>,
-    /// What is there, when some source of symbols knows.
+    /// The symbol at the address, if some source of symbols knows one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub symbol: Option<Symbol>,
 }
@@ -130,7 +132,7 @@ fn hex<S: Serializer>(address: &Option<u64>, to: S) -> Result<S::Ok, S::Error> {
 }
 
 impl Report {
-    /// Puts names to the addresses of a capture.
+    /// Makes a report of a capture: puts names from `symbols` to its addresses.
     pub fn new(capture: &Capture, symbols: &(impl Resolve + ?Sized)) -> Self {
         let mut symbols = Cached {
             symbols,
@@ -157,7 +159,8 @@ impl Report {
         }
     }
 
-    /// How far apart instructions begin, in bytes: at least.
+    /// The least distance from one instruction to the next, in bytes: 4 on arm64, 1
+    /// elsewhere.
     pub fn step(&self) -> u64 {
         match &*self.machine {
             "aarch64" => 4,
@@ -208,7 +211,7 @@ impl SnapshotReport {
             .map(|branch| branch.number)
     }
 
-    /// Whether a branch starts or ends in the traced function.
+    /// Whether any branch of the snapshot starts or ends in the traced function.
     pub fn touches_function(&self) -> bool {
         self.records
             .iter()
@@ -253,10 +256,11 @@ impl Branch {
     }
 }
 
-/// Many records share few addresses: each is looked up once.
+/// Symbols by address: many records share few addresses, and each address is looked up
+/// once.
 struct Cached<'symbols, R: ?Sized> {
     symbols: &'symbols R,
-    /// By process, for those of user space, and address.
+    /// What was found so far, by process (for addresses of user space only) and address.
     known: HashMap<(Option<u32>, u64), Option<Symbol>>,
 }
 

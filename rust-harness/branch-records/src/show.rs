@@ -1,5 +1,5 @@
-//! How a program shows what was recorded: options of a command line, and what becomes
-//! of them.
+//! How a program shows what was recorded: the options of its command line, and what they
+//! do.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -36,41 +36,42 @@ pub struct Show {
     pub source: Option<PathBuf>,
 }
 
-/// Why nothing was shown.
+/// Why a capture could not be shown.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ShowError {
-    /// To the terminal, or what stands for it.
+    /// The output stream could not be written: the terminal, or what stands for it.
     #[error("cannot write what was recorded: {0}")]
     Output(#[source] io::Error),
-    /// To the file of `--html`.
+    /// The file of `--html` could not be written.
     #[error("cannot write {}: {problem}", path.display())]
     Html {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// Why.
+        /// Why the file could not be written.
         #[source]
         problem: io::Error,
     },
 }
 
 impl Show {
-    /// Whether snapshots are printed one after the other, as they come: there is no
-    /// document around them.
+    /// Whether each snapshot can be printed by itself, as it is taken. JSON cannot: it
+    /// has a document around the snapshots.
     pub fn is_stream(&self) -> bool {
         !self.json
     }
 
-    /// Whether addresses are to have names at all.
+    /// Whether addresses need names: `--brstack` alone prints none.
     pub fn wants_names(&self) -> bool {
         !self.brstack || self.html.is_some()
     }
 
-    /// Prints a capture. For colours give an `anstream` stream.
+    /// Prints a capture in the form that the options ask for. For colours, give an
+    /// `anstream` stream.
     ///
     /// # Errors
     ///
-    /// Only those of `out`.
+    /// When writing to `out` fails.
     pub fn print(
         &self,
         capture: &Capture,
@@ -91,12 +92,13 @@ impl Show {
         written.map_err(ShowError::Output)
     }
 
-    /// Writes the page of `--html`, if that is asked for: whole or not at all.
-    /// `sources` is asked for files where `--source` has none.
+    /// Writes the page of `--html`, if that is asked for. The file is written whole or
+    /// not at all. `sources` is asked for the source files that the tree of `--source`
+    /// does not have.
     ///
     /// # Errors
     ///
-    /// When the file cannot be written.
+    /// When the page of `--html` cannot be written.
     pub fn draw(
         &self,
         capture: &Capture,
@@ -125,11 +127,12 @@ impl Show {
     }
 }
 
-/// Writes a file that nobody sees half-written.
+/// Writes the file `path` so that no reader ever sees it half-written.
 ///
 /// # Errors
 ///
-/// Those of the file system, and of `write`. Nothing has changed then.
+/// When the file cannot be created or replaced, and when `write` fails. The file `path`
+/// is unchanged then.
 pub fn whole(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
     let folder = match path.parent() {
         Some(folder) if folder != Path::new("") => folder,

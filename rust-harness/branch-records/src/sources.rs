@@ -4,13 +4,13 @@ use std::fs::File;
 use std::io::Read as _;
 use std::path::{Component, Path, PathBuf};
 
-/// A longer file is not read.
+/// The most bytes of a source file. A longer file is not read.
 const MAX_BYTES: u64 = 4 << 20;
 
-/// Reads the source file `name` below `tree`, or one that has a whole path itself and
-/// is below `tree`.
+/// Reads the source file `name`: a path relative to `tree`, or an absolute path below
+/// `tree`. `None` if there is no such file.
 ///
-/// Debug information may say anything: nothing outside of `tree` is read, and nothing
+/// Debug information may hold any name: nothing outside of `tree` is read, and nothing
 /// but files.
 pub fn read(tree: &Path, name: &str) -> Option<String> {
     let tree = tree.canonicalize().ok()?;
@@ -21,8 +21,9 @@ pub fn read(tree: &Path, name: &str) -> Option<String> {
     text(&path)
 }
 
-/// The same without its first folders, one after the other, until there is such a
-/// file: for a tree that lies elsewhere than where it was compiled.
+/// Reads the source file `name` below `tree`, or the first file that is found there when
+/// leading directories are dropped from `name` one after the other. The tree may then lie
+/// elsewhere than where it was compiled. `None` if there is no such file.
 pub fn find(tree: &Path, name: &str) -> Option<String> {
     let parts: Vec<_> = Path::new(name)
         .components()

@@ -1,8 +1,8 @@
-//! The document that a guest writes of a sweep: a snapshot and the samples next
-//! to it, for each moment at which a counter overflowed.
+//! The sweep: the document in which a guest hands over a snapshot and the samples next to
+//! it, for each moment at which a counter overflowed.
 //!
-//! It is JSON, and a reader may not trust it: [`Sweep::from_reader`] bounds what
-//! it takes in.
+//! The document is JSON. A reader must not trust it: [`Sweep::from_reader`] bounds what
+//! it reads.
 
 use std::io::{Read, Write};
 
@@ -11,18 +11,18 @@ use serde::{Deserialize, Serialize};
 use crate::capture::{CaptureError, CodeRange, MAX_RECORDS, check_code, raw_records};
 use crate::record::RawRecord;
 
-/// What `format` says in every such document.
+/// The value of [`Sweep::format`] in every sweep.
 pub const FORMAT: &str = "branch-sweep";
-/// The version written here, and the only one read.
+/// The version of the document that this crate writes, and the only one that it reads.
 pub const VERSION: u32 = 1;
-/// A longer document is not read.
+/// The most bytes of a document. A longer document is refused.
 pub const MAX_BYTES: u64 = 256 << 20;
-/// More rounds are not read.
+/// The most rounds of a sweep. A sweep with more is refused.
 pub const MAX_ROUNDS: usize = 100_000;
-/// More samples of a round are not read.
+/// The most samples of a round. A sweep with more is refused.
 pub const MAX_SAMPLES: usize = 16;
 
-/// Rounds, in the order in which they were made.
+/// A sweep: rounds in each of which a counter overflowed while a snapshot was taken.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Sweep {
@@ -30,28 +30,30 @@ pub struct Sweep {
     pub format: String,
     /// Always [`VERSION`].
     pub version: u32,
-    /// Snapshots that were taken before the first round.
+    /// The number of snapshots that were taken before the first round.
     pub measured: u32,
-    /// The code around the records, as in a capture.
+    /// The code around the records, as in
+    /// [`Capture::code`](crate::capture::Capture::code).
     pub code: Vec<CodeRange>,
-    /// What was done.
+    /// The rounds, in the order in which they were made.
     pub rounds: Vec<Round>,
 }
 
-/// A counter is started, overflows after `period` events and again after each
+/// One round. A counter is started, overflows after `period` events and again after each
 /// `period` more; a snapshot is taken meanwhile.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Round {
-    /// Events from the start of the counter to its overflow.
+    /// The number of events from the start of the counter to its overflow.
     pub period: u64,
-    /// The timer ticked meanwhile: the overflow that was meant may not be the
-    /// first, and not hit what it hits otherwise.
+    /// Whether the timer ticked during the round. If so, the overflow that was meant may
+    /// not be the first, and may not hit what it hits otherwise.
     pub ticked: bool,
-    /// The records of the snapshot, newest first; none is `-ENOENT`.
+    /// The records of the snapshot, newest first. None means that the helper returned
+    /// `-ENOENT`.
     #[serde(with = "raw_records")]
     pub snapshot: Vec<RawRecord>,
-    /// Those of the first samples that were made, oldest sample first.
+    /// The records of the first samples that were made, oldest sample first.
     pub samples: Vec<Sample>,
 }
 
@@ -61,7 +63,7 @@ pub struct Round {
 pub struct Sample(#[serde(with = "raw_records")] pub Vec<RawRecord>);
 
 impl Round {
-    /// All that was recorded, a list for each snapshot or sample.
+    /// All records of the round: a list for the snapshot, then one for each sample.
     pub fn recorded(&self) -> impl Iterator<Item = &[RawRecord]> {
         let samples = self.samples.iter().map(|sample| &sample.0[..]);
         std::iter::once(&self.snapshot[..]).chain(samples)
@@ -69,7 +71,7 @@ impl Round {
 }
 
 impl Sweep {
-    /// A document of these rounds.
+    /// A sweep of these rounds.
     pub fn new(measured: u32, code: Vec<CodeRange>, rounds: Vec<Round>) -> Self {
         Self {
             format: FORMAT.to_owned(),
@@ -80,11 +82,13 @@ impl Sweep {
         }
     }
 
-    /// Reads a document and checks it.
+    /// Reads a sweep and checks it.
     ///
     /// # Errors
     ///
-    /// As [`crate::capture::Capture::from_reader`].
+    /// When `reader` fails, when the document is longer than [`MAX_BYTES`], when it is no
+    /// sweep of version [`VERSION`], and when a list in it is too long or its code is
+    /// invalid: see [`CaptureError`].
     pub fn from_reader(reader: impl Read) -> Result<Self, CaptureError> {
         let mut text = Vec::new();
         reader
@@ -92,18 +96,18 @@ impl Sweep {
             .read_to_end(&mut text)
             .map_err(CaptureError::Read)?;
         if text.len() as u64 > MAX_BYTES {
-            return Err(CaptureError::TooLong);
+            return Err(CaptureError::TooLong(MAX_BYTES));
         }
         let sweep: Self = serde_json::from_slice(&text)?;
         sweep.validate()?;
         Ok(sweep)
     }
 
-    /// Writes the document as one line of JSON.
+    /// Writes the sweep as one line of JSON.
     ///
     /// # Errors
     ///
-    /// When no reader would take it, and when `writer` fails.
+    /// When [`Sweep::from_reader`] would refuse the document, and when `writer` fails.
     pub fn to_writer(&self, mut writer: impl Write) -> Result<(), CaptureError> {
         self.validate()?;
         let mut text = serde_json::to_vec(self)?;

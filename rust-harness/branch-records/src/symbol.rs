@@ -1,4 +1,5 @@
-//! Addresses to names: what a symbol is here, and the sources that are asked.
+//! Addresses to names: what a symbol is in this crate, and the sources that are asked for
+//! one.
 
 use std::ops::Range;
 
@@ -9,18 +10,18 @@ use crate::capture::GuestSymbol;
 /// A line of source.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Location {
-    /// The file, below the kernel's source tree where it lies in one.
+    /// The source file, relative to the kernel's source tree where it lies in that.
     pub file: String,
-    /// The line, counted from 1.
+    /// The number of the line, counted from 1, if it is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub line: Option<u32>,
-    /// What is there, where that is known without the file.
+    /// The text of the line, where it is known without the file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
 }
 
 impl Location {
-    /// A line of a file.
+    /// A line of `file`, without its text.
     pub fn new(file: impl Into<String>, line: Option<u32>) -> Self {
         Self {
             file: file.into(),
@@ -30,12 +31,12 @@ impl Location {
     }
 }
 
-/// A function that the compiler put into another one.
+/// A function that the compiler inlined into another one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Inlined {
-    /// Its name.
+    /// The inlined function's name.
     pub name: String,
-    /// The line of it that the address belongs to.
+    /// The line of the inlined function that the address belongs to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub location: Option<Location>,
 }
@@ -43,16 +44,17 @@ pub struct Inlined {
 /// What is known of one address.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Symbol {
-    /// The function that was emitted as code of its own.
+    /// The name of the function at the address: the one that was emitted as code of its
+    /// own.
     pub name: String,
-    /// The module it is in; `bpf` for programs and trampolines, the file of user
-    /// space's; nothing for the kernel image.
+    /// The module that the function is in: `bpf` for BPF programs and trampolines, the
+    /// name of the file for user space, `None` for the kernel image.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub module: Option<String>,
-    /// How far behind its first instruction the address lies.
+    /// The distance from the function's first instruction to the address, in bytes.
     pub offset: u64,
-    /// The line in that function. Where another function was inlined, the line
-    /// that calls it.
+    /// The line in the function at the address. Where another function was inlined, this
+    /// is the line that calls it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub location: Option<Location>,
     /// The functions inlined at this address, the innermost last.
@@ -61,7 +63,7 @@ pub struct Symbol {
 }
 
 impl Symbol {
-    /// A symbol without source.
+    /// A symbol without module and source line.
     pub fn new(name: impl Into<String>, offset: u64) -> Self {
         Self {
             name: name.into(),
@@ -83,16 +85,16 @@ impl Symbol {
 
 /// A source of symbols.
 pub trait Resolve {
-    /// What is known of `address`, an address of the running kernel.
+    /// The symbol at `address`, an address of the running kernel.
     fn resolve(&self, address: u64) -> Option<Symbol>;
 
-    /// What is known of an address in the user space of process `pid`.
+    /// The symbol at `address` in the user space of process `pid`.
     fn resolve_user(&self, pid: u32, address: u64) -> Option<Symbol> {
         let _ = (pid, address);
         None
     }
 
-    /// The addresses of the kernel's function that `address` belongs to.
+    /// The range of addresses of the kernel function that `address` belongs to.
     fn extent(&self, address: u64) -> Option<Range<u64>> {
         let _ = address;
         None
@@ -105,10 +107,10 @@ pub fn is_kernel(address: u64) -> bool {
     address.cast_signed() < 0
 }
 
-/// The symbols that a capture brings along.
+/// The symbols that a capture brings along, as a source of symbols.
 #[derive(Debug)]
 pub struct GuestSymbols<'capture> {
-    /// Sorted by address.
+    /// The symbols, sorted by address.
     sorted: Vec<&'capture GuestSymbol>,
 }
 
@@ -143,8 +145,8 @@ impl Resolve for GuestSymbols<'_> {
 
     fn extent(&self, address: u64) -> Option<Range<u64>> {
         let symbol = self.covering(address)?;
-        // Where it ends is where the next one begins, which may be far: the last line
-        // is where there is code.
+        // A symbol ends where the next one begins, which may be far away. There is code
+        // at its last line.
         let end = symbol.lines.last()?.address.saturating_add(1);
         Some(symbol.address..end)
     }

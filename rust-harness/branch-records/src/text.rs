@@ -17,11 +17,11 @@ const MACHINERY: Style = Style::new().dimmed();
 const LAST_JUMP: Style = AnsiColor::Yellow.on_default().bold();
 const HEADING: Style = Style::new().bold();
 
-/// How much is shown.
+/// How much of a snapshot is shown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Detail {
-    /// The path of what was traced. The tracing machinery is counted, and what
-    /// repeats itself is shown once.
+    /// The path of what was traced. Records of the tracing machinery are only counted,
+    /// and branches that repeat themselves are shown once.
     #[default]
     Folded,
     /// Every record.
@@ -29,7 +29,7 @@ pub enum Detail {
 }
 
 impl Detail {
-    /// Every record if `all` are asked for.
+    /// [`Detail::All`] if `all` is set, otherwise [`Detail::Folded`].
     pub fn folded_unless(all: bool) -> Self {
         match all {
             true => Self::All,
@@ -38,12 +38,12 @@ impl Detail {
     }
 }
 
-/// Writes `report` with colours in it: give an `anstream` stream, which keeps
-/// them on a terminal and drops them everywhere else.
+/// Writes `report` as text with colours. Give an `anstream` stream, which keeps the
+/// colours on a terminal and drops them everywhere else.
 ///
 /// # Errors
 ///
-/// Only those of `out`.
+/// When writing to `out` fails.
 pub fn write(report: &Report, detail: Detail, out: &mut impl Write) -> io::Result<()> {
     for (index, snapshot) in report.snapshots.iter().enumerate() {
         if index > 0 {
@@ -103,8 +103,8 @@ fn write_snapshot(
     Ok(())
 }
 
-/// A row for each branch, or for each that is not a repetition: of what repeats
-/// itself the newest.
+/// A row for each branch to show. With [`Detail::Folded`], only the newest of branches
+/// that repeat themselves are shown.
 fn folded<'a>(branches: &[&'a Branch], detail: Detail) -> Vec<(&'a Branch, Row)> {
     let same = |a: &&Branch, b: &&Branch| {
         (a.from.address, a.to.address, a.kind) == (b.from.address, b.to.address, b.kind)

@@ -15,47 +15,47 @@ use crate::files::Files;
 use crate::report::Report;
 use crate::symbol::{GuestSymbols, Location, Resolve, Symbol};
 
-/// Why a vmlinux file is of no use.
+/// Why a vmlinux file cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum VmlinuxError {
-    /// It cannot be read, or is not ELF.
+    /// The file cannot be read, or is not ELF.
     #[error("cannot read symbols from {}: {problem}", path.display())]
     Read {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// What the symboliser says.
+        /// A description of the problem.
         problem: String,
     },
-    /// It has no such symbol: not a vmlinux, or stripped.
+    /// The file has no such symbol: it is no vmlinux, or is stripped.
     #[error("{} has no symbol {name}: is it an unstripped vmlinux?", path.display())]
     NoSymbol {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// The symbol.
+        /// The name of the symbol.
         name: String,
     },
-    /// It has no debug information.
+    /// The file has no debug information.
     #[error("{} has no line for start_kernel(): build the kernel with CONFIG_DEBUG_INFO", path.display())]
     NoDebugInfo {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
     },
 }
 
-/// An open vmlinux. What it reads, it reads once.
+/// An open vmlinux. What is read from the file is read once.
 #[derive(Debug)]
 pub struct Vmlinux {
     path: PathBuf,
     symbolizer: Symbolizer,
     source: Source<'static>,
-    /// The same file, symbols alone.
+    /// The vmlinux file as a source of its ELF symbols alone, without debug information.
     names: Source<'static>,
     inspector: Inspector,
     assembly: Assembly,
-    /// The first address after the image, as linked.
+    /// The first address after the kernel image, as linked.
     end: u64,
-    /// The source tree it was built from, with a slash at the end.
+    /// The source tree that the kernel was built from, with a slash at the end.
     tree: String,
 }
 
@@ -64,7 +64,7 @@ impl Vmlinux {
     ///
     /// # Errors
     ///
-    /// When it cannot be read, or is stripped of symbols or debug information.
+    /// When the file cannot be read, or is stripped of symbols or debug information.
     pub fn open(path: impl Into<PathBuf>) -> Result<Self, VmlinuxError> {
         let path = path.into();
         let mut vmlinux = Self {
@@ -84,29 +84,32 @@ impl Vmlinux {
         Ok(vmlinux)
     }
 
-    /// The addresses of the function `name` in the image as linked.
+    /// The addresses of the function `name` in the kernel image as linked.
     ///
     /// # Errors
     ///
-    /// When there is no such function, or nothing says how long it is.
+    /// When the file cannot be read or has no such function, or when nothing says how
+    /// long the function is.
     pub fn function(&self, name: &str) -> Result<Range<u64>, VmlinuxError> {
         let (start, size) = self.look_up(name)?;
         self.range(name, start, size)
     }
 
-    /// The same for one written in Rust: `path` is the name as a reader writes it,
-    /// such as `<driver::Buffer>::read`.
+    /// The addresses in the kernel image as linked of a function that is written in Rust.
+    /// `path` is the name as a reader writes it, such as `<driver::Buffer>::read`.
     ///
     /// # Errors
     ///
-    /// As [`Self::function`].
+    /// When the file cannot be read or has no such function, or when nothing says how
+    /// long the function is.
     pub fn function_in_rust(&self, path: &str) -> Result<Range<u64>, VmlinuxError> {
         let mut found = None;
         self.inspector
             .for_each(&self.symbols(), |symbol| {
-                // Without the hash of the crate.
+                // The alternate form is without the hash of the crate.
                 let is = |name| format!("{:#}", rustc_demangle::demangle(name)) == path;
-                // As symbols are many: what is no Rust takes no time.
+                // There are many symbols, and demangling takes time: only those of Rust
+                // are demangled.
                 if symbol.name.starts_with("_R") && is(&symbol.name) {
                     found = Some((symbol.addr, symbol.size));
                     return ControlFlow::Break(());
@@ -118,7 +121,8 @@ impl Vmlinux {
         self.range(path, start, size)
     }
 
-    /// The addresses of a symbol that is not empty.
+    /// The addresses of the symbol `name`, from its start and size. A symbol that is
+    /// empty counts as missing.
     fn range(
         &self,
         name: &str,
@@ -130,19 +134,19 @@ impl Vmlinux {
         Ok(start..start + size as u64)
     }
 
-    /// Where the inspector finds symbols, and does not look at debug information.
+    /// The vmlinux file for the inspector: its ELF symbols, without debug information.
     fn symbols(&self) -> inspect::source::Source {
         let mut source = inspect::source::Elf::new(&self.path);
         source.debug_syms = false;
         inspect::source::Source::Elf(source)
     }
 
-    /// Where the kernel image was linked to have `name`.
+    /// The address of the symbol `name`, as linked.
     fn address_of(&self, name: &str) -> Result<u64, VmlinuxError> {
         Ok(self.look_up(name)?.0)
     }
 
-    /// Address and size of the symbol `name`.
+    /// The address, as linked, and the size of the symbol `name`.
     fn look_up(&self, name: &str) -> Result<(u64, Option<usize>), VmlinuxError> {
         let found = self
             .inspector
@@ -162,8 +166,8 @@ impl Vmlinux {
         }
     }
 
-    /// Every kernel has `start_kernel()` in `init/main.c`: what is before that
-    /// is the tree.
+    /// Finds the source tree. Every kernel has `start_kernel()` in `init/main.c`: what
+    /// comes before that name in the path of the file is the tree.
     fn find_tree(&self) -> Result<String, VmlinuxError> {
         let entry = self.address_of("start_kernel")?;
         self.symbol_at(entry)
@@ -185,7 +189,7 @@ impl Vmlinux {
         }
     }
 
-    /// What is at `address` of the image as linked.
+    /// The symbol at `address`, an address of the kernel image as linked.
     fn symbol_at(&self, address: u64) -> Option<Symbol> {
         let look_up = |source| {
             self.symbolizer
@@ -193,8 +197,8 @@ impl Vmlinux {
                 .ok()
                 .and_then(Symbolized::into_sym)
         };
-        // The lines of some assembly files are beyond the symboliser, which
-        // then has no name either.
+        // The symboliser cannot read the lines of some assembly files. For these it finds
+        // no name either.
         let symbol = look_up(&self.source)
             .or_else(|| look_up(&self.names))
             // arm64's mapping symbols are no names.
@@ -212,7 +216,7 @@ impl Vmlinux {
         Some(symbol)
     }
 
-    /// The addresses of the function at `address`, as linked.
+    /// The addresses of the function at `address`, all as linked.
     fn extent_at(&self, address: u64) -> Option<Range<u64>> {
         let found = self
             .symbolizer
@@ -222,7 +226,8 @@ impl Vmlinux {
         Some(symbol.addr..symbol.addr.saturating_add(size as u64))
     }
 
-    /// The source tree that it was built from, as its compiler was told.
+    /// The source tree that the kernel was built from, by the name that the compiler was
+    /// given.
     pub fn tree(&self) -> &Path {
         Path::new(&self.tree)
     }
@@ -243,15 +248,16 @@ fn symbols_alone(path: &Path) -> Elf {
     source
 }
 
-/// All that is known of the addresses of one capture.
+/// All sources of symbols for the addresses of one capture: the vmlinux, the capture
+/// itself, and the files of user space.
 #[derive(Debug)]
 pub struct KernelSymbols<'a> {
     vmlinux: &'a Vmlinux,
     guest: GuestSymbols<'a>,
     files: Files<'a>,
-    /// From an address as linked to the same in the running kernel.
+    /// The distance from an address as linked to the same address in the running kernel.
     slide: u64,
-    /// The image in the running kernel.
+    /// The addresses of the kernel image in the running kernel.
     image: std::ops::Range<u64>,
 }
 
@@ -261,7 +267,8 @@ impl<'a> KernelSymbols<'a> {
     ///
     /// # Errors
     ///
-    /// When `vmlinux` does not have the capture's anchor.
+    /// When `vmlinux` does not have the symbol of the capture's anchor, or cannot be
+    /// read.
     pub fn new(
         vmlinux: &'a Vmlinux,
         capture: &'a Capture,
@@ -282,7 +289,8 @@ impl<'a> KernelSymbols<'a> {
 }
 
 impl KernelSymbols<'_> {
-    /// Where the kernel image was linked to have what is at an address of its own.
+    /// The address as linked of an address in the running kernel's image; `None` for an
+    /// address outside of the image.
     pub fn linked(&self, address: u64) -> Option<u64> {
         let is_in_it = self.image.contains(&address);
         is_in_it.then(|| address.wrapping_sub(self.slide))
@@ -312,12 +320,13 @@ impl Resolve for KernelSymbols<'_> {
 }
 
 impl Vmlinux {
-    /// Puts names to a capture of the kernel that was built as this. `find` is asked
-    /// for the files of the guest's user space.
+    /// Makes a report of a capture of the kernel that was built as this vmlinux. `find`
+    /// is asked for the files of the guest's user space.
     ///
     /// # Errors
     ///
-    /// As [`KernelSymbols::new`].
+    /// When this vmlinux does not have the symbol of the capture's anchor, or cannot be
+    /// read.
     pub fn report(
         &self,
         capture: &Capture,
@@ -329,12 +338,13 @@ impl Vmlinux {
     }
 }
 
-/// Reads a capture and puts names to it: the whole way from the guest's
-/// document to a report. `find` is asked for the files of the guest's user space.
+/// Makes a report of a capture with the symbols of the file `vmlinux`. `find` is asked
+/// for the files of the guest's user space.
 ///
 /// # Errors
 ///
-/// As [`Vmlinux::open`] and [`KernelSymbols::new`].
+/// When the file `vmlinux` cannot be read, is stripped of symbols or debug information,
+/// or does not have the symbol of the capture's anchor.
 pub fn report(
     capture: &Capture,
     vmlinux: &Path,

@@ -1,7 +1,7 @@
-//! Symbolisation against an ELF file that looks like a kernel: compiled here,
-//! with the compiler that links Rust programs too.
+//! Symbolisation against an ELF file that looks like a kernel. The tests compile it, with
+//! the compiler that links Rust programs too.
 #![cfg(feature = "symbolize")]
-// Helpers of tests are tests.
+// The helper functions of tests may do what tests may.
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
@@ -17,7 +17,8 @@ use branch_records::symbol::{Location, Symbol};
 use branch_records::vmlinux::{self, VmlinuxError};
 use tempfile::TempDir;
 
-/// How far the running kernel lies behind the linked one.
+/// The distance from an address in the linked kernel to the same address in the running
+/// one.
 const SLIDE: u64 = 0xffff_8000_1000_0000;
 
 const MAIN: &str = "\
@@ -30,7 +31,7 @@ void start_kernel(void)
 }
 ";
 
-// The label tells where the inlined code ended up.
+// The label marks where the inlined code ended up.
 const REFUSE: &str = "\
 static inline __attribute__((always_inline)) int is_wrong(int x)
 {
@@ -56,7 +57,8 @@ impl FakeKernel {
             fs::create_dir_all(tree.join(name).parent().unwrap()).unwrap();
             fs::write(tree.join(name), text).unwrap();
         }
-        // From another directory, as with O=: the paths in it have `..`.
+        // The compiler runs in another directory, as with O=: the paths in debug
+        // information have `..`.
         fs::create_dir(folder.path().join("build")).unwrap();
         let status = Command::new("cc")
             .current_dir(folder.path().join("build"))
@@ -74,7 +76,7 @@ impl FakeKernel {
         self.folder.path().join("build/vmlinux")
     }
 
-    /// Where a symbol was linked to, by another program's account.
+    /// The address of a symbol as linked, by the account of `nm`.
     fn linked(&self, name: &str) -> u64 {
         let output = Command::new("nm").arg(self.path()).output().unwrap();
         let text = String::from_utf8(output.stdout).unwrap();
@@ -85,7 +87,7 @@ impl FakeKernel {
         u64::from_str_radix(line.split(' ').next().unwrap(), 16).unwrap()
     }
 
-    /// Where a symbol is in the file, by another program's account.
+    /// The offset of a symbol in the file, by the account of `readelf`.
     fn offset(&self, name: &str) -> u64 {
         let output = Command::new("readelf")
             .args(["--wide", "--segments"])
@@ -145,7 +147,7 @@ impl FakeKernel {
         capture
     }
 
-    /// What both ends of one record are said to be.
+    /// The symbols that a report has for the two ends of one record.
     fn ends(&self, from: u64, to: u64) -> [Option<Symbol>; 2] {
         let report: Report =
             vmlinux::report(&self.capture(from, to), &self.path(), |_| None).unwrap();
@@ -180,7 +182,7 @@ fn names_lines_and_inlined_frames_of_a_moved_kernel() {
 #[test]
 fn what_is_outside_the_image_is_the_guests_to_name() {
     let kernel = FakeKernel::build("-g");
-    // As linked: where the running kernel is not.
+    // `refuse` as linked, not as moved: the running kernel is not there.
     let [from, to] = kernel.ends(0xffff_8000_0000_0018, kernel.linked("refuse") | 1 << 63);
     assert_eq!(
         from.map(|symbol| symbol.name).as_deref(),
@@ -217,7 +219,7 @@ fn a_file_of_no_use_is_named_and_says_why() {
 
 #[test]
 fn names_and_lines_of_user_space() {
-    // Any file with code will do: what is mapped where is what counts.
+    // Any file with code will do: the test is about what is mapped where.
     let program = FakeKernel::build("-g");
     let mut capture = program.capture(0x70_0000, 0x40_0010);
     capture.processes.push(Process {

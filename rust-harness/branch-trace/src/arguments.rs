@@ -91,7 +91,7 @@ pub(crate) enum Generated {
 }
 
 impl Arguments {
-    /// All that an event has to be.
+    /// The filter that an event has to pass: `--errors`, `--ret` and `--filter` together.
     pub(crate) fn filter(&self) -> Result<Filter, FilterError> {
         let errors = match self.errors {
             true => Filter::failed(),
@@ -103,8 +103,8 @@ impl Arguments {
     }
 }
 
-/// What follows the options in `--help` and in the manual page: a title, and text as it
-/// is.
+/// The sections that follow the options in `--help` and in the manual page. Each is a
+/// title, and a text that is shown as it is.
 pub(crate) const SECTIONS: [(&str, &str); 5] = [
     (
         "Targets",

@@ -22,18 +22,18 @@ use crate::target::{By, Target};
 /// kretprobe.multi: a program for each would take too long to load.
 const FEW: usize = 16;
 
-/// Where snapshots are taken.
+/// A place where snapshots are taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
-    /// A function or a tracepoint.
+    /// The name of the function or the tracepoint.
     pub(crate) name: String,
-    /// When.
+    /// The moment at which snapshots are taken.
     pub(crate) moment: Moment,
-    /// What it returns.
+    /// The type of what the function returns.
     pub(crate) returns: Returns,
 }
 
-/// Programs that are attached until this is dropped.
+/// The BPF programs for all targets. They are attached until this is dropped.
 pub(crate) struct Attached {
     objects: Vec<Object>,
     pub(crate) places: Vec<Place>,
@@ -44,19 +44,20 @@ struct Object {
     _links: Vec<Link>,
 }
 
-/// What all programs do.
+/// What all BPF programs have in common.
 #[derive(Debug)]
 pub(crate) struct Common<'a> {
     pub(crate) filter: &'a Filter,
-    /// Slots for snapshots: a power of two, and as many as CPUs may come.
+    /// The number of slots for snapshots: a power of two, and at least as many as there
+    /// can be CPUs.
     pub(crate) slots: usize,
 }
 
-/// One object, and what its programs are attached to.
+/// A BPF object to load, and what its programs are attached to.
 enum Job {
-    /// A kernel function, by a trampoline.
+    /// A kernel function, traced by a BPF trampoline.
     Function(Place),
-    /// Many, by one probe.
+    /// Many kernel functions, traced by one probe.
     Probe(Vec<Place>),
     Tracepoint {
         category: String,
@@ -94,8 +95,8 @@ impl Job {
         }
     }
 
-    /// The program that takes the snapshots, and the one that notes when a function
-    /// begins.
+    /// The names of two programs: the one that takes the snapshots, and the one that
+    /// notes when a function begins. The second is empty if there is none.
     fn programs(&self) -> (&'static str, &'static str) {
         match self {
             Self::Function(place) | Self::Bpf { place, .. } => match place.moment {
@@ -136,7 +137,8 @@ impl Attached {
         Ok(attached)
     }
 
-    /// What the programs hand over.
+    /// The ring buffer by which the programs hand over events. `each` is called with the
+    /// bytes of each event.
     pub(crate) fn ring<'a>(
         &'a self,
         each: impl FnMut(&[u8]) -> i32 + 'a,
@@ -150,7 +152,7 @@ impl Attached {
         builder.build().context(problem)
     }
 
-    /// Snapshots that found no room.
+    /// The number of snapshots that were lost because there was no room for them.
     pub(crate) fn dropped(&self) -> u64 {
         let data = |object: &Object| object.skeleton.maps.bss_data.as_deref().map(|d| d.dropped);
         self.objects.iter().filter_map(data).sum()
@@ -158,7 +160,7 @@ impl Attached {
 }
 
 impl Common<'_> {
-    /// Whether what is asked of a place can be answered.
+    /// Checks that the filter asks nothing that cannot be answered at `place`.
     fn check(&self, place: &Place) -> Result<()> {
         let (name, returns) = (&place.name, place.returns);
         let about_the_end = [Field::Failed, Field::Returned, Field::Duration];
@@ -198,7 +200,8 @@ impl Object {
         common: &Common<'_>,
         shared: Option<&TraceSkel<'static>>,
     ) -> Result<Self> {
-        // As long as the process: a skeleton borrows it, and there are few.
+        // The memory lives as long as the process: a skeleton borrows it, and there are
+        // few skeletons.
         let memory = Box::leak(Box::new(MaybeUninit::uninit()));
         let mut open = TraceSkelBuilder::default()
             .open(memory)
@@ -240,7 +243,8 @@ impl Object {
             )
         })?;
         let mut links = Vec::new();
-        // First those that begin: an end without a beginning has no duration.
+        // The programs that note a beginning are attached first: an end without a
+        // beginning has no duration.
         for program in skeleton.object().progs_mut() {
             if wanted(program.name()) && program.name() != takes {
                 links.push(attach(job, &program, Moment::Entry)?);
@@ -266,7 +270,8 @@ fn cannot_trace(places: &[Place]) -> String {
     }
 }
 
-/// Sets what the programs know when they are loaded.
+/// Sets what the programs need to know before they are loaded: constants, sizes of maps,
+/// and the places.
 fn configure(
     open: &mut OpenTraceSkel<'static>,
     places: &[Place],
@@ -313,7 +318,8 @@ fn configure(
     Ok(())
 }
 
-/// Attaches a program to what a job is about, at that moment of it.
+/// Attaches a program to the target of a job, at the entry of a function or at its return
+/// as `moment` says.
 fn attach(job: &Job, program: &ProgramMut<'_>, moment: Moment) -> Result<Link> {
     let link = match job {
         Job::Function(_) | Job::Bpf { .. } => program.attach_trace(),
@@ -356,7 +362,7 @@ fn attach(job: &Job, program: &ProgramMut<'_>, moment: Moment) -> Result<Link> {
     })
 }
 
-/// What has to be loaded and attached.
+/// The jobs for all targets: what has to be loaded and attached.
 fn jobs(targets: &[Target], common: &Common<'_>) -> Result<Vec<Job>> {
     let mut jobs = Vec::new();
     let mut kernel = None;
@@ -421,7 +427,7 @@ fn of_functions(
     (pattern, moment, by): (&str, Moment, By),
     common: &Common<'_>,
 ) -> Result<Vec<Job>> {
-    // A probe needs none.
+    // A probe needs no types.
     if let (By::Any | By::Trampoline, Err(missing)) = (by, types) {
         return Err(missing.clone().into());
     }
@@ -432,7 +438,8 @@ fn of_functions(
         moment,
         returns: returns(name).unwrap_or_default(),
     };
-    // Of several, those that the filter makes sense for. One alone is looked at later.
+    // Of several functions, those are traced that the filter makes sense for. A single
+    // function is checked later, with all other places.
     if names.len() > 1 {
         names.retain(|name| common.check(&place(name)).is_ok());
         ensure!(

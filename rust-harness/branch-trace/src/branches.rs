@@ -1,10 +1,10 @@
-//! Which branches are recorded, by the names that `perf record -j` has.
+//! Choices of the branches to record, by the names that `perf record -j` has.
 
 use std::str::FromStr;
 
 use perf_event_open_sys::bindings as sys;
 
-/// What perf calls them, and the bit of each.
+/// perf's names of branch filters, and the bit of each.
 const NAMES: [(&str, u32); 15] = [
     ("any", sys::PERF_SAMPLE_BRANCH_ANY),
     ("any_call", sys::PERF_SAMPLE_BRANCH_ANY_CALL),
@@ -22,20 +22,21 @@ const NAMES: [(&str, u32); 15] = [
     ("hv", sys::PERF_SAMPLE_BRANCH_HV),
     ("priv", sys::PERF_SAMPLE_BRANCH_PRIV_SAVE),
 ];
-/// Longer names, as perf's documents and retsnoop have them.
+/// Longer names, as perf's documents and retsnoop have them, each with the name in
+/// [`NAMES`] that it stands for.
 const ALIASES: [(&str, &str); 3] = [("any_return", "any_ret"), ("user", "u"), ("kernel", "k")];
 
-/// Says where, not which.
+/// The bits that say where branches are recorded, and not which.
 const LEVELS: u32 =
     sys::PERF_SAMPLE_BRANCH_USER | sys::PERF_SAMPLE_BRANCH_KERNEL | sys::PERF_SAMPLE_BRANCH_HV;
-/// Says how much of each.
+/// The bits that say how much is recorded of each branch.
 const HOW: u32 = sys::PERF_SAMPLE_BRANCH_PRIV_SAVE;
 
-/// A choice of branches.
+/// A choice of branches: bits of `PERF_SAMPLE_BRANCH_*`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Branches(u32);
 
-/// Not the name of any branches.
+/// The error for a word that is not the name of a branch filter.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error(
     "{0:?} is none of perf's branch filters: any, any_call, any_ret, ind_call, ind_jmp, cond, call, u, k, hv"
@@ -61,7 +62,9 @@ impl FromStr for Branches {
 }
 
 impl Branches {
-    /// All that are asked for, with what is left open as `default_levels` has it.
+    /// All branches that `lists` ask for. If none of them names a privilege level, those
+    /// are recorded at `default_levels`. If none names a type of branch, all types are
+    /// recorded.
     pub(crate) fn of(lists: &[Self], default_levels: u32) -> Self {
         let mut bits = lists.iter().fold(0, |all, list| all | list.0);
         if bits & LEVELS == 0 {
@@ -73,21 +76,22 @@ impl Branches {
         Self(bits)
     }
 
-    /// `perf_event_attr.branch_sample_type`, with types and privileges.
+    /// The value of `perf_event_attr.branch_sample_type`: the choice of branches,
+    /// recorded with their types and privilege levels.
     pub(crate) fn sample_type(self) -> u32 {
         self.0 | sys::PERF_SAMPLE_BRANCH_TYPE_SAVE | sys::PERF_SAMPLE_BRANCH_PRIV_SAVE
     }
 
-    /// perf's names.
+    /// perf's names of the branches that are chosen.
     pub(crate) fn names(self) -> Vec<String> {
         let chosen = NAMES.iter().filter(|(_, bit)| self.0 & bit != 0);
         chosen.map(|(name, _)| (*name).to_owned()).collect()
     }
 }
 
-/// The kernel's branches.
+/// The privilege level of the kernel's branches.
 pub(crate) const KERNEL: u32 = sys::PERF_SAMPLE_BRANCH_KERNEL;
-/// Those of user space.
+/// The privilege level of user space's branches.
 pub(crate) const USER: u32 = sys::PERF_SAMPLE_BRANCH_USER;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Whether a file is of the kernel that runs: by the id that the linker gave it.
+//! Build IDs. The ID that the linker wrote shows whether a file is of the running kernel.
 
 use std::fmt;
 use std::path::Path;
@@ -7,22 +7,22 @@ use anyhow::{Context as _, Result, anyhow};
 
 /// The notes of the kernel image, as the kernel shows them (kernel/ksysfs.c).
 const NOTES: &str = "/sys/kernel/notes";
-/// `NT_GNU_BUILD_ID`, of notes named `GNU`.
+/// The type of a note that holds a build ID: `NT_GNU_BUILD_ID`, of notes named `GNU`.
 const KIND: u32 = 3;
 const NAME: &[u8] = b"GNU\0";
 
-/// The id of a build.
+/// The build ID of the kernel or of an ELF file.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct BuildId(Vec<u8>);
 
 impl BuildId {
-    /// That of the kernel that runs.
+    /// The build ID of the running kernel.
     pub(crate) fn of_kernel() -> Result<Self> {
         let notes = std::fs::read(NOTES).with_context(|| format!("cannot read {NOTES}"))?;
         find(&notes).with_context(|| format!("{NOTES} has no build id"))
     }
 
-    /// That of an ELF file, if it has one.
+    /// The build ID of an ELF file, if it has one.
     pub(crate) fn of_file(path: &Path) -> Result<Option<Self>> {
         let id = branch_records::debug_info::build_id(path);
         let id = id.map_err(|problem| anyhow!("cannot read {}: {problem}", path.display()))?;
@@ -42,7 +42,8 @@ impl fmt::Debug for BuildId {
     }
 }
 
-/// Notes are three words, a name and what they say, both filled up to whole words.
+/// Finds the build ID in ELF notes. A note is three words, a name and its contents. Name
+/// and contents are padded to whole words.
 fn find(mut notes: &[u8]) -> Option<BuildId> {
     loop {
         let (head, rest) = notes.split_first_chunk::<12>()?;

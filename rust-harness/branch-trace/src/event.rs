@@ -1,4 +1,4 @@
-//! What the BPF programs hand over: `struct event`.
+//! The events that the BPF programs hand over: `struct event`.
 
 use std::mem::offset_of;
 
@@ -9,12 +9,13 @@ use branch_records::record::RawRecord;
 use crate::attach::Place;
 use crate::skeleton::trace::types::event;
 
-/// Bytes before the records.
+/// The number of bytes before the records of an event.
 const HEAD: usize = offset_of!(event, records);
 /// The most records that a program asks for.
 const ASKED: usize = (size_of::<event>() - HEAD) / RawRecord::SIZE;
 
-/// Takes an event apart, which was taken at one of the `places`.
+/// Makes a snapshot of the bytes of an event. The event holds the index of its place in
+/// `places`.
 pub(crate) fn parse(bytes: &[u8], places: &[Place]) -> Result<Snapshot> {
     ensure!(
         bytes.len() >= HEAD,
@@ -24,8 +25,8 @@ pub(crate) fn parse(bytes: &[u8], places: &[Place]) -> Result<Snapshot> {
     let mut whole = [0; size_of::<event>()];
     let length = bytes.len().min(whole.len());
     whole[..length].copy_from_slice(&bytes[..length]);
-    // SAFETY: there are as many bytes as an `event` has, and every bit pattern is one:
-    // integers alone.
+    // SAFETY: `whole` has as many bytes as an `event` has, and every bit pattern is an
+    // `event`: it has integers alone.
     let event = unsafe { whole.as_ptr().cast::<event>().read_unaligned() };
     let taken = usize::try_from(event.taken).unwrap_or(0) / RawRecord::SIZE;
     let there = (length - HEAD) / RawRecord::SIZE;
@@ -52,7 +53,7 @@ pub(crate) fn parse(bytes: &[u8], places: &[Place]) -> Result<Snapshot> {
     })
 }
 
-/// A thread's name: what of it a terminal would obey is `?`.
+/// A thread's name as a text. What a terminal would interpret becomes `?`.
 fn comm(words: [u64; 2]) -> String {
     let bytes = words.map(u64::to_ne_bytes).concat();
     let bytes: Vec<_> = bytes.into_iter().take_while(|byte| *byte != 0).collect();
@@ -103,7 +104,7 @@ mod tests {
         let expected =
             [[0, 1, 2], [3, 4, 5]].map(|[from, to, flags]| RawRecord { from, to, flags });
         assert_eq!(snapshot.records, expected);
-        // All of them, in memory that was reserved.
+        // The event has room for 64 records, of which one was taken.
         assert_eq!(parse(&event(24, 64), &[place()]).unwrap().records.len(), 1);
     }
 

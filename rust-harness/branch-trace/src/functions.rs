@@ -1,4 +1,4 @@
-//! Which kernel functions can be traced.
+//! The kernel functions that can be traced.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -6,7 +6,8 @@ use std::fs;
 use anyhow::{Context as _, Result, bail};
 use glob::Pattern;
 
-/// Where tracefs is, and where it used to be.
+/// The paths of the kernel's list of functions that can be traced: below tracefs, and
+/// where tracefs used to be.
 const LISTS: [&str; 2] = [
     "/sys/kernel/tracing/available_filter_functions",
     "/sys/kernel/debug/tracing/available_filter_functions",
@@ -32,7 +33,8 @@ impl Functions {
         )
     }
 
-    /// A name a line, and the module in brackets behind it.
+    /// Parses the kernel's list: each line has a name, and after it, for a module, the
+    /// module in brackets.
     fn parse(text: &str) -> Self {
         let names = text
             .lines()
@@ -40,7 +42,8 @@ impl Functions {
         Self(names.map(str::to_owned).collect())
     }
 
-    /// Those that match a pattern with `*`, `?` and `[…]`.
+    /// The functions whose names match a pattern with `*`, `?` and `[…]`. It is an error
+    /// if there are none.
     pub(crate) fn matching(&self, pattern: &str) -> Result<Vec<&str>> {
         let glob = Pattern::new(pattern)
             .with_context(|| format!("{pattern:?} is no pattern of functions' names"))?;

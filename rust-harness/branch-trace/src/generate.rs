@@ -8,7 +8,7 @@ use clap_complete::Shell;
 
 use crate::arguments::{Arguments, Generated, SECTIONS};
 
-/// Prints one of them.
+/// Prints the manual page, or the completions for one shell.
 pub(crate) fn print(what: Generated) -> Result<()> {
     let command = Arguments::command();
     let text = match what {
@@ -39,7 +39,8 @@ fn manual(command: Command) -> Result<Vec<u8>> {
     Ok(text)
 }
 
-/// A line that roff shows as it is. None begins with what is a request to it.
+/// Escapes a line so that roff shows it as it is. No line of [`SECTIONS`] begins with a
+/// request to roff.
 fn literal(line: &str) -> String {
     line.replace('\\', "\\e").replace('-', "\\-")
 }

@@ -1,15 +1,17 @@
-//! What this machine lets a program do, and why not.
+//! What this program may do on this machine, and why the machine may record no branches.
 
 use std::fs;
 
 use anyhow::{Result, bail};
 use rustix::thread::CapabilitySet;
 
-/// Whether this program may trace the kernel.
+/// Checks that this program may trace the kernel. Where its capabilities cannot be read,
+/// it is let try.
 ///
 /// # Errors
 ///
-/// When it may not.
+/// When the program has neither CAP_SYS_ADMIN nor all of CAP_BPF, CAP_PERFMON and
+/// CAP_SYSLOG.
 pub(crate) fn check_privilege() -> Result<()> {
     let Ok(sets) = rustix::thread::capabilities(None) else {
         return Ok(());
@@ -26,8 +28,8 @@ pub(crate) fn check_privilege() -> Result<()> {
     Ok(())
 }
 
-/// What to do where no branches are recorded, if that is because the machine is a
-/// virtual one.
+/// Advice on what to do where no branches are recorded, if that is because this is a
+/// virtual machine.
 pub(crate) fn advice() -> Option<String> {
     let name = hypervisor()?;
     Some(format!(
@@ -36,7 +38,8 @@ pub(crate) fn advice() -> Option<String> {
     ))
 }
 
-/// Which hypervisor this runs on, by the signs that systemd-detect-virt looks for.
+/// The hypervisor that this machine runs on, if any, by the signs that
+/// systemd-detect-virt looks for.
 fn hypervisor() -> Option<String> {
     let text = |path: &str| {
         fs::read(path)
@@ -62,7 +65,7 @@ fn hypervisor() -> Option<String> {
     is_guest.then(|| "x86".to_owned())
 }
 
-/// Vendors of machines that are virtual.
+/// The hypervisor whose virtual machines have this vendor (DMI), if there is one.
 fn of_vendor(vendor: &str) -> Option<&'static str> {
     const VENDORS: [(&str, &str); 7] = [
         ("QEMU", "QEMU"),

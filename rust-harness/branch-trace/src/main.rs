@@ -1,5 +1,5 @@
-//! `branch-trace`: the branches that led to a place, from the machine that this runs
-//! on.
+//! `branch-trace` shows the branches that led to a place, recorded on the machine that it
+//! runs on.
 
 mod arguments;
 mod attach;
@@ -27,7 +27,7 @@ use clap::Parser as _;
 fn main() -> ExitCode {
     match run::run(&arguments::Arguments::parse()) {
         Ok(status) => status,
-        // Who reads has seen enough, as `head` does.
+        // The reader of a pipe has seen enough, as `head` does.
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("branch-trace: {error:#}");

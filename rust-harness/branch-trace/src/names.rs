@@ -1,5 +1,5 @@
-//! Names for addresses, on the machine itself: from the kernel's debug information
-//! where there is some, and else from what the kernel tells.
+//! Names for addresses, on the machine that branches are recorded on: from the kernel's
+//! debug information where there is some, and else from the kernel's own list of symbols.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -13,17 +13,17 @@ use guest_support::kallsyms::Kallsyms;
 
 use crate::build_id::BuildId;
 
-/// Where names come from.
+/// The source of names for addresses.
 pub(crate) enum Names {
-    /// The file that the kernel was linked as.
+    /// The vmlinux that the kernel was linked as, with its debug information.
     DebugInfo(Box<Vmlinux>),
-    /// The kernel's own list: functions have no lines.
+    /// The kernel's own list of symbols alone: functions have no lines.
     Alone,
 }
 
 impl Names {
-    /// For the kernel that runs. `given` is to be its vmlinux; without it one is
-    /// looked for.
+    /// Names for the running kernel. `given` has to be its vmlinux; without `given`, a
+    /// vmlinux is looked for.
     pub(crate) fn of_this_kernel(given: Option<&Path>) -> Result<Self> {
         let release = rustix::system::uname()
             .release()
@@ -51,20 +51,21 @@ impl Names {
         match places.iter().find(|path| is_it(path)) {
             Some(path) => match Vmlinux::open(path) {
                 Ok(vmlinux) => Ok(Self::DebugInfo(Box::new(vmlinux))),
-                // What distributions have in /boot is stripped.
+                // The vmlinux that distributions have in /boot is stripped.
                 Err(_) => Ok(Self::Alone),
             },
             None => Ok(Self::Alone),
         }
     }
 
-    /// Of a vmlinux, whatever kernel runs here.
+    /// Names from the vmlinux at `path`, whatever kernel is running here.
     pub(crate) fn of(path: &Path) -> Result<Self> {
         let vmlinux = Vmlinux::open(path).context("cannot use --vmlinux")?;
         Ok(Self::DebugInfo(Box::new(vmlinux)))
     }
 
-    /// What is missing, and what to do for it.
+    /// A message that says which debug information is missing and how to get it, if it
+    /// is.
     pub(crate) fn missing(&self) -> Option<String> {
         let Self::Alone = self else {
             return None;
@@ -78,7 +79,8 @@ impl Names {
         ))
     }
 
-    /// Calls `then` with all that is known of the addresses of a capture.
+    /// Calls `then` with the symbols for the addresses of a capture. `kallsyms` is the
+    /// running kernel's list of symbols, if the capture is of that kernel.
     pub(crate) fn with<T>(
         &self,
         capture: &Capture,
@@ -126,10 +128,10 @@ fn places(release: &str, id: &str) -> Vec<PathBuf> {
     .into()
 }
 
-/// What the kernel lists.
+/// Symbols for a capture without debug information.
 struct Listed<'a> {
     kallsyms: Option<&'a Kallsyms>,
-    /// With the lines of BPF programs.
+    /// The symbols that the capture brings along, with the lines of BPF programs.
     outside: GuestSymbols<'a>,
     files: Files<'a>,
 }

@@ -1,4 +1,5 @@
-//! What becomes of snapshots: they are shown as they come, or all at the end.
+//! What becomes of snapshots: they are shown as they come, or all of them are shown or
+//! written at the end.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -12,22 +13,24 @@ use guest_support::kallsyms::Kallsyms;
 
 use crate::names::Names;
 
-/// Of the time at most one part in so many is spent on showing, while it is traced.
+/// While tracing goes on, at most one part in this many of the time is spent on showing
+/// snapshots.
 const SHARE: u32 = 4;
 
-/// Where they go.
+/// Where snapshots go.
 pub(crate) enum Output<'a> {
-    /// Into a file, for another machine to show.
+    /// Snapshots are written to a file, for another machine to show.
     File(&'a Path),
-    /// On this one.
+    /// Snapshots are shown on this machine.
     Shown { show: &'a Show, names: Names },
 }
 
-/// Snapshots on the way to a reader.
+/// The stream of snapshots to the output.
 pub(crate) struct Stream<'a> {
     output: Output<'a>,
     shown: bool,
-    /// When there may be more: to read the kernel's symbols takes time.
+    /// The time at which more snapshots may be shown: reading the kernel's symbols takes
+    /// time.
     next: Instant,
 }
 
@@ -40,7 +43,8 @@ impl<'a> Stream<'a> {
         }
     }
 
-    /// What names there are not, and what to do for them.
+    /// A message that says which names are missing and how to get them, if any are needed
+    /// and missing.
     pub(crate) fn missing(&self) -> Option<String> {
         match &self.output {
             Output::Shown { show, names } if show.wants_names() => names.missing(),
@@ -48,17 +52,17 @@ impl<'a> Stream<'a> {
         }
     }
 
-    /// Whether snapshots are to be shown now.
+    /// Whether it is time to show more snapshots.
     pub(crate) fn is_ready(&self) -> bool {
         Instant::now() >= self.next
     }
 
-    /// Whether they are shown one after the other.
+    /// Whether snapshots are shown one after the other, while tracing goes on.
     pub(crate) fn is_live(&self) -> bool {
         matches!(&self.output, Output::Shown { show, .. } if show.is_stream())
     }
 
-    /// Whether all of them are needed at the end.
+    /// Whether all snapshots are needed at the end.
     pub(crate) fn keeps(&self) -> bool {
         match &self.output {
             Output::File(_) => true,
@@ -66,7 +70,7 @@ impl<'a> Stream<'a> {
         }
     }
 
-    /// Shows some of them.
+    /// Shows the snapshots of `capture` while tracing goes on.
     pub(crate) fn some(&mut self, capture: &Capture, kallsyms: &Kallsyms) -> Result<()> {
         let Output::Shown { show, names } = &self.output else {
             return Ok(());
@@ -79,7 +83,7 @@ impl<'a> Stream<'a> {
         Ok(())
     }
 
-    /// Shows, or writes, all of them.
+    /// Shows or writes all snapshots at the end.
     pub(crate) fn all(&self, capture: &Capture, kallsyms: &Kallsyms) -> Result<()> {
         match &self.output {
             Output::File(path) => write(capture, path),
@@ -93,7 +97,7 @@ impl<'a> Stream<'a> {
     }
 }
 
-/// Shows what another run wrote.
+/// Shows the capture that another run wrote to `path`, and returns it.
 pub(crate) fn show_file(path: &Path, vmlinux: Option<&Path>, show: &Show) -> Result<Capture> {
     let file = std::fs::File::open(path);
     let file = file.with_context(|| format!("cannot open {}", path.display()))?;
@@ -135,7 +139,7 @@ fn draw(show: &Show, names: &Names, capture: &Capture, kallsyms: Option<&Kallsym
         return Ok(());
     };
     names.with(capture, kallsyms, |symbols| {
-        // Where it was compiled, if that was here.
+        // The tree in which the kernel was compiled, if that was on this machine.
         let here = |name: &str| sources::read(names.tree()?, name);
         Ok(show.draw(capture, symbols, &here)?)
     })?;
@@ -143,7 +147,7 @@ fn draw(show: &Show, names: &Names, capture: &Capture, kallsyms: Option<&Kallsym
     Ok(())
 }
 
-/// Writes the capture: whole or not at all.
+/// Writes the capture to the file `path`, whole or not at all.
 fn write(capture: &Capture, path: &Path) -> Result<()> {
     let written = show::whole(path, |out| {
         capture.to_writer(out).map_err(std::io::Error::other)

@@ -1,4 +1,5 @@
-//! Which files the addresses of user space are of.
+//! The processes of snapshots, and which files are mapped at the addresses of their user
+//! space.
 
 use std::collections::HashMap;
 use std::fs;
@@ -6,12 +7,13 @@ use std::fs;
 use branch_records::capture::{MAX_MAPPINGS, Mapping, Process, Snapshot};
 use branch_records::symbol::is_kernel;
 
-/// The processes that were seen, while they were there.
+/// The processes that snapshots were taken in. Each was looked up while it existed.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Processes(HashMap<u32, Process>);
 
 impl Processes {
-    /// Looks a snapshot's process up, unless its addresses are known.
+    /// Looks up the process of a snapshot, unless all of the snapshot's addresses in user
+    /// space are known already.
     pub(crate) fn see(&mut self, snapshot: &Snapshot) {
         let ends = snapshot
             .records
@@ -27,12 +29,12 @@ impl Processes {
         }
     }
 
-    /// Adds those that another has seen, as they were then.
+    /// Adds the processes that `later` has, as they were when it looked them up.
     pub(crate) fn append(&mut self, later: Self) {
         self.0.extend(later.0);
     }
 
-    /// All of them, by number.
+    /// All processes, sorted by PID.
     pub(crate) fn into_all(self) -> Vec<Process> {
         let mut all: Vec<_> = self.0.into_values().collect();
         all.sort_by_key(|process| process.pid);
@@ -40,7 +42,7 @@ impl Processes {
     }
 }
 
-/// A process that may be gone.
+/// Reads the mappings of a process. `None` if the process is gone.
 fn read(pid: u32) -> Option<Process> {
     let maps = fs::read_to_string(format!("/proc/{pid}/maps")).ok()?;
     let mappings = maps
@@ -51,7 +53,8 @@ fn read(pid: u32) -> Option<Process> {
     Some(Process { pid, mappings })
 }
 
-/// `start-end perms offset dev inode   path`, of code.
+/// Parses a line of /proc/PID/maps: `start-end perms offset dev inode   path`. `None`
+/// unless it is a mapping of a file's code.
 fn mapping(line: &str) -> Option<Mapping> {
     let (range, rest) = line.split_once(' ')?;
     let (start, end) = range.split_once('-')?;

@@ -1,4 +1,5 @@
-//! BPF programs that are loaded: to be traced, and their lines of source.
+//! The BPF programs that are loaded: finds those to be traced, and the source lines of
+//! those on the path.
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
@@ -13,22 +14,22 @@ use libbpf_rs::query::{ProgInfoIter, ProgInfoQueryOptions, ProgramInfo};
 
 use crate::returns::{self, Returns};
 
-/// The longest name of a program: `BPF_OBJ_NAME_LEN` less the end.
+/// The most bytes of a BPF program's name: `BPF_OBJ_NAME_LEN` without the terminator.
 const MAX_NAME: usize = 15;
 
-/// A function of one of them.
+/// A function of a BPF program that is loaded.
 pub(crate) struct Found {
     pub(crate) fd: OwnedFd,
-    /// Its name in the source.
+    /// The function's name in the source.
     pub(crate) function: String,
-    /// The kernel's name for it, with a hash of it in.
+    /// The kernel's name for the function, which contains a hash.
     pub(crate) symbol: String,
-    /// What it returns.
+    /// The type of what the function returns.
     pub(crate) returns: Returns,
 }
 
-/// The function of this name, or the main one, in the program with this name, or this
-/// number.
+/// Finds the function named `function`, or else the main function, in the BPF program
+/// whose name or number is `name`.
 pub(crate) fn find(name: &str, function: Option<&str>) -> Result<Found> {
     let program = program(name)?;
     let fd = libbpf_rs::Program::fd_from_id(program.id)
@@ -56,7 +57,7 @@ pub(crate) fn find(name: &str, function: Option<&str>) -> Result<Found> {
             names.join(", ")
         );
     };
-    // The kernel hands both out in the same order.
+    // The kernel hands out functions and addresses in the same order.
     let address = program.jited_ksyms.get(index).map(|at| at.addr() as u64);
     let symbol = address.and_then(|address| Kallsyms::read().ok()?.symbol(address));
     let symbol = symbol.with_context(|| {
@@ -83,7 +84,7 @@ fn program(name: &str) -> Result<ProgramInfo> {
         .include_jited_ksyms(true);
     let matches = |program: &ProgramInfo| match number {
         Some(number) => program.id == number,
-        // The kernel cuts names off.
+        // The kernel cuts long names off.
         None => program.name.as_bytes() == &name.as_bytes()[..name.len().min(MAX_NAME)],
     };
     let mut found: Vec<_> = ProgInfoIter::with_query_opts(options)
@@ -102,7 +103,7 @@ fn program(name: &str) -> Result<ProgramInfo> {
     }
 }
 
-/// Adds the lines of source to symbols that are code of BPF programs.
+/// Adds source lines to those symbols that are code of BPF programs.
 pub(crate) fn add_lines(symbols: &mut [GuestSymbol]) {
     let of_bpf = |symbol: &&mut GuestSymbol| symbol.name.starts_with("bpf_prog_");
     let mut wanted: HashMap<_, _> = symbols
@@ -141,7 +142,7 @@ pub(crate) fn add_lines(symbols: &mut [GuestSymbol]) {
     }
 }
 
-/// The lines of a program, in the order of its instructions.
+/// The source lines of a BPF program, in the order of its instructions.
 fn lines(program: &ProgramInfo) -> Vec<Line> {
     let Ok(btf) = Btf::from_prog_id(program.id) else {
         return Vec::new();
@@ -160,7 +161,7 @@ fn lines(program: &ProgramInfo) -> Vec<Line> {
         .collect()
 }
 
-/// A text of BTF, with what a terminal would obey made visible.
+/// The text at `offset` in BTF. What a terminal would interpret becomes a space.
 fn btf_text(btf: &Btf<'_>, offset: u32) -> Option<String> {
     use libbpf_rs::AsRawLibbpf as _;
     // SAFETY: the BTF is live, and libbpf checks the offset.

@@ -1,4 +1,4 @@
-//! What the BPF programs have handed over, and what is to be known of it.
+//! Collects what the BPF programs hand over, and makes captures of it.
 
 use std::ffi::OsString;
 
@@ -13,7 +13,7 @@ use crate::event;
 use crate::processes::Processes;
 use crate::programs;
 
-/// Snapshots, and the processes that they are of.
+/// Snapshots, and the processes that they were taken in.
 #[derive(Clone, Default)]
 pub(crate) struct Batch {
     snapshots: Vec<Snapshot>,
@@ -25,14 +25,14 @@ impl Batch {
         self.snapshots.is_empty()
     }
 
-    /// Adds what another has.
+    /// Adds the snapshots and the processes of another batch.
     pub(crate) fn append(&mut self, other: Self) {
         self.snapshots.extend(other.snapshots);
         self.processes.append(other.processes);
     }
 
-    /// These with what only this machine knows of them, and only now: code and the
-    /// names of BPF programs.
+    /// Makes a capture of the batch. It adds what only this machine knows of the
+    /// snapshots, and only now: code and the names of BPF programs.
     pub(crate) fn capture(self, branches: Branches, symbols: &Kallsyms) -> Result<Capture> {
         let system = rustix::system::uname();
         let kernel = Kernel {
@@ -59,18 +59,18 @@ impl Batch {
     }
 }
 
-/// Takes in what the BPF programs hand over.
+/// Collects the snapshots that the BPF programs hand over.
 #[derive(Default)]
 pub(crate) struct Recorder {
     waiting: Batch,
     taken: usize,
-    /// How many there may be. More are not looked at.
+    /// The most snapshots that are taken. Further ones are dropped.
     limit: Option<usize>,
     problem: Option<anyhow::Error>,
 }
 
 impl Recorder {
-    /// Nothing yet. `limit` is how many snapshots there may be.
+    /// A recorder that has no snapshots yet, and takes at most `limit`.
     pub(crate) fn up_to(limit: Option<usize>) -> Self {
         Self {
             limit,
@@ -78,7 +78,7 @@ impl Recorder {
         }
     }
 
-    /// How many snapshots there were.
+    /// The number of snapshots that were taken.
     pub(crate) fn taken(&self) -> usize {
         self.taken
     }
@@ -87,7 +87,7 @@ impl Recorder {
         self.limit.is_some_and(|limit| self.taken >= limit)
     }
 
-    /// Takes in what a BPF program handed over.
+    /// Takes in an event that a BPF program handed over.
     pub(crate) fn event(&mut self, bytes: &[u8], attached: &Attached) {
         match event::parse(bytes, &attached.places) {
             Ok(_) if self.is_full() => {}
@@ -100,11 +100,11 @@ impl Recorder {
         }
     }
 
-    /// The snapshots that wait.
+    /// Removes and returns the snapshots that were taken since the last call.
     ///
     /// # Errors
     ///
-    /// When something else was handed over.
+    /// When a BPF program handed over something that is no event.
     pub(crate) fn take(&mut self) -> Result<Batch> {
         match self.problem.take() {
             Some(problem) => Err(problem),
@@ -113,10 +113,10 @@ impl Recorder {
     }
 }
 
-/// Options that say where something is or goes, and nothing of what is traced.
+/// Options that say where something is or goes, and nothing about what is traced.
 const PLACES: [&str; 5] = ["-o", "--output", "--html", "--source", "--vmlinux"];
 
-/// What was asked for, but for where it goes.
+/// The command line as a text, without the options in [`PLACES`].
 fn scenario(words: impl IntoIterator<Item = OsString>) -> String {
     let mut words = words.into_iter();
     let mut asked = vec!["branch-trace".to_owned()];
@@ -136,7 +136,7 @@ fn scenario(words: impl IntoIterator<Item = OsString>) -> String {
     asked.join(" ").chars().map(visible).take(200).collect()
 }
 
-/// `--html=FILE`
+/// Whether `word` is `option` with its value, as in `--html=FILE`.
 fn is_with_value(word: &str, option: &str) -> bool {
     let rest = word.strip_prefix(option);
     rest.is_some_and(|rest| rest.starts_with('='))

@@ -1,25 +1,25 @@
-//! What functions return, by the kernel's BTF.
+//! The types of what functions return, by the kernel's BTF.
 
 use branch_records::capture::Returned;
 use libbpf_rs::btf::types::{Enum, Enum64, Func, FuncProto, Int, IntEncoding, Ptr, Void};
 use libbpf_rs::btf::{Btf, BtfType, HasSize as _};
 
-/// What the type of a return value is.
+/// The type of a return value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Returns {
-    /// Nothing, or nothing that can be told.
+    /// No value, or no value that can be shown.
     #[default]
     Nothing,
-    /// A number of so many bits with a sign.
+    /// A signed number of this many bits.
     Signed(u8),
-    /// Or without one.
+    /// An unsigned number of this many bits.
     Unsigned(u8),
     Bool,
     Pointer,
 }
 
 impl Returns {
-    /// `struct target`: the class and the shift.
+    /// The type as the BPF programs' `struct target` has it: the class and the shift.
     pub(crate) fn target(self) -> (u8, u8) {
         match self {
             Self::Nothing => (0, 0),
@@ -30,7 +30,7 @@ impl Returns {
         }
     }
 
-    /// The value, as the BPF programs extended it.
+    /// The return value in `word`, which the BPF programs have extended to 64 bits.
     pub(crate) fn value(self, word: u64) -> Option<Returned> {
         match self {
             Self::Nothing => None,
@@ -56,7 +56,7 @@ impl Returns {
 )]
 pub(crate) struct NoTypes(String);
 
-/// The kernel's types.
+/// The kernel's types, from its BTF.
 pub(crate) struct Types(Btf<'static>);
 
 impl Types {
@@ -65,13 +65,15 @@ impl Types {
         btf.map(Self).map_err(|error| NoTypes(error.to_string()))
     }
 
-    /// Whether the image has this function, and what it returns.
+    /// The type of what the kernel image's function `name` returns; `None` if there is no
+    /// such function.
     pub(crate) fn function(&self, name: &str) -> Option<Returns> {
         of(self.0.type_by_name::<Func<'_>>(name)?.next_type()?)
     }
 }
 
-/// By the type of a function.
+/// The type of what a function with this prototype returns; `None` if this is no
+/// prototype.
 pub(crate) fn of(prototype: BtfType<'_>) -> Option<Returns> {
     let prototype = FuncProto::try_from(prototype).ok()?;
     let Some(value) = prototype.next_type() else {

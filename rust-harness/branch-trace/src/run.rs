@@ -1,4 +1,4 @@
-//! From attaching to what was recorded.
+//! One run of the tracer, from attaching to showing what was recorded.
 
 use std::cell::RefCell;
 use std::ffi::OsString;
@@ -24,9 +24,9 @@ use crate::output::{self, Output, Stream};
 use crate::recorded::{Batch, Recorder};
 use crate::target::Target;
 
-/// Not supported here.
+/// The exit status for a machine or kernel that does not support snapshots.
 const UNSUPPORTED: u8 = 77;
-/// How long there is nothing to do before it is asked whether to stop.
+/// How long the run waits for events before it checks whether to stop.
 const TURN: Duration = Duration::from_millis(100);
 
 static STOP: AtomicBool = AtomicBool::new(false);
@@ -44,7 +44,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     trace(arguments)
 }
 
-/// Whether anything was recorded.
+/// The exit status: 0 if any snapshots were taken, else 1.
 fn status(snapshots: usize) -> ExitCode {
     match snapshots {
         0 => ExitCode::from(1),
@@ -52,7 +52,7 @@ fn status(snapshots: usize) -> ExitCode {
     }
 }
 
-/// Traces, and shows or writes what was seen.
+/// Traces the targets, and shows or writes the snapshots.
 fn trace(arguments: &Arguments) -> Result<ExitCode> {
     let filter = arguments.filter()?;
     if !arguments.verbose {
@@ -69,7 +69,8 @@ fn trace(arguments: &Arguments) -> Result<ExitCode> {
         false => branches::KERNEL,
     };
     let branches = Branches::of(&arguments.lbr, level);
-    // On every CPU: which one it will be is not known.
+    // Branches are recorded on every CPU: it is not known which one will take the
+    // snapshot.
     let recording = Recording::of_branches(branches.sample_type());
     let events = match perf::open_everywhere(&cpus::online()?, recording) {
         Ok(events) => events,
@@ -122,24 +123,25 @@ fn unsupported(why: &str) -> ExitCode {
     ExitCode::from(UNSUPPORTED)
 }
 
-/// What is traced, and what became of it so far.
+/// A tracing run: what is traced, and what was recorded so far.
 struct Session<'a> {
     arguments: &'a Arguments,
     attached: &'a Attached,
     branches: Branches,
     recorder: RefCell<Recorder>,
     stream: Stream<'a>,
-    /// What is shown at the end.
+    /// The snapshots that are shown or written at the end.
     kept: Batch,
 }
 
 impl Session<'_> {
-    /// Until the command has ended, or time or snapshots have run out, or somebody
-    /// wants to stop.
+    /// Traces until the command has ended, the time is over, enough snapshots are taken,
+    /// or the user presses Ctrl-C.
     fn follow(&mut self) -> Result<()> {
         let attached = self.attached;
         let arguments = self.arguments;
-        // The ring calls while it is polled, and nobody else looks then.
+        // The ring buffer calls this while it is polled, and nothing else uses the
+        // recorder then.
         let recorder = std::mem::take(&mut self.recorder);
         let ring = attached.ring(|bytes| {
             recorder.borrow_mut().event(bytes, attached);
@@ -159,7 +161,7 @@ impl Session<'_> {
             .map(|seconds| Instant::now() + Duration::from_secs(seconds));
         loop {
             match ring.poll(TURN) {
-                // By Ctrl-C, after which there is still something to be told.
+                // Interrupted by Ctrl-C, after which there is still something to show.
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 polled => polled.context("cannot read from the BPF programs")?,
             }
@@ -181,7 +183,7 @@ impl Session<'_> {
         self.show(batch)
     }
 
-    /// Shows a few snapshots now, or at the end.
+    /// Shows a batch of snapshots now, or keeps it for the end.
     fn show(&mut self, batch: Batch) -> Result<()> {
         if batch.is_empty() {
             return Ok(());
@@ -190,7 +192,8 @@ impl Session<'_> {
             self.kept.append(batch.clone());
         }
         if self.stream.is_live() {
-            // With the programs still there: their code and their names are asked for.
+            // The BPF programs are still loaded here: their code and their names can be
+            // read.
             let symbols = Kallsyms::read()?;
             let capture = batch.capture(self.branches, &symbols)?;
             self.stream.some(&capture, &symbols)?;
@@ -198,7 +201,8 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Shows what is shown at the end. How many snapshots there were.
+    /// Shows or writes the snapshots that were kept for the end. Returns the number of
+    /// snapshots that were taken.
     fn finish(mut self) -> Result<usize> {
         let dropped = self.attached.dropped();
         let taken = self.recorder.get_mut().taken();
@@ -244,11 +248,13 @@ impl Session<'_> {
     }
 }
 
-/// The command that is traced, if there is one. It ends with this.
+/// The command that runs while tracing goes on, if there is one. It is killed when this
+/// is dropped.
 struct Traced(Option<Child>);
 
 impl Traced {
-    /// In a process group of its own: Ctrl-C is for this program.
+    /// Starts the command in a process group of its own: Ctrl-C is meant for this
+    /// program.
     fn start(command: &[OsString]) -> Result<Self> {
         let Some((program, arguments)) = command.split_first() else {
             return Ok(Self(None));
@@ -273,7 +279,7 @@ impl Traced {
 impl Drop for Traced {
     fn drop(&mut self) {
         if let Some(child) = &mut self.0 {
-            // It may have ended.
+            // The command may have ended already.
             let _ = child.kill();
             let _ = child.wait();
         }

@@ -1,5 +1,5 @@
-//! The BPF programs, as libbpf-cargo hands them to Rust. Generated: the lints are for
-//! what people write.
+//! The skeleton of the BPF programs, by which libbpf-cargo hands them to Rust. It is
+//! generated: the lints are for what people write.
 #![allow(
     clippy::all,
     clippy::multiple_unsafe_ops_per_block,

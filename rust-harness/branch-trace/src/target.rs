@@ -1,11 +1,11 @@
-//! What is traced, as the command line says it: `[KIND:]NAME`, with the kinds that
-//! bpftrace has.
+//! Targets: what is traced, as the command line says it: `[KIND:]NAME`, with the kinds
+//! that bpftrace has.
 
 use std::str::FromStr;
 
 use branch_records::capture::Moment;
 
-/// One word of the command line.
+/// A target on the command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
     /// Kernel functions whose name matches the pattern.
@@ -18,13 +18,13 @@ pub(crate) enum Target {
     Tracepoint { category: String, name: String },
     /// A raw tracepoint.
     RawTracepoint { name: String },
-    /// A function of a BPF program that is loaded, or its main one.
+    /// A function of a loaded BPF program; where none is named, its main function.
     Bpf {
         program: String,
         function: Option<String>,
         moment: Moment,
     },
-    /// A function of a file of user space.
+    /// A user-space function in a file.
     User {
         file: String,
         symbol: String,
@@ -35,11 +35,11 @@ pub(crate) enum Target {
 /// How a kernel function is traced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum By {
-    /// By what costs the fewest records and can be had.
+    /// By whatever costs the fewest records, of what the kernel offers.
     Any,
-    /// A BPF trampoline: fentry, fexit.
+    /// By a BPF trampoline: fentry, fexit.
     Trampoline,
-    /// kprobe.multi, kretprobe.multi.
+    /// By a probe: kprobe.multi, kretprobe.multi.
     Probe,
 }
 

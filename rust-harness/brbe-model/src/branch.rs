@@ -1,5 +1,5 @@
-//! Branch instructions: what their record's TYPE and filter is (Tables D19-4 to
-//! D19-10).
+//! Branch instructions: the TYPE of their records, and the filters that select them
+//! (Tables D19-4 to D19-10).
 
 mod condition;
 mod decode;
@@ -28,7 +28,7 @@ pub enum BranchKind {
 }
 
 impl BranchKind {
-    /// BRBINF.TYPE (Table D19-1).
+    /// The BRBINF.TYPE of the record of such a branch (Table D19-1).
     #[inline]
     pub(crate) const fn record_type(self) -> RecordType {
         match self {
@@ -41,7 +41,7 @@ impl BranchKind {
         }
     }
 
-    /// The bit of BRBFCR_EL1 that selects it.
+    /// The number of the bit of BRBFCR_EL1 that selects branches of this kind.
     #[inline]
     pub(crate) const fn filter_bit(self) -> u32 {
         match self {

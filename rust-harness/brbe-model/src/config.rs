@@ -15,12 +15,13 @@ pub enum NumRecords {
 }
 
 impl NumRecords {
-    /// The number as NUMREC and as a count: the encoding is the count itself.
+    /// The number of records. It is also the encoding in NUMREC.
     pub const fn count(self) -> usize {
         self as usize
     }
 
-    /// The one with this count; the architecture has no other sizes.
+    /// The size with this number of records, if there is one: the architecture has no
+    /// other sizes.
     pub const fn from_count(count: u64) -> Option<Self> {
         match count {
             8 => Some(Self::R8),
@@ -42,19 +43,19 @@ pub enum Version {
     V1_1 = 2,
 }
 
-/// One implementation.
+/// The choices of one implementation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
     /// Size of the record buffer.
     pub records: NumRecords,
     /// FEAT_BRBE or FEAT_BRBEv1p1.
     pub version: Version,
-    /// FEAT_PMUv3: without it BRBCR_ELx.FZP is RES0.
+    /// Whether FEAT_PMUv3 is implemented: without it BRBCR_ELx.FZP is RES0.
     pub pmu: bool,
-    /// Cycle counts. Off, every one is unknown (CCU), as where firmware leaves
-    /// BRBCR_EL2.CC zero.
+    /// Whether there are cycle counts. If not, every one is unknown (CCU), as where
+    /// firmware leaves BRBCR_EL2.CC zero.
     pub cycle_counts: bool,
-    /// FEAT_PMUv3_SS: without it BRBCR_ELx.FZPSS is RES0.
+    /// Whether FEAT_PMUv3_SS is implemented: without it BRBCR_ELx.FZPSS is RES0.
     pub pmu_snapshot: bool,
 }
 

@@ -6,7 +6,8 @@ use crate::config::Config;
 const BRBCR_CC: u64 = 1 << 3;
 const BRBCR_FZP: u64 = 1 << 8;
 const BRBCR_FZPSS: u64 = 1 << 9;
-/// EXCEPTION, ERTN, TS, MPRED, CC, ExBRE, E0BRE.
+/// The fields of BRBCR that do not depend on other features: EXCEPTION, ERTN, TS, MPRED,
+/// CC, ExBRE, E0BRE.
 const BRBCR_ALWAYS: u64 = 1 << 23 | 1 << 22 | 3 << 5 | 1 << 4 | BRBCR_CC | 3;
 
 /// BRBCR_EL1 or BRBCR_EL2: the two have the same layout.
@@ -89,7 +90,8 @@ impl Brbcr {
 
 const BRBFCR_PAUSED: u64 = 1 << 7;
 const BRBFCR_ENI: u64 = 1 << 16;
-/// BANK, the six type filters, EnI and PAUSED; LASTFAILED needs FEAT_TME.
+/// The bits of BRBFCR_EL1 that can be written: BANK, the six type filters, EnI and
+/// PAUSED. LASTFAILED needs FEAT_TME.
 const BRBFCR_MASK: u64 = 3 << 28 | 0x7f << 16 | BRBFCR_PAUSED;
 
 /// BRBFCR_EL1: one per PE, for every Exception level.
@@ -122,12 +124,13 @@ impl Brbfcr {
         Self(self.0 & !(3 << 28))
     }
 
-    /// First record that the registers numbered 0 show: 32 per BANK.
+    /// The index of the first record that the registers numbered 0 show: 32 per BANK.
     pub(crate) const fn bank_base(self) -> usize {
         (self.0 >> 28 & 3) as usize * 32
     }
 
-    /// The type filters: EnI inverts the selection (R_FJYDC).
+    /// Whether the type filters select branches of this kind. EnI inverts the selection
+    /// (R_FJYDC).
     #[inline]
     pub(crate) const fn selects(self, kind: BranchKind) -> bool {
         let matches = self.0 >> kind.filter_bit() & 1 != 0;

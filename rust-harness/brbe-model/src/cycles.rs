@@ -25,7 +25,8 @@ impl CycleCount {
         Self(((shift as u16) + 1) << 8 | mantissa)
     }
 
-    /// From the 14 bits of BRBINF.CC; those above are not looked at.
+    /// The cycle count with these 14 bits of BRBINF.CC. The bits above those are not
+    /// looked at.
     pub const fn from_bits(bits: u64) -> Self {
         Self((bits & 0x3fff) as u16)
     }

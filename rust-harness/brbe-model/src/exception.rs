@@ -31,11 +31,11 @@ pub enum ExceptionKind {
 }
 
 impl ExceptionKind {
-    /// A synchronous exception, from what ESR_ELx says of it.
+    /// The kind of a synchronous exception, by its syndrome in ESR_ELx.
     ///
-    /// `from` is the Exception level it was taken from, `to` the one it was
-    /// taken to, `tge` the value of HCR_EL2.TGE: they tell an SVC or SMC from
-    /// one that was trapped (HFGITR_EL2.SVC_ELx, HCR_EL2.TSC).
+    /// `from` is the Exception level it was taken from, `to` the one it was taken to,
+    /// `tge` the value of HCR_EL2.TGE: they distinguish an SVC or SMC from one that was
+    /// trapped (HFGITR_EL2.SVC_ELx, HCR_EL2.TSC).
     pub const fn synchronous(
         esr: u64,
         from: ExceptionLevel,
@@ -70,7 +70,7 @@ impl ExceptionKind {
         }
     }
 
-    /// BRBINF.TYPE.
+    /// The BRBINF.TYPE of the record of such an exception.
     pub(crate) const fn record_type(self) -> RecordType {
         match self {
             Self::Call => RecordType::Call,

@@ -7,26 +7,29 @@ use crate::pe::Pe;
 /// What BRBE sees of the performance monitors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pmu {
-    /// The overflow flags, PMOVSCLR_EL0. Enables, PMCR_EL0.E and interrupt
-    /// masks are not looked at: a flag that software set freezes too. With
-    /// FEAT_SEBEP, less those of synchronous counters.
+    /// The overflow flags, PMOVSCLR_EL0. Enables, PMCR_EL0.E and interrupt masks are not
+    /// looked at: a flag that software set freezes too. With FEAT_SEBEP, the flags of
+    /// synchronous counters are left out.
     pub overflow: u64,
-    /// PMCR_EL0.N, the number of event counters. With FEAT_PMUv3_EXTPMN, of
+    /// PMCR_EL0.N, the number of event counters. With FEAT_PMUv3_EXTPMN, the number of
     /// those that are not for an external agent.
     pub counters: u8,
-    /// FEAT_PMUv3_ICNTR: flag 32 is the instruction counter's.
+    /// Whether FEAT_PMUv3_ICNTR is implemented: flag 32 is the instruction counter's
+    /// then.
     pub icntr: bool,
 }
 
-/// The flags of event counters below `n`. The cycle counter, flag 31, is none.
+/// The flags of event counters below `n`. The cycle counter, flag 31, is no event
+/// counter.
 const fn below(n: u8) -> u64 {
     if n >= 31 { 0x7fff_ffff } else { (1 << n) - 1 }
 }
 
 impl Pmu {
-    /// CheckPMUOverflowCondition (R_GXGWY, R_PKTXQ, R_LDMVK): BRBCR_EL1.FZP for
-    /// the counters below MDCR_EL2.HPMN and the instruction counter,
-    /// BRBCR_EL2.FZP for those from HPMN on; at whatever Exception level.
+    /// Whether a counter overflow asks for a freeze: CheckPMUOverflowCondition (R_GXGWY,
+    /// R_PKTXQ, R_LDMVK). BRBCR_EL1.FZP governs the counters below MDCR_EL2.HPMN and the
+    /// instruction counter, BRBCR_EL2.FZP the counters from HPMN on; at whatever
+    /// Exception level.
     pub(crate) const fn overflowed(&self, pe: &Pe, el1: Brbcr, el2: Brbcr) -> bool {
         let all = below(self.counters);
         let first = match pe.el2 {
@@ -51,8 +54,8 @@ pub struct Counter {
 }
 
 impl Counter {
-    /// BRBETimeStamp (R_QKQZL, Table D19-11). Of the reserved selections the
-    /// virtual count is picked.
+    /// The time stamp of a freeze: BRBETimeStamp (R_QKQZL, Table D19-11). For a reserved
+    /// selection, the virtual count is taken.
     pub(crate) const fn timestamp(&self, pe: &Pe, el1: Brbcr, el2: Brbcr) -> u64 {
         let source = match el2.ts() {
             ts if pe.el2.is_some() && ts != 0 => ts,

@@ -1,9 +1,9 @@
 //! FEAT_BRBE, Arm's Branch Record Buffer Extension, as a pure state machine.
 //!
-//! The crate knows the architecture (Arm ARM DDI 0487, chapter D19 and the
-//! register descriptions of D24.8) and nothing else: no I/O, no allocation, no
-//! emulator. Whoever executes instructions keeps a [`Pe`] that says what state
-//! the processing element is in, and tells a [`Brbe`] what was executed:
+//! The crate knows the architecture (Arm ARM DDI 0487, chapter D19 and the register
+//! descriptions of D24.8) and nothing else: no I/O, no allocation, no emulator. The code
+//! that executes instructions keeps a [`Pe`], the state that the processing element (PE)
+//! is in, and reports to a [`Brbe`] what was executed:
 //!
 //! * a taken branch: [`Brbe::branch`],
 //! * an exception or an exception return: [`Brbe::exception`],

@@ -17,7 +17,7 @@ pub use branches::Region;
 
 /// The Branch Record Buffer Extension of one processing element.
 ///
-/// Methods that take `now` want a count of clock cycles that never goes back.
+/// The parameter `now` of the methods is a count of clock cycles that never goes back.
 #[derive(Clone, Debug)]
 pub struct Brbe {
     config: Config,
@@ -27,16 +27,16 @@ pub struct Brbe {
     fcr: Brbfcr,
     ts: u64,
     injection: Record,
-    /// When the last record was generated.
+    /// The cycle in which the last record was generated.
     stamp: u64,
-    /// The next record's cycle count is unknown (R_MJDLC).
+    /// Whether the next record's cycle count is unknown (R_MJDLC).
     cycles_unknown: bool,
-    /// The PE is in Debug state.
+    /// Whether the PE is in Debug state.
     halted: bool,
 }
 
 impl Brbe {
-    /// After a Cold reset. What the architecture leaves UNKNOWN is zero.
+    /// BRBE after a Cold reset. What the architecture leaves UNKNOWN is zero.
     pub fn new(config: Config) -> Self {
         Self {
             config,
@@ -52,7 +52,7 @@ impl Brbe {
         }
     }
 
-    /// A Warm reset (S_YLMQQ, I_FPJPQ): records stay, recording below EL3 stops;
+    /// Does a Warm reset (S_YLMQQ, I_FPJPQ): records stay, recording below EL3 stops;
     /// what else stays depends on FEAT_BRBEv1p1.
     pub fn warm_reset(&mut self) {
         if self.config.version >= Version::V1_1 {
@@ -70,7 +70,7 @@ impl Brbe {
         self.halted = false;
     }
 
-    /// What is implemented.
+    /// The choices of this implementation.
     pub fn config(&self) -> &Config {
         &self.config
     }

@@ -15,7 +15,7 @@ pub enum ExceptionLevel {
 }
 
 impl ExceptionLevel {
-    /// From PSTATE.EL, CurrentEL or SPSR_ELx.M\[3:2\].
+    /// The Exception level in PSTATE.EL, CurrentEL or SPSR_ELx.M\[3:2\].
     pub const fn from_bits(bits: u64) -> Self {
         match bits & 3 {
             0 => Self::El0,
@@ -55,7 +55,7 @@ pub struct FineGrainedTraps {
 /// EL2, where it is implemented.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct El2 {
-    /// Enabled in the current Security state.
+    /// Whether EL2 is enabled in the current Security state.
     pub enabled: bool,
     /// HCR_EL2.
     pub hcr: Hcr,
@@ -75,18 +75,18 @@ pub struct El3 {
     pub e3brec: bool,
     /// MDCR_EL3.E3BREW, bit 37.
     pub e3brew: bool,
-    /// SCR_EL3.NS == 0: the Security state below EL3 is Secure.
+    /// Whether the Security state below EL3 is Secure: SCR_EL3.NS == 0.
     pub secure: bool,
 }
 
-/// The processing element at one moment.
+/// The state of the processing element (PE) at one moment.
 ///
 /// The default is AArch64 at EL1 where neither EL2 nor EL3 is implemented.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pe {
     /// PSTATE.EL.
     pub el: ExceptionLevel,
-    /// The current Exception level uses AArch32.
+    /// Whether the current Exception level uses AArch32.
     pub aarch32: bool,
     /// EL2, `None` where it is not implemented.
     pub el2: Option<El2>,
@@ -100,7 +100,7 @@ impl Pe {
         self.el2.as_ref().filter(|el2| el2.enabled)
     }
 
-    /// ELIsInHost(EL2): HCR_EL2.E2H makes EL2 a host.
+    /// Whether HCR_EL2.E2H makes EL2 a host: ELIsInHost(EL2).
     pub(crate) fn e2h(&self) -> bool {
         self.el2_enabled().is_some_and(|el2| el2.hcr.e2h)
     }
@@ -110,7 +110,7 @@ impl Pe {
         self.el2_enabled().map(|el2| &el2.hcr).filter(|hcr| hcr.nv)
     }
 
-    /// HCR_EL2.TGE with EL2 enabled.
+    /// Whether HCR_EL2.TGE is 1, with EL2 enabled.
     pub(crate) fn tge(&self) -> bool {
         self.el2_enabled().is_some_and(|el2| el2.hcr.tge)
     }

@@ -19,11 +19,11 @@ pub(crate) const INF_MASK: u64 = CCU | CC | TYPE | EL | MPRED | VALID;
 pub enum Valid {
     /// 0b00: no record.
     None = 0,
-    /// 0b01: the source was in a prohibited region.
+    /// 0b01: a half record with a target only. The source was in a prohibited region.
     Target = 1,
-    /// 0b10: the target was in a prohibited region.
+    /// 0b10: a half record with a source only. The target was in a prohibited region.
     Source = 2,
-    /// 0b11: both.
+    /// 0b11: a record with both addresses.
     Full = 3,
 }
 
@@ -94,7 +94,7 @@ fn inf(kind: RecordType, valid: Valid, cycles: Cycles) -> u64 {
 }
 
 impl Record {
-    /// Source and target outside prohibited regions.
+    /// A record whose source and target are outside prohibited regions.
     #[inline]
     pub(crate) fn full(
         kind: RecordType,
@@ -107,7 +107,7 @@ impl Record {
         Self { inf, src, tgt }
     }
 
-    /// The target is prohibited: BRBTGT and EL are zero.
+    /// A half record whose target is in a prohibited region: BRBTGT and EL are zero.
     pub(crate) fn source_only(kind: RecordType, src: u64, cycles: Cycles) -> Self {
         Self {
             inf: inf(kind, Valid::Source, cycles),
@@ -116,8 +116,8 @@ impl Record {
         }
     }
 
-    /// The source is prohibited: BRBSRC is zero, and the cycle count is
-    /// unknown as for every first record after such a region.
+    /// A half record whose source is in a prohibited region: BRBSRC is zero, and the
+    /// cycle count is unknown as for every first record after such a region.
     pub(crate) fn target_only(kind: RecordType, tgt: u64, el: ExceptionLevel) -> Self {
         let inf = inf(kind, Valid::Target, None) | (el as u64) << 6;
         Self { inf, src: 0, tgt }
@@ -228,7 +228,7 @@ mod tests {
         );
     }
 
-    /// Tables D19-1 and D19-2: TYPE[5] tells branches from exceptions and Debug
+    /// Tables D19-1 and D19-2: TYPE[5] distinguishes branches from exceptions and Debug
     /// state, which have no MPRED.
     #[test]
     fn type_bit_5_is_no_branch() {

@@ -1,5 +1,5 @@
-//! The names that software uses, and who may use them (D24.8, C5.7, and the
-//! accessor pseudocode of each register).
+//! The names that software uses, and which accesses by them are permitted (D24.8, C5.7,
+//! and the accessor pseudocode of each register).
 
 mod encoding;
 mod redirection;

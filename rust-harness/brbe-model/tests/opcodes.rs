@@ -1,11 +1,11 @@
-//! Which words are branches, by a table of the encodings of the Arm ARM (chapters C4
-//! and C6) that is as plain as they are: bits that are fixed, and their values.
+//! Tests which words are branches, by a table of the encodings of the Arm ARM (chapters
+//! C4 and C6) that is as plain as they are: bits that are fixed, and their values.
 
 use brbe_model::{BranchKind, Decoded, decode};
 use proptest::prelude::*;
 use proptest::sample::select;
 
-/// What a word is, as far as the table tells.
+/// What a word is, as far as the table says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Branch(BranchKind),
@@ -56,7 +56,7 @@ fn by_model(word: u32) -> Option<Kind> {
     })
 }
 
-/// Any word, or one that is a branch but for a few bits.
+/// Any word, or a word that differs from a branch in a few bits at the most.
 fn words() -> impl Strategy<Value = u32> {
     let near = (
         select(&TABLE[..]),

@@ -16,7 +16,7 @@ proptest! {
         cases: 4000,
         // The minimal sequence is printed: it belongs into a unit test.
         failure_persistence: None,
-        // In a debug build, ten times as fast as the default.
+        // In a debug build, this is ten times as fast as the default.
         rng_algorithm: RngAlgorithm::XorShift,
         ..ProptestConfig::default()
     })]
@@ -32,7 +32,8 @@ proptest! {
             pair.apply(operation)
                 .and_then(|()| pair.compare_registers())
                 .map_err(|error| TestCaseError::fail(format!("{operation:?}: {error}")))?;
-            // A difference stays where it is, and there is much to read.
+            // A difference in the records stays there, and there are many records to
+            // read.
             if n % 16 == 0 {
                 pair.compare_records()?;
             }

@@ -103,7 +103,7 @@ impl Told {
 }
 
 /// The commands in the text of a document: those in blocks, and those between backticks.
-pub fn told(text: &str) -> Vec<Told> {
+pub fn commands_in(text: &str) -> Vec<Told> {
     let mut found: Vec<Told> = Vec::new();
     // A command in a sentence may go on in the next line, not in the next paragraph.
     for paragraph in text.split("\n\n") {
@@ -155,7 +155,7 @@ pub fn jobs<'a>(paths: &'a Paths, linux: &'a Path) -> Result<Vec<Job<'a>>> {
     for path in all(&paths.repo(""))? {
         let text =
             fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
-        let mut commands = told(&text);
+        let mut commands = commands_in(&text);
         commands.retain(|told| told.trial() != Trial::Read);
         if commands.is_empty() {
             continue;
@@ -231,7 +231,7 @@ mod tests {
     fn commands_are_found_in_blocks_and_in_sentences() {
         let text = "Say\n\n    ./brbe test \"in Rust\"\n\nor `./brbe\nclean --yes`, not `make`, and\n\
                     `scripts/ci-jobs DIR`, `./brbe`, `./brbe report >x`.\n";
-        let found = told(text);
+        let found = commands_in(text);
         let words: Vec<_> = found.iter().map(|told| told.words.join("|")).collect();
         assert_eq!(
             words,
@@ -243,7 +243,7 @@ mod tests {
 
     #[test]
     fn quoted_operators_are_words_and_what_is_no_command_is_noticed() {
-        let words = |text: &str| told(text)[0].words.join("|");
+        let words = |text: &str| commands_in(text)[0].words.join("|");
         assert_eq!(
             words("`./brbe trace --filter 'duration > 10ms' x >y`"),
             "trace|--filter|duration > 10ms|x"
@@ -269,7 +269,7 @@ mod tests {
         let repo = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         let mut count = 0;
         for path in all(&repo).unwrap() {
-            for told in told(&fs::read_to_string(&path).unwrap()) {
+            for told in commands_in(&fs::read_to_string(&path).unwrap()) {
                 if told.is_of_the_front_door() {
                     continue;
                 }

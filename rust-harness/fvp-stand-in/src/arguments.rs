@@ -24,19 +24,19 @@ const PARAMETERS: [&str; 20] = [
     "clusterN.has_brbe",
     "clusterN.has_brbe_vNpN",
     "pctl.startup",
-    // Only the stand-in's: what the model does without a licence.
+    // A parameter of the stand-in alone: to do what the model does without a licence.
     "stand_in.unlicensed",
-    // Those that users set themselves, and that change nothing here.
+    // Parameters that users set themselves, and that change nothing here.
     "bp.dram_size",
     "bp.hostbridge.userNetworking",
     "clusterN.max_NNbit_el",
 ];
 
-/// What was asked for.
+/// The arguments of the stand-in.
 #[derive(Debug, Default)]
 pub(crate) struct Arguments {
     parameters: BTreeMap<String, String>,
-    /// Files, and where they are put.
+    /// The files of `--data`, and the addresses that they are put at.
     data: Vec<(PathBuf, u64)>,
     application: Option<PathBuf>,
 }
@@ -50,7 +50,7 @@ pub(crate) enum Start {
         image: PathBuf,
         device_tree: PathBuf,
     },
-    /// One file.
+    /// One file, in which the boot wrapper has everything.
     Wrapped { elf: PathBuf },
 }
 
@@ -79,7 +79,7 @@ impl Arguments {
         Ok(())
     }
 
-    /// `cluster0.cpu0=FILE@ADDRESS`.
+    /// Takes in the value of `--data`: `cluster0.cpu0=FILE@ADDRESS`.
     fn load(&mut self, text: &str) -> Result<()> {
         let parse = || {
             let (file, address) = text.strip_prefix("cluster0.cpu0=")?.rsplit_once('@')?;
@@ -92,8 +92,8 @@ impl Arguments {
         Ok(())
     }
 
-    /// Where the parts are says what they are: TF-A is in trusted SRAM, the device tree
-    /// below the kernel.
+    /// What the machine starts with. The addresses of the parts in memory show what they
+    /// are: TF-A is in trusted SRAM, the device tree below the kernel.
     pub(crate) fn start(&self) -> Result<Start> {
         if let Some(elf) = &self.application {
             return Ok(Start::Wrapped { elf: elf.clone() });
@@ -122,14 +122,15 @@ impl Arguments {
         self.parameters.get(name)
     }
 
-    /// Without cluster 1: with up to four CPUs the kernel is not to use it, and its one
-    /// core has no place in the device tree that QEMU makes.
+    /// The number of cores of cluster 0. Cluster 1 is left out: with up to four CPUs the
+    /// kernel is not to use it, and its one core has no place in the device tree that
+    /// QEMU makes.
     pub(crate) fn cores(&self) -> u8 {
         let cores = self.get("cluster0.NUM_CORES");
         cores.and_then(|cores| cores.parse().ok()).unwrap_or(4)
     }
 
-    /// Branch records of a core, if it has BRBE.
+    /// The number of branch records of a core, if it has BRBE.
     pub(crate) fn records(&self) -> Option<&str> {
         self.get("cluster0.has_brbe").filter(|has| *has != "0")?;
         let records = self.get("cluster0.cpu0.number-of-branch-records");

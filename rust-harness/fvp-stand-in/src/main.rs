@@ -1,9 +1,9 @@
 //! A stand-in for `FVP_Base_RevC-2xAEMvA`, where no model can be had.
 //!
-//! It takes the arguments that the FVP lane gives the model, refuses those that the
-//! model does not have, says what the model says of its terminals, and runs the kernel in
-//! QEMU with the BRBE plugin that lies beside it. What it cannot show: that the model's
-//! own BRBE, firmware and devices do what QEMU's do.
+//! It takes the arguments that the FVP lane gives the model, refuses those that the model
+//! does not have, prints what the model prints of its terminals, and runs the kernel in
+//! QEMU with the BRBE plugin that lies beside it. It cannot show that the model's own
+//! BRBE, firmware and devices do what QEMU's do.
 
 mod arguments;
 
@@ -26,7 +26,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Returns whether the machine ended by itself.
+/// Runs the machine. Returns whether it ended by itself.
 fn run() -> Result<bool> {
     let arguments = Arguments::parse(std::env::args().skip(1))?;
     println!("Fast Models [stand-in for {}]", env!("CARGO_PKG_VERSION"));
@@ -51,13 +51,14 @@ fn run() -> Result<bool> {
     Ok(status.success())
 }
 
-/// Another program may take it before QEMU does; then QEMU says so.
+/// A TCP port that is free now. Another program may take it before QEMU does; then QEMU
+/// reports that.
 fn free_port() -> Result<u16> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("looking for a port")?;
     Ok(listener.local_addr().context("looking for a port")?.port())
 }
 
-/// What the kernel is told by its device tree.
+/// The kernel's command line in its device tree.
 fn bootargs(device_tree: &Path) -> Result<String> {
     let output = Command::new("fdtget")
         .arg(device_tree)
@@ -69,7 +70,8 @@ fn bootargs(device_tree: &Path) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-/// What the stand-in for the boot wrapper has written: two lines.
+/// Reads what the stand-in for the boot wrapper has written: two lines, the path of the
+/// kernel image and the kernel's command line.
 fn wrapped(elf: &Path) -> Result<(PathBuf, String)> {
     let text = std::fs::read_to_string(elf).with_context(|| elf.display().to_string())?;
     let (image, cmdline) = text
@@ -79,7 +81,8 @@ fn wrapped(elf: &Path) -> Result<(PathBuf, String)> {
     Ok((image.into(), cmdline.to_owned()))
 }
 
-/// The machine that the parameters describe, as far as QEMU has it.
+/// The command for QEMU to run the machine that the parameters describe, as far as QEMU
+/// has it.
 fn qemu(arguments: &Arguments, image: &Path, cmdline: &str, port: u16) -> Result<Command> {
     let plugin = std::env::current_exe()
         .context("where this program is")?

@@ -14,7 +14,7 @@ pub fn online() -> Result<Vec<u32>> {
     Ok(cpus)
 }
 
-/// Parses the kernel's format of a list: `0-3,6`.
+/// Parses a list of CPUs in the kernel's format: `0-3,6`.
 pub fn parse_list(list: &str) -> Result<Vec<u32>> {
     let mut cpus = Vec::new();
     for range in list.split(',').filter(|range| !range.is_empty()) {

@@ -5,16 +5,17 @@ use branch_records::capture::{Anchor, GuestSymbol};
 
 const PATH: &str = "/proc/kallsyms";
 const ANCHOR: &str = "_stext";
-/// All bits of an offset in a page.
+/// The bits of an address that are the offset in its page.
 const PAGE: u64 = 0xfff;
-/// The end of the kernel image.
+/// The symbol at the end of the kernel image.
 const END: &str = "_end";
 
-/// What a kernel without [`Kallsyms::has_snapshot_function`] means for the helper.
+/// The message for a kernel without [`Kallsyms::has_snapshot_function`]: what that means
+/// for the helper.
 pub const NO_SNAPSHOTS: &str = "this kernel does not implement branch snapshots for its PMU: \
      bpf_get_branch_snapshot() can only return -ENOENT";
 
-/// All symbols, sorted by address.
+/// All symbols of the running kernel, sorted by address.
 #[derive(Debug)]
 pub struct Kallsyms {
     symbols: Vec<Symbol>,
@@ -31,7 +32,8 @@ impl Kallsyms {
     /// The function that takes snapshots of BRBE.
     pub const SNAPSHOT_FUNCTION: &str = "arm_brbe_snapshot_branch_stack";
 
-    /// Reads them as they are now: programs and trampolines come and go.
+    /// Reads the symbols as they are now: those of BPF programs and trampolines come and
+    /// go.
     pub fn read() -> Result<Self> {
         let text = std::fs::read(PATH).with_context(|| format!("cannot read {PATH}"))?;
         Self::parse(&String::from_utf8_lossy(&text))
@@ -47,7 +49,8 @@ impl Kallsyms {
         Ok(Self { symbols })
     }
 
-    /// A symbol of the kernel image by which a host knows how far it was moved.
+    /// The anchor of a capture: a symbol of the kernel image, by which a host knows how
+    /// far the image was moved.
     pub fn anchor(&self) -> Result<Anchor> {
         let address = self
             .address_of(ANCHOR)
@@ -58,8 +61,8 @@ impl Kallsyms {
         })
     }
 
-    /// Whether this kernel has a function that reads branch records for BPF.
-    /// Without one the helper says "no records" forever.
+    /// Whether this kernel has a function that reads branch records for BPF. Without one
+    /// the helper can only return `-ENOENT`.
     pub fn has_snapshot_function(&self) -> bool {
         self.symbols.iter().any(|symbol| {
             !symbol.name.contains("perf_snapshot_branch_stack")
@@ -68,9 +71,11 @@ impl Kallsyms {
         })
     }
 
-    /// The function that reads the records for that one, while BRBE is paused: in
-    /// Rust `<arm_brbe_snapshot::Paused>::read_bank`, or else in C what samples are read
-    /// by too: bank by bank, where that is a function of its own.
+    /// The name of the function that reads the records for the one that takes snapshots
+    /// of BRBE, while BRBE is paused. In Rust that is
+    /// `<arm_brbe_snapshot::Paused>::read_bank`. In C it is a function that reads the
+    /// records of samples too: it reads a bank, where that is a function of its own, and
+    /// else all records.
     pub fn reader(&self) -> Option<&str> {
         let mut names = self.symbols.iter().map(|symbol| symbol.name.as_str());
         let in_rust = |name: &&str| {
@@ -83,7 +88,7 @@ impl Kallsyms {
         names.find(in_rust).or(in_c)
     }
 
-    /// Whether the symbol of this name is at `address`.
+    /// Whether a symbol of this name is at `address`.
     pub fn is_at(&self, name: &str, address: u64) -> bool {
         let first = self
             .symbols
@@ -94,7 +99,7 @@ impl Kallsyms {
         there.any(|symbol| symbol.name == name)
     }
 
-    /// Where the kernel image has a symbol.
+    /// The address of the symbol `name` in the kernel image.
     pub fn address_of(&self, name: &str) -> Option<u64> {
         let mut named = self.symbols.iter().filter(|symbol| symbol.name == name);
         named
@@ -122,7 +127,7 @@ impl Kallsyms {
             .any(|symbol| symbol.name == name)
     }
 
-    /// `address` as a symbol and what is to be added to it.
+    /// `address` as a text: the last symbol at or before it, and the offset from there.
     pub fn describe(&self, address: u64) -> String {
         match self.up_to(address).last() {
             Some(symbol) => format!("{}+{:#x}", symbol.name, address - symbol.address),
@@ -130,12 +135,12 @@ impl Kallsyms {
         }
     }
 
-    /// What is at `address`: a name, the module, and what is to be added.
+    /// The symbol at `address`: its name, its module, and the offset of `address` in it.
     pub fn symbol(&self, address: u64) -> Option<branch_records::symbol::Symbol> {
         let before = self.up_to(address);
         let covering = before.last()?;
-        // Behind the image and behind all there is nothing that has a name, such as
-        // the page that user space enters the kernel by.
+        // After the kernel image, and after all symbols, there are addresses without a
+        // name: the page by which user space enters the kernel is one of them.
         let is_behind_all = before.len() == self.symbols.len() && address - covering.address > PAGE;
         if covering.name == END || is_behind_all {
             return None;
@@ -156,7 +161,7 @@ impl Kallsyms {
         found
     }
 
-    /// Those that are at `address` or before it.
+    /// The symbols that are at `address` or before it.
     fn up_to(&self, address: u64) -> &[Symbol] {
         let after = self
             .symbols
@@ -167,7 +172,8 @@ impl Kallsyms {
     fn covering(&self, address: u64) -> Option<GuestSymbol> {
         let before = self.up_to(address);
         let symbol = before.last()?;
-        // Sizes are not shown: what follows ends a symbol, or its last page.
+        // The file has no sizes: a symbol ends where the next one begins, and the last
+        // one with its page.
         let page_end = (address | PAGE).saturating_add(1);
         let end = self
             .symbols
@@ -183,13 +189,13 @@ impl Kallsyms {
     }
 }
 
-/// `ffff800080010000 T _stext` and, for a module, a tab and `[name]`.
+/// Parses a line: `ffff800080010000 T _stext` and, for a module, a tab and `[name]`.
 fn parse_line(line: &str) -> Option<Symbol> {
     let mut words = line.split_ascii_whitespace();
     let address = u64::from_str_radix(words.next()?, 16).ok()?;
     let kind = words.next()?;
     let name = words.next()?;
-    // arm64's mapping symbols say where data is among code, nothing else.
+    // arm64's mapping symbols only mark where data is among code.
     if name.starts_with('$') || matches!(kind, "a" | "A") {
         return None;
     }

@@ -1,7 +1,7 @@
 //! The kernel's code as it is now, from `/proc/kcore`.
 //!
-//! An ELF core file whose segments are parts of the kernel's address space
-//! (fs/proc/kcore.c).
+//! `/proc/kcore` is an ELF core file whose segments are parts of the kernel's address
+//! space (fs/proc/kcore.c).
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -13,12 +13,13 @@ use branch_records::capture::{CodeRange, MAX_CODE_BYTES};
 use branch_records::record::{BranchType, RawRecord};
 
 const PATH: &str = "/proc/kcore";
-/// `sizeof(Elf64_Ehdr)` and `sizeof(Elf64_Phdr)`.
+/// `FILE_HEADER` is `sizeof(Elf64_Ehdr)`, and `SEGMENT` is `sizeof(Elf64_Phdr)`. Both are
+/// in bytes.
 const FILE_HEADER: usize = 64;
 const SEGMENT: usize = 56;
 const PT_LOAD: u32 = 1;
 
-/// A part of the address space, and where it is in the file.
+/// A segment: a part of the kernel's address space, and the offset of that in the file.
 #[derive(Debug, PartialEq, Eq)]
 struct Segment {
     address: u64,
@@ -29,14 +30,14 @@ struct Segment {
 /// The code around records.
 #[derive(Debug, Default)]
 pub struct Around {
-    /// By address, and none twice.
+    /// The ranges of code, sorted by address and without overlap.
     pub code: Vec<CodeRange>,
-    /// Why some of it is not there.
+    /// Why some of the code could not be read, if so.
     pub missing: Option<Error>,
 }
 
 impl Around {
-    /// None at all.
+    /// No code at all, for the reason `why`.
     pub fn without(why: Error) -> Self {
         Self {
             code: Vec::new(),
@@ -53,7 +54,7 @@ pub struct Kcore {
 }
 
 impl Kcore {
-    /// Opens it.
+    /// Opens `/proc/kcore`, and reads which parts of the address space it has.
     pub fn open() -> Result<Self> {
         let mut file = File::open(PATH).with_context(|| format!("cannot open {PATH}"))?;
         let mut header = [0; FILE_HEADER];
@@ -67,8 +68,8 @@ impl Kcore {
         Ok(Self { file, segments })
     }
 
-    /// The code between the records of each list, newest first, and where they
-    /// start: by address, and none twice.
+    /// Reads the code between the records of each list, and the code where they start.
+    /// The records of a list are newest first.
     pub fn around<'a>(&self, lists: impl IntoIterator<Item = &'a [RawRecord]>) -> Around {
         let mut around = Around::default();
         for (first, last) in merged(ranges(lists)) {
@@ -80,7 +81,7 @@ impl Kcore {
         around
     }
 
-    /// From the word at `first` to that at `last`.
+    /// Reads the code from the word at `first` to the word at `last`, both included.
     pub fn read(&self, first: u64, last: u64) -> Result<CodeRange> {
         let inside = |segment: &&Segment| {
             let offset = first.checked_sub(segment.address);
@@ -101,13 +102,15 @@ impl Kcore {
     }
 }
 
-/// The first and the last instruction of what is to be read.
+/// The ranges of code to be read: the addresses of the first and the last instruction of
+/// each.
 fn ranges<'a>(lists: impl IntoIterator<Item = &'a [RawRecord]>) -> BTreeSet<(u64, u64)> {
     let mut ranges = BTreeSet::new();
     for records in lists {
         for (index, newer) in records.iter().enumerate() {
             let end = newer.from;
-            // With the SVC, HVC or SMC, which is before the source of its record.
+            // The range includes the SVC, HVC or SMC, which is before the source of its
+            // record.
             let call = matches!(newer.decode().kind, BranchType::Syscall);
             let alone = end.saturating_sub(if call { 4 } else { 0 });
             let start = records.get(index + 1).map_or(alone, |older| older.to);
@@ -123,7 +126,7 @@ fn ranges<'a>(lists: impl IntoIterator<Item = &'a [RawRecord]>) -> BTreeSet<(u64
     ranges
 }
 
-/// The same without overlaps, and none longer than a capture may have it.
+/// Merges ranges that overlap. None becomes longer than a capture may have it.
 fn merged(ranges: BTreeSet<(u64, u64)>) -> Vec<(u64, u64)> {
     let mut merged: Vec<(u64, u64)> = Vec::new();
     for (mut first, last) in ranges {
@@ -144,9 +147,9 @@ fn merged(ranges: BTreeSet<(u64, u64)>) -> Vec<(u64, u64)> {
     merged
 }
 
-/// Where the segments are described, and how many there are.
+/// The offset of the table that describes the segments, and the number of segments.
 fn segment_table(header: &[u8; FILE_HEADER]) -> Result<(u64, u16)> {
-    // 64 bits, little-endian.
+    // The file has to be of 64 bits and little-endian.
     ensure!(
         header.starts_with(b"\x7fELF\x02\x01"),
         "{PATH} is not a 64-bit little-endian ELF file"
@@ -190,10 +193,10 @@ mod tests {
         let records = [
             record(0x2010, 0x3000),
             record(0x1008, 0x2000),
-            // From far behind, and half a record.
+            // A source that is far from the target before it, and a half record.
             record(0x9000_0000, 0x1000),
             record(0x5000, 0),
-            // Between two instructions.
+            // A source between two instructions.
             record(0x6002, 0x6100),
         ];
         let expected = [

@@ -1,6 +1,6 @@
-//! What the machine that this runs on tells of itself: its CPUs, its kernel's symbols
-//! and code, and the branches that its CPUs record. Shared by `branch-guest`, which
-//! tests snapshots, and `branch-trace`, which shows them.
+//! What is read from the machine that this runs on: its CPUs, its kernel's symbols and
+//! code, and the branches that its CPUs record. Shared by `branch-guest`, which tests
+//! snapshots, and `branch-trace`, which shows them.
 
 pub mod cpus;
 pub mod kallsyms;

@@ -6,7 +6,7 @@ use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 use perf_event_open_sys::{bindings as sys, ioctls, perf_event_open};
 use rustix::io::Errno;
 
-/// Which branches, and how often a sample is made of them.
+/// What an event records: which branches, and how often a sample is made of them.
 #[derive(Clone, Copy, Debug)]
 pub struct Recording {
     filter: sys::perf_branch_sample_type,
@@ -19,12 +19,13 @@ pub struct Recording {
 enum Counted {
     Everywhere,
     User,
-    /// In the kernel, from [`enable`] on.
+    /// The event counts in the kernel, from [`enable`] on.
     KernelLater,
 }
 
 impl Recording {
-    /// Branches of these sorts (`PERF_SAMPLE_BRANCH_*`), for a BPF program to take.
+    /// A recording of the branches that `filter` selects (`PERF_SAMPLE_BRANCH_*`), for a
+    /// BPF program to take.
     pub const fn of_branches(filter: sys::perf_branch_sample_type) -> Self {
         Self {
             filter,
@@ -32,7 +33,7 @@ impl Recording {
         }
     }
 
-    /// With more bits of `PERF_SAMPLE_BRANCH_*`.
+    /// This recording with more bits of `PERF_SAMPLE_BRANCH_*`.
     pub const fn and(self, filter: sys::perf_branch_sample_type) -> Self {
         Self {
             filter: self.filter | filter,
@@ -41,16 +42,16 @@ impl Recording {
     }
 }
 
-/// Nobody asks whether branches were predicted.
+/// The bit that says that it need not be recorded whether branches were predicted.
 pub const NO_FLAGS: sys::perf_branch_sample_type = sys::PERF_SAMPLE_BRANCH_NO_FLAGS;
 
-/// Nobody asks how many cycles lie between them.
+/// The bit that says that the cycles between branches need not be recorded.
 pub const NO_CYCLES: sys::perf_branch_sample_type = sys::PERF_SAMPLE_BRANCH_NO_CYCLES;
 
-/// A period that no counter gets to.
+/// A period that no counter reaches, so that no sample is made.
 pub const NEVER: u64 = 1 << 60;
 
-/// Branches of user space, counted there.
+/// Branches of user space. The event counts there only.
 pub const OF_USER: Recording = Recording {
     filter: sys::PERF_SAMPLE_BRANCH_USER | sys::PERF_SAMPLE_BRANCH_ANY,
     period: NEVER,
@@ -59,10 +60,10 @@ pub const OF_USER: Recording = Recording {
 
 /// Branches of the kernel, for a BPF program to take.
 ///
-/// Not those of user space: what is asked is how a kernel function came to its
-/// result, and records of the program that called it would only push that out.
-/// The period is so long that no sample is ever made: each one would empty the
-/// buffer, and the program wants what is in it.
+/// Branches of user space are not recorded: the question is how a kernel function came to
+/// its result, and records of the program that called it would only push that out. The
+/// period is so long that no sample is ever made: each one would empty the buffer, and
+/// the program wants what is in it.
 pub const FOR_SNAPSHOTS: Recording = Recording {
     filter: sys::PERF_SAMPLE_BRANCH_KERNEL
         | sys::PERF_SAMPLE_BRANCH_ANY
@@ -72,7 +73,8 @@ pub const FOR_SNAPSHOTS: Recording = Recording {
     counted: Counted::Everywhere,
 };
 
-/// As for a snapshot, and samples as often as [`set_period`] says.
+/// Branches as in [`FOR_SNAPSHOTS`], and samples of them as often as [`set_period`] says.
+/// The event counts in the kernel only, from [`enable`] on.
 pub const FOR_OVERFLOWS: Recording = Recording {
     counted: Counted::KernelLater,
     ..FOR_SNAPSHOTS
@@ -86,30 +88,32 @@ pub const CONDITIONAL: Recording = Recording {
     ..FOR_SNAPSHOTS
 };
 
-/// Branches of the kernel by a register that are neither calls nor returns, and so next
-/// to none.
+/// Indirect jumps of the kernel: branches by a register that are neither calls nor
+/// returns. There are next to none.
 pub const OF_INDIRECT_JUMPS: Recording = Recording {
     filter: sys::PERF_SAMPLE_BRANCH_KERNEL | sys::PERF_SAMPLE_BRANCH_IND_JUMP,
     ..FOR_SNAPSHOTS
 };
 
-/// Nothing is recorded, the event only counts.
+/// No branches: the event only counts.
 pub const COUNTING: Recording = Recording {
     filter: 0,
     ..FOR_SNAPSHOTS
 };
 
-/// Nothing is recorded, and samples, which hold nothing, are made as often as
+/// No branches: the event counts, and makes samples that hold nothing as often as
 /// [`set_period`] says.
 pub const COUNTING_OVERFLOWS: Recording = Recording {
     filter: 0,
     ..FOR_OVERFLOWS
 };
 
-/// All branches, sampled so often that a short run has many samples.
+/// All branches of the kernel and user space, sampled so often that a short run has many
+/// samples.
 pub const FOR_SAMPLES: Recording = all_branches(Some(1_000_000));
 
-/// All branches, with a sample every `period` cycles, or none.
+/// All branches of the kernel and user space, with a sample every `period` cycles, or
+/// none.
 pub const fn all_branches(period: Option<u64>) -> Recording {
     Recording {
         filter: FOR_SNAPSHOTS.filter | sys::PERF_SAMPLE_BRANCH_USER,
@@ -128,7 +132,8 @@ pub fn open(cpu: u32, recording: Recording) -> io::Result<OwnedFd> {
     open_for(Of::Cpu, cpu, HARDWARE, recording)
 }
 
-/// As [`open`], with the PMU of this type, or for this process wherever it runs.
+/// Opens an event of the PMU with this type: on `cpu`, whatever runs there, or else for
+/// this process, on whatever CPU it runs.
 pub fn open_with(pmu: u32, cpu: Option<u32>, recording: Recording) -> io::Result<OwnedFd> {
     let (of, cpu) = match cpu {
         Some(cpu) => (Of::Cpu, cpu.try_into().map_err(|_| Errno::INVAL)?),
@@ -142,7 +147,8 @@ pub fn open_for_this_process(recording: Recording) -> io::Result<OwnedFd> {
     open_for(Of::ThisProcess, ANY_CPU, HARDWARE, recording)
 }
 
-/// The same, and of the processes that it starts.
+/// Opens an event of this process and the processes that it starts, on whatever CPUs they
+/// run.
 pub fn open_inherited(recording: Recording) -> io::Result<OwnedFd> {
     open_for(Of::Family, ANY_CPU, HARDWARE, recording)
 }
@@ -154,28 +160,29 @@ pub fn open_for_group(group: &OwnedFd, cpu: u32, recording: Recording) -> io::Re
     open_for(Of::Group(group), cpu, HARDWARE, recording)
 }
 
-/// Whose event it is.
+/// What an event belongs to.
 #[derive(Clone, Copy, Debug)]
 enum Of<'a> {
-    /// The CPU's, whatever runs there.
+    /// A CPU, whatever runs there.
     Cpu,
     ThisProcess,
-    /// This process and those that it starts.
+    /// This process and the processes that it starts.
     Family,
     /// The processes of a control group.
     Group(&'a OwnedFd),
 }
 
-/// For [`open_for`], no CPU in particular.
+/// No CPU in particular, for [`open_for`].
 const ANY_CPU: i32 = -1;
 
-/// Cycles, of whatever PMU counts them.
+/// The type and configuration of an event that counts cycles, on whatever PMU can.
 const HARDWARE: (u32, u64) = (
     sys::PERF_TYPE_HARDWARE,
     sys::PERF_COUNT_HW_CPU_CYCLES as u64,
 );
 
-/// Cycles to an arm64 PMU (Arm ARM, event CPU_CYCLES).
+/// The configuration of an event that counts cycles on an arm64 PMU (Arm ARM, event
+/// CPU_CYCLES).
 const CPU_CYCLES: u64 = 0x11;
 
 fn open_for(
@@ -221,11 +228,11 @@ fn open_for(
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the system call returned a new descriptor that nobody else owns.
+    // SAFETY: the system call returned a new descriptor that nothing else owns.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Has the event overflow after `period` cycles, from when it is next enabled.
+/// Makes the event overflow after `period` cycles, from when it is next enabled.
 pub fn set_period(event: &OwnedFd, period: u64) -> io::Result<()> {
     // The kernel takes its address, whatever the type of the argument.
     let address = (&raw const period).expose_provenance() as u64;
@@ -235,7 +242,7 @@ pub fn set_period(event: &OwnedFd, period: u64) -> io::Result<()> {
     succeeded(done)
 }
 
-/// Has the event count from 0.
+/// Makes the event count from 0.
 pub fn reset(event: &OwnedFd) -> io::Result<()> {
     // SAFETY: the descriptor is open.
     let done = unsafe { ioctls::RESET(event.as_raw_fd(), 0) };
@@ -249,14 +256,14 @@ pub fn enable(event: &OwnedFd) -> io::Result<()> {
     succeeded(done)
 }
 
-/// Starts it for this many overflows more.
+/// Starts the event's counter for this many overflows more.
 pub fn refresh(event: &OwnedFd, overflows: i32) -> io::Result<()> {
     // SAFETY: the descriptor is open.
     let done = unsafe { ioctls::REFRESH(event.as_raw_fd(), overflows) };
     succeeded(done)
 }
 
-/// Stops it.
+/// Stops the event's counter.
 pub fn disable(event: &OwnedFd) -> io::Result<()> {
     // SAFETY: the descriptor is open.
     let done = unsafe { ioctls::DISABLE(event.as_raw_fd(), 0) };
@@ -273,21 +280,21 @@ fn succeeded(done: i32) -> io::Result<()> {
 /// Why branches cannot be recorded here.
 #[derive(Debug, thiserror::Error)]
 pub enum CannotRecord {
-    /// The CPU, or its driver.
+    /// The CPU does not record branches, or the kernel does not drive its records.
     #[error("the CPU does not record branches (no BRBE or LBR), or the kernel does not drive it")]
     NoRecords,
-    /// No PMU at all.
+    /// There is no PMU at all.
     #[error("no PMU counts cycles here, so nothing records branches")]
     NoPmu,
-    /// No perf events at all.
+    /// The kernel has no perf events at all.
     #[error("the kernel is built without CONFIG_PERF_EVENTS")]
     NoPerf,
-    /// They can, and this user may not.
+    /// Branches can be recorded, but this user may not do so.
     #[error(
         "no permission to record branches of the kernel: run as root, or with CAP_PERFMON and CAP_BPF"
     )]
     Forbidden,
-    /// Something else.
+    /// The system call failed for some other reason.
     #[error("perf_event_open failed: {0}")]
     Failed(io::Error),
 }
@@ -305,7 +312,7 @@ impl From<io::Error> for CannotRecord {
 }
 
 impl CannotRecord {
-    /// Whether this machine has not got what it takes, whoever asks.
+    /// Whether the machine or its kernel lacks what is needed, for any user.
     pub fn is_unsupported(&self) -> bool {
         matches!(self, Self::NoRecords | Self::NoPmu | Self::NoPerf)
     }
@@ -315,8 +322,8 @@ impl CannotRecord {
 ///
 /// # Errors
 ///
-/// That of the first CPU when none of them can; on a machine with two sorts of
-/// CPU it is enough that some do.
+/// The error of the first CPU, when no CPU can record branches. With heterogeneous CPUs
+/// it is enough that some can.
 pub fn open_everywhere(cpus: &[u32], recording: Recording) -> io::Result<Vec<(u32, OwnedFd)>> {
     let mut events = Vec::new();
     let mut first_error = None;

@@ -36,7 +36,7 @@ pub fn jobs<'a>(paths: &'a Paths, guest: &'a Guest, kernel: &'a Kernel) -> Vec<J
             }),
         ),
         job(
-            "a panic is told in the kernel's words",
+            "a panic is reported in the kernel's words",
             Box::new(move || {
                 let command = "echo c > /proc/sysrq-trigger; sleep 100";
                 Ok(match run("panic", command, 70)?.end {
@@ -48,7 +48,7 @@ pub fn jobs<'a>(paths: &'a Paths, guest: &'a Guest, kernel: &'a Kernel) -> Vec<J
             }),
         ),
         job(
-            "a guest that hangs is ended, and tells where its CPUs are",
+            "a guest that hangs is ended, and its CPUs' PCs are reported",
             Box::new(move || {
                 let end = run("hang", "echo here > /dev/kmsg; sleep 1000", 60)?.end;
                 let told = |last: &[String], what| last.iter().any(|line| line.contains(what));

@@ -99,7 +99,7 @@ impl Lock {
     pub fn share(paths: &Paths, name: &str) -> Result<Self> {
         let file = Self::open(paths, name)?;
         wait_for(name, || {
-            Ok(is_had(name, file.try_lock_shared())?.then_some(()))
+            Ok(is_locked(name, file.try_lock_shared())?.then_some(()))
         })?;
         Ok(Self(file))
     }
@@ -112,7 +112,7 @@ impl Lock {
     /// When the lock file cannot be created, or the system cannot lock it.
     pub fn try_take(paths: &Paths, name: &str) -> Result<Option<Self>> {
         let file = Self::open(paths, name)?;
-        Ok(is_had(name, file.try_lock())?.then_some(Self(file)))
+        Ok(is_locked(name, file.try_lock())?.then_some(Self(file)))
     }
 
     /// Turns an exclusive lock into a shared one, so that others can take it shared too.
@@ -165,7 +165,7 @@ fn wait_for<T>(name: &str, mut get: impl FnMut() -> Result<Option<T>>) -> Result
     }
 }
 
-fn is_had(name: &str, tried: Result<(), TryLockError>) -> Result<bool> {
+fn is_locked(name: &str, tried: Result<(), TryLockError>) -> Result<bool> {
     match tried {
         Ok(()) => Ok(true),
         Err(TryLockError::WouldBlock) => Ok(false),

@@ -117,14 +117,14 @@ impl Git {
 
     /// Runs git for its effect. If git fails, the error contains what it printed.
     pub fn run(&self, args: &[&str]) -> Result<()> {
-        let (succeeded, said) = self.tell(args)?;
+        let (succeeded, said) = self.try_run(args)?;
         anyhow::ensure!(succeeded, "{}: {}", self.what(args), said.trim());
         Ok(())
     }
 
     /// Runs git. Returns whether it succeeded, and everything that it printed: standard
     /// output, then standard error.
-    pub fn tell(&self, args: &[&str]) -> Result<(bool, String)> {
+    pub fn try_run(&self, args: &[&str]) -> Result<(bool, String)> {
         let shell = self.shell()?;
         let output = cmd!(shell, "git {args...}")
             .quiet()

@@ -119,7 +119,7 @@ pub fn measure(
     let status = guest::status(&run)?;
     ensure!(status == 0, "no snapshots on {title}:\n{}", run.output);
     let line = run.output.lines().find(|line| line.starts_with('['));
-    let line = line.context("the guest does not tell what its snapshots had")?;
+    let line = line.context("the guest did not print its counts")?;
     let counts: Vec<usize> = serde_json::from_str(line).context("reading the guest's counts")?;
     let log = share::open_from_guest(&log, LOG).context("opening the plugin's log")?;
     let windows = windows(BufReader::new(log), &functions)?;

@@ -210,12 +210,12 @@ impl GuestTest {
     /// Why the test cannot run on `machines`; `None` if it can.
     fn unmet(&self, machines: &Capabilities) -> Option<String> {
         let needs = [
-            (self.cpus > machines.cpus, "more processors"),
+            (self.cpus > machines.cpus, "more CPUs"),
             (self.vhe && !machines.vhe, "a kernel at EL2"),
             (self.pseudo_nmi && !machines.pseudo_nmi, "pseudo-NMIs"),
             (
                 self.brbe_cpus.is_some() && !machines.heterogeneous,
-                "two sorts of processors",
+                "heterogeneous CPUs",
             ),
             (
                 self.late_pmu && !machines.plugin,
@@ -223,7 +223,7 @@ impl GuestTest {
             ),
             (
                 self.icount.is_some() && !machines.plugin,
-                "time that is counted, which QEMU has",
+                "deterministic time, which QEMU has",
             ),
         ];
         let missing = needs.into_iter().find(|(is_missing, _)| *is_missing);
@@ -231,13 +231,13 @@ impl GuestTest {
     }
 
     /// Why the test cannot run on a machine that somebody else has booted; `None` if it can.
-    fn unmet_there(&self) -> Option<&'static str> {
+    fn unmet_on_remote(&self) -> Option<&'static str> {
         match self {
             _ if self.is_ordinary() => None,
-            Self { debug: true, .. } => Some("it needs a kernel that checks itself"),
+            Self { debug: true, .. } => Some("it needs a debug kernel"),
             Self {
                 icount: Some(_), ..
-            } => Some("it needs time that is counted, which QEMU has"),
+            } => Some("it needs deterministic time, which QEMU has"),
             _ => Some("it needs a machine that is booted for it"),
         }
     }
@@ -261,7 +261,7 @@ impl GuestTest {
         guest::status(&run)?;
         let [(status, said)] = &sections(&run.output)[..] else {
             bail!(
-                "the guest does not tell how the test ended:\n{}",
+                "the guest did not report how the test ended:\n{}",
                 run.output
             );
         };
@@ -403,9 +403,9 @@ pub fn jobs<'a>(
 }
 
 /// The tests for machines that can otherwise be of any kind: those for a machine with
-/// heterogeneous CPUs if `two_sorts`, and those for an ordinary machine with two CPUs if not.
-pub fn on(two_sorts: bool) -> Vec<GuestTest> {
-    let wanted = |test: &GuestTest| match two_sorts {
+/// heterogeneous CPUs if `heterogeneous`, and those for an ordinary machine with two CPUs if not.
+pub fn on(heterogeneous: bool) -> Vec<GuestTest> {
+    let wanted = |test: &GuestTest| match heterogeneous {
         true => test.brbe_cpus.is_some(),
         false => test.is_ordinary(),
     };
@@ -438,7 +438,7 @@ pub fn on_remote<'a>(paths: &'a Paths, ssh: &'a Ssh) -> Vec<Job<'a>> {
     let subject = ssh.to.to_string();
     let (mut there, mut jobs) = (Vec::new(), Vec::new());
     for test in ALL {
-        match test.unmet_there() {
+        match test.unmet_on_remote() {
             None => there.push(test),
             Some(reason) => jobs.push(Job::skipped(&subject, test.name, reason)),
         }
@@ -504,7 +504,7 @@ fn verdicts(tests: &[GuestTest], output: &str, mut died: Option<Error>) -> Vec<V
                 culprit = Some(test.name);
                 Verdict::Fail(match died.take() {
                     Some(error) => format!("{error:#}"),
-                    None => format!("the guest does not tell how it ended:\n{output}"),
+                    None => format!("the guest did not report how it ended:\n{output}"),
                 })
             }
             (None, Some(culprit)) => Verdict::Fail(format!("not run after {culprit}")),
@@ -557,7 +557,11 @@ mod tests {
             assert_eq!(test.unmet(&Qemu.capabilities()), None, "{}", test.name);
         }
         assert!(on(false).len() > 5);
-        assert!(on(false).iter().all(|test| test.unmet_there().is_none()));
+        assert!(
+            on(false)
+                .iter()
+                .all(|test| test.unmet_on_remote().is_none())
+        );
         assert_eq!(on(true).len(), 1);
     }
 

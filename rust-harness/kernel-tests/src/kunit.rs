@@ -41,7 +41,7 @@ pub static KINDS: [Kind; 3] = [
         compares: 2,
     },
     Kind {
-        name: "KUnit: the same at EL2 (VHE), 8 records",
+        name: "KUnit: decoding and 20,000 buffers, at EL2 (VHE), 8 records",
         suite: "arm_brbe_snapshot",
         vhe: true,
         records: 8,

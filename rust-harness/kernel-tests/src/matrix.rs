@@ -68,7 +68,7 @@ pub fn cells(paths: &Paths, only: &[Only]) -> Result<Vec<Cell>> {
     cells.retain(|cell| only.is_empty() || only.iter().any(|only| only.takes(cell)));
     ensure!(
         !cells.is_empty(),
-        "no cell of {} is like that",
+        "no cell of {} matches --only",
         file.display()
     );
     Ok(cells)
@@ -183,7 +183,7 @@ fn unmet(cell: &Cell, machines: &Capabilities) -> Option<String> {
         ),
         (
             cell.machine == Machine::Heterogeneous && !machines.heterogeneous,
-            "two sorts of processors",
+            "heterogeneous CPUs",
         ),
         (cell.vhe && !machines.vhe, "a kernel at EL2"),
         (cell.pseudo_nmi && !machines.pseudo_nmi, "pseudo-NMIs"),

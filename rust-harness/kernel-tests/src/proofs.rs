@@ -80,7 +80,7 @@ pub fn job<'a>(
         let commits = match series.commits(paths, &subject.tree) {
             // Mutants are of the bases. In a user's tree the code around a safeguard may be
             // different.
-            Err(error) if subject.is_of_user && error.is::<DoesNotApply>() => {
+            Err(error) if subject.is_user_tree && error.is::<DoesNotApply>() => {
                 return Ok(Verdict::Skip(format!("not in this tree: {error}")));
             }
             commits => commits?,

@@ -62,7 +62,7 @@ enum Elsewhere {
     /// CPUs with so few records that none is left of the traced function.
     FewRecords,
     /// Heterogeneous CPUs: some record branches, and others do not.
-    TwoSorts,
+    Heterogeneous,
     /// The debug kernel, with lockdep among other checks, as the suite's own configuration
     /// for arm64 asks for.
     Debug,
@@ -73,7 +73,7 @@ enum Elsewhere {
 impl Elsewhere {
     const ALL: [Self; 4] = [
         Self::FewRecords,
-        Self::TwoSorts,
+        Self::Heterogeneous,
         Self::Debug,
         Self::NoModule,
     ];
@@ -82,7 +82,7 @@ impl Elsewhere {
     const fn test(self) -> &'static str {
         match self {
             Self::FewRecords => "get_branch_snapshot selftest, 8 records",
-            Self::TwoSorts => "get_branch_snapshot selftest, two sorts of CPUs",
+            Self::Heterogeneous => "get_branch_snapshot selftest, heterogeneous CPUs",
             Self::Debug => "get_branch_snapshot selftest, debug kernel",
             Self::NoModule => "get_branch_snapshot selftest, without bpf_testmod",
         }
@@ -91,7 +91,7 @@ impl Elsewhere {
     /// The subtests that may be skipped there. The others may not.
     const fn may_skip(self) -> &'static [&'static str] {
         match self {
-            Self::TwoSorts => &[],
+            Self::Heterogeneous => &[],
             Self::FewRecords | Self::Debug | Self::NoModule => &[TRACED_FUNCTION],
         }
     }
@@ -103,7 +103,7 @@ impl Elsewhere {
                 plugin: Some(vec!["records=8".to_owned()]),
                 ..ordinary
             },
-            Self::TwoSorts => Setup {
+            Self::Heterogeneous => Setup {
                 cpus: 4,
                 brbe_cpus: Some(2),
                 ..ordinary
@@ -121,7 +121,7 @@ impl Elsewhere {
     fn unmet(self, machines: &Capabilities) -> Option<&'static str> {
         match self {
             Self::FewRecords if !machines.plugin => Some("it needs QEMU with the plugin"),
-            Self::TwoSorts if !machines.heterogeneous => Some("it needs two sorts of processors"),
+            Self::Heterogeneous if !machines.heterogeneous => Some("it needs heterogeneous CPUs"),
             _ => None,
         }
     }
@@ -130,7 +130,7 @@ impl Elsewhere {
     fn run(self, paths: &Paths, guest: &Guest, subject: &Subject) -> Result<Verdict> {
         let other = match self {
             Self::Debug => Some(&subject.debug),
-            Self::FewRecords | Self::TwoSorts | Self::NoModule => None,
+            Self::FewRecords | Self::Heterogeneous | Self::NoModule => None,
         };
         let (commit, title) = (subject.patched(), subject.title(true));
         let builder = other.unwrap_or(&subject.builder);
@@ -139,7 +139,7 @@ impl Elsewhere {
         let name = format!("{} on {title}", self.test());
         let command = match self {
             Self::NoModule => format!("rm bpf_testmod.ko; {RETRIED}"),
-            Self::FewRecords | Self::TwoSorts | Self::Debug => RETRIED.to_owned(),
+            Self::FewRecords | Self::Heterogeneous | Self::Debug => RETRIED.to_owned(),
         };
         let run = guest.run_as(&self.setup(), &kernel, &name, &command, &share)?;
         guest::status(&run)?;
@@ -259,7 +259,7 @@ pub fn without_snapshot(
         Some(Outcome::Skip) => Verdict::Pass("the test skips itself".to_owned()),
         Some(Outcome::Fail) => Verdict::Pass("the test fails".to_owned()),
         Some(Outcome::Pass) => Verdict::Fail("it passes without the snapshot".to_owned()),
-        None => Verdict::Fail(format!("it said nothing of its result:\n{}", run.output)),
+        None => Verdict::Fail(format!("it printed no result:\n{}", run.output)),
     })
 }
 

@@ -216,7 +216,7 @@ fn of_some(seen: &Seen, any: &Wasted) -> Result<Wasted> {
         });
         let (same, instead) = nearest.max_by_key(|(same, _)| *same).unwrap_or_default();
         bail!(
-            "with {} no snapshot begins with the {} records of that sort that all branches begin \
+            "with {} no snapshot begins with the {} records that the filter lets through that all branches begin \
              with: number {same} is {instead:?}, not {:?}",
             seen.filter,
             records.len(),

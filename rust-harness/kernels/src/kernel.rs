@@ -153,7 +153,7 @@ impl Builder {
     /// This builder with a build directory of its own, whose name ends in `name`: for objects
     /// that are compiled and not to be linked.
     #[must_use]
-    pub fn apart(&self, name: &str) -> Self {
+    pub fn with_own_directory(&self, name: &str) -> Self {
         let mut dir = self.out.file_name().unwrap_or_default().to_owned();
         dir.push(format!("-{name}"));
         Self {

@@ -56,9 +56,9 @@ fn one(git: &Git, tree: &str, patch: &Patch) -> Result<Outcome> {
     if let Some(commit) = named(git, tree, patch)? {
         return Ok(Outcome::Upstream(Some(commit)));
     }
-    let (applies, said) = git.tell(&["apply", "--check", "--verbose", &path])?;
+    let (applies, said) = git.try_run(&["apply", "--check", "--verbose", &path])?;
     if applies {
-        let (committed, why) = git.tell(&["am", "--quiet", &path])?;
+        let (committed, why) = git.try_run(&["am", "--quiet", &path])?;
         if !committed {
             git.run(&["am", "--abort"])?;
             return Ok(Outcome::Conflict(vec![why.trim().to_owned()]));
@@ -69,7 +69,7 @@ fn one(git: &Git, tree: &str, patch: &Patch) -> Result<Outcome> {
             false => Outcome::Moved(moved),
         });
     }
-    if git.tell(&["apply", "--check", "--reverse", &path])?.0 {
+    if git.try_run(&["apply", "--check", "--reverse", &path])?.0 {
         return Ok(Outcome::Upstream(None));
     }
     let mut where_not = places(&said, "error: ");

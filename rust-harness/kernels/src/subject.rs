@@ -28,7 +28,7 @@ struct Source {
     is_default: bool,
     base: Base,
     tree: Tree,
-    is_of_user: bool,
+    is_user_tree: bool,
 }
 
 /// A base with its source and a series, ready to be built.
@@ -41,7 +41,7 @@ pub struct Subject {
     /// The source tree, that of the base or a user's.
     pub tree: Tree,
     /// Whether the source tree is a user's and not the base's own.
-    pub is_of_user: bool,
+    pub is_user_tree: bool,
     /// Which series of the base it is.
     pub variant: Variant,
     /// All patches: those of the series that this one stands on, and then its own.
@@ -75,7 +75,7 @@ impl Subject {
                 Some(dir) => source::from_dir(paths, dir)?,
                 None => source::from_mirror(paths, &base)?,
             },
-            is_of_user: choice.kernel_src.is_some(),
+            is_user_tree: choice.kernel_src.is_some(),
             base,
         };
         let title = variant.name(&source.base);
@@ -90,7 +90,7 @@ impl Subject {
             is_default: self.is_default,
             base: self.base.clone(),
             tree: self.tree.clone(),
-            is_of_user: self.is_of_user,
+            is_user_tree: self.is_user_tree,
         };
         Self::of(paths, source, variant)
     }
@@ -110,7 +110,7 @@ impl Subject {
             is_default: source.is_default,
             base: source.base,
             tree,
-            is_of_user: source.is_of_user,
+            is_user_tree: source.is_user_tree,
             variant,
             series,
             commits,
@@ -127,7 +127,7 @@ impl Subject {
             is_default: self.is_default,
             base: self.base.clone(),
             tree: self.tree.clone(),
-            is_of_user: self.is_of_user,
+            is_user_tree: self.is_user_tree,
             variant: self.variant,
             shared: self.shared,
             series: self.series.clone(),

@@ -1,6 +1,6 @@
-//! What a branch is, as the records tell it.
+//! Branches, as the records describe them.
 
-/// Kinds of branches that are told apart.
+/// The kinds of branches that are distinguished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Jcc, LOOP, JRCXZ.
@@ -20,7 +20,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Self; 7] = [
         Self::Conditional,
         Self::IndirectJump,
@@ -31,7 +31,7 @@ impl Kind {
         Self::Other,
     ];
 
-    /// `BR_TYPE`, bits 59:56 of `IA32_LBR_x_INFO` (SDM, "IA32_LBR_x_INFO").
+    /// The kind as `BR_TYPE`, bits 59:56 of `IA32_LBR_x_INFO` (SDM, "IA32_LBR_x_INFO").
     pub(crate) fn in_record(self) -> u64 {
         match self {
             Self::Conditional => 0,
@@ -44,7 +44,8 @@ impl Kind {
         }
     }
 
-    /// The bit of `IA32_LBR_CTL` that selects it (SDM, "Branch Type Filtering").
+    /// The number of the bit of `IA32_LBR_CTL` that selects branches of this kind (SDM,
+    /// "Branch Type Filtering").
     pub(crate) fn filter(self) -> u32 {
         match self {
             Self::Conditional => 16,
@@ -58,13 +59,13 @@ impl Kind {
     }
 }
 
-/// The current privilege level, as far as LBRs and counters tell levels apart.
+/// The current privilege level, as far as LBRs and counters distinguish levels.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Cpl {
     /// CPL 0.
     #[default]
     Kernel,
-    /// Any other.
+    /// Any other CPL.
     User,
 }
 
@@ -73,19 +74,19 @@ pub enum Cpl {
 pub struct Place {
     /// The linear address of an instruction.
     pub ip: u64,
-    /// Where it executes.
+    /// The privilege level that the instruction executes at.
     pub cpl: Cpl,
 }
 
 /// A branch that was taken, or an event that led elsewhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Branch {
-    /// Of which kind.
+    /// The kind of the branch.
     pub kind: Kind,
     /// The instruction that branches, or that the event came at.
     pub from: Place,
-    /// What is executed next.
+    /// The instruction that is executed next.
     pub to: Place,
-    /// A call of the instruction behind it.
+    /// Whether the branch leads to the instruction after it. This matters for calls only.
     pub to_next: bool,
 }

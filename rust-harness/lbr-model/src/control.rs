@@ -1,8 +1,8 @@
-//! `IA32_LBR_CTL`.
+//! The register `IA32_LBR_CTL`.
 
 use crate::branch::{Cpl, Kind};
 
-/// Its value: what is recorded.
+/// The value of `IA32_LBR_CTL`: what is recorded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Control(u64);
 
@@ -24,17 +24,17 @@ impl Control {
         self.0
     }
 
-    /// `LBREn`: anything is recorded.
+    /// `LBREn`: whether anything is recorded.
     pub fn is_enabled(self) -> bool {
         self.0 & ENABLED != 0
     }
 
-    /// `CALL_STACK`: calls are pushed, and returns pop them.
+    /// `CALL_STACK`: whether calls are pushed, and returns pop them.
     pub fn is_call_stack(self) -> bool {
         self.0 & CALL_STACK != 0
     }
 
-    /// `OS`, `USR`: what arrives at this level is recorded.
+    /// `OS`, `USR`: whether what arrives at this level is recorded.
     pub fn selects_level(self, cpl: Cpl) -> bool {
         let bit = match cpl {
             Cpl::Kernel => OS,
@@ -43,7 +43,7 @@ impl Control {
         self.0 & bit != 0
     }
 
-    /// Branches of this kind are recorded.
+    /// Whether branches of this kind are recorded.
     pub fn selects_kind(self, kind: Kind) -> bool {
         self.0 >> kind.filter() & 1 != 0
     }

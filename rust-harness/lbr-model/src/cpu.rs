@@ -1,4 +1,4 @@
-//! All of it together, as one logical processor has it.
+//! LBRs, counters and CPUID together, as one CPU has them.
 
 use crate::branch::{Branch, Cpl};
 use crate::control::Control;
@@ -8,18 +8,18 @@ use crate::msr::Msr;
 use crate::pmu::{Counter, Pmu};
 use crate::stack::Depth;
 
-/// LBRs and counters of a logical processor.
+/// The LBRs and counters of one CPU: a logical processor in the SDM's words.
 #[derive(Clone, Debug)]
 pub struct Cpu {
     deepest: Depth,
     lbr: Lbr,
     pmu: Pmu,
-    /// Cycles since the start: instructions.
+    /// The cycles since the start. A cycle is an instruction.
     now: u64,
 }
 
 impl Cpu {
-    /// One whose LBRs have up to `deepest` records, and so many after a reset.
+    /// A CPU whose LBRs have up to `deepest` records, and that many after a reset.
     pub fn new(deepest: Depth) -> Self {
         Self {
             deepest,
@@ -29,34 +29,35 @@ impl Cpu {
         }
     }
 
-    /// The records.
+    /// The LBRs of the CPU.
     pub fn lbr(&self) -> &Lbr {
         &self.lbr
     }
 
-    /// The counters.
+    /// The counters of the CPU.
     pub fn pmu(&self) -> &Pmu {
         &self.pmu
     }
 
-    /// Branches matter now.
+    /// Whether branches are recorded now.
     pub fn is_recording(&self) -> bool {
         self.lbr.control().is_enabled() && !self.pmu.freezes_lbrs()
     }
 
-    /// So many instructions were executed at this level. Returns whether that raises a
-    /// performance monitoring interrupt.
+    /// Counts instructions that were executed at this level. Returns whether that raises
+    /// a performance monitoring interrupt.
     pub fn advance(&mut self, cpl: Cpl, instructions: u64) -> bool {
         self.now += instructions;
         self.pmu.advance(cpl, instructions)
     }
 
-    /// A branch was taken. Returns whether the records changed.
+    /// Records a branch that was taken, if it is to be recorded. Returns whether the
+    /// records changed.
     pub fn branch(&mut self, branch: &Branch) -> bool {
         self.is_recording() && self.lbr.branch(branch, self.now)
     }
 
-    /// RDMSR.
+    /// RDMSR: reads `msr`.
     pub fn read(&self, msr: Msr) -> u64 {
         let record = |age: u8| self.lbr.record(age.into()).copied().unwrap_or_default();
         let pmu = &self.pmu;
@@ -77,7 +78,7 @@ impl Cpu {
         }
     }
 
-    /// WRMSR.
+    /// WRMSR: writes `msr`.
     pub fn write(&mut self, msr: Msr, value: u64) {
         let pmu = &mut self.pmu;
         match msr {
@@ -113,7 +114,7 @@ impl Cpu {
         }
     }
 
-    /// RDPMC: bit 30 of ECX selects the fixed counters.
+    /// RDPMC: reads the counter that ECX names. Bit 30 of ECX selects the fixed counters.
     pub fn read_counter(&self, ecx: u32) -> u64 {
         let n = ecx as u8;
         self.pmu.read(match ecx >> 30 & 1 {
@@ -122,7 +123,8 @@ impl Cpu {
         })
     }
 
-    /// CPUID, which is `without` on a processor that has none of this.
+    /// CPUID: a leaf as this CPU has it. `without` is the leaf on a CPU that has neither
+    /// LBRs nor counters.
     pub fn cpuid(&self, leaf: u32, subleaf: u32, without: Leaf) -> Leaf {
         cpuid::with_lbrs(leaf, subleaf, self.deepest, without)
     }
@@ -154,7 +156,8 @@ mod tests {
         }
     }
 
-    /// As Linux does: the depth, then what is to be recorded; later off, and all read.
+    /// Software does as Linux does: it writes the depth, and then what is to be recorded.
+    /// Later it turns recording off, and reads all records.
     #[test]
     fn software_reads_what_was_recorded() {
         let mut cpu = cpu();

@@ -1,9 +1,9 @@
-//! What CPUID says of it.
+//! What CPUID says of LBRs and performance monitoring.
 
 use crate::pmu::{FIXED, GENERAL, WIDTH};
 use crate::stack::Depth;
 
-/// EAX, EBX, ECX and EDX.
+/// The contents of a leaf: EAX, EBX, ECX and EDX.
 pub type Leaf = [u32; 4];
 
 /// The leaf of features, of which EDX has the bit of architectural LBRs.
@@ -14,7 +14,7 @@ const PERFORMANCE: u32 = 0x0a;
 /// The leaf of architectural LBRs.
 const LAST_BRANCH_RECORDS: u32 = 0x1c;
 
-/// Whether this leaf tells of LBRs or of performance monitoring.
+/// Whether this leaf describes LBRs or performance monitoring.
 pub fn is_concerned(leaf: u32, subleaf: u32) -> bool {
     match leaf {
         PERFORMANCE | LAST_BRANCH_RECORDS => true,
@@ -23,8 +23,8 @@ pub fn is_concerned(leaf: u32, subleaf: u32) -> bool {
     }
 }
 
-/// What such a leaf is on a processor with LBRs of up to so many records, that is
-/// `without` on one that has none.
+/// A leaf on a CPU with LBRs of up to `deepest` records. `without` is the leaf on a CPU
+/// that has no LBRs.
 pub(crate) fn with_lbrs(leaf: u32, subleaf: u32, deepest: Depth, without: Leaf) -> Leaf {
     let [eax, ebx, ecx, edx] = without;
     match (leaf, subleaf) {
@@ -35,11 +35,12 @@ pub(crate) fn with_lbrs(leaf: u32, subleaf: u32, deepest: Depth, without: Leaf) 
     }
 }
 
-/// Architectural performance monitoring of version 5, the first that came with
-/// architectural LBRs: counters for cycles and instructions.
+/// The leaf of architectural performance monitoring of version 5, the first that came
+/// with architectural LBRs: counters for cycles and instructions.
 fn performance() -> Leaf {
     const VERSION: u32 = 5;
-    /// Events 3 to 6, of the last-level cache and of branches, are not there.
+    /// `EVENTS` is the number of architectural events. Events 3 to 6, of the last-level
+    /// cache and of branches, are not there: `MISSING`.
     const EVENTS: u32 = 7;
     const MISSING: u32 = 0b111_1000;
     const ANY_THREAD_DEPRECATED: u32 = 1 << 15;
@@ -52,7 +53,7 @@ fn performance() -> Leaf {
     ]
 }
 
-/// What LBRs can do that have up to so many records.
+/// The leaf of architectural LBRs: what LBRs of up to `deepest` records can do.
 fn last_branch_records(deepest: Depth) -> Leaf {
     /// CPL filtering, branch type filtering, call stacks.
     const FILTERS: u32 = 0b111;

@@ -1,4 +1,4 @@
-//! The last branch records of a logical processor.
+//! The last branch records (LBRs) of one CPU.
 
 use crate::branch::{Branch, Kind};
 use crate::control::Control;
@@ -12,7 +12,7 @@ const CYCLES: u64 = 0xffff;
 /// `CYC_CNT_VALID`.
 const CYCLES_VALID: u64 = 1 << 60;
 
-/// Registers and records.
+/// The LBRs of one CPU: the registers that control them, and the records.
 #[derive(Clone, Debug)]
 pub struct Lbr {
     pub(crate) control: Control,
@@ -22,7 +22,7 @@ pub struct Lbr {
 }
 
 impl Lbr {
-    /// As it is after a reset, with this depth.
+    /// LBRs as they are after a reset, with this depth.
     pub fn new(depth: Depth) -> Self {
         Self {
             control: Control::default(),
@@ -31,7 +31,7 @@ impl Lbr {
         }
     }
 
-    /// What is recorded.
+    /// The value of `IA32_LBR_CTL`: what is recorded.
     pub fn control(&self) -> Control {
         self.control
     }
@@ -44,12 +44,13 @@ impl Lbr {
         self.control = control;
     }
 
-    /// How many records there are.
+    /// The number of records.
     pub fn depth(&self) -> Depth {
         self.stack.depth()
     }
 
-    /// Writes `IA32_LBR_DEPTH`: all records are zero then, whether it changes or not.
+    /// Writes `IA32_LBR_DEPTH`: all records are zero then, whether the depth changes or
+    /// not.
     pub fn set_depth(&mut self, depth: Depth) {
         self.stack = Stack::new(depth);
     }
@@ -59,12 +60,14 @@ impl Lbr {
         self.stack.get(age)
     }
 
-    /// The same, to be written: software restores what it saved.
+    /// The `age`-th youngest record, from 0, to be written: software restores what it
+    /// saved.
     pub fn record_mut(&mut self, age: usize) -> Option<&mut Record> {
         self.stack.get_mut(age)
     }
 
-    /// A branch was taken, at the cycle `now`. Returns whether the records changed.
+    /// Records a branch that was taken, at the cycle `now`, if it is to be recorded.
+    /// Returns whether the records changed.
     pub fn branch(&mut self, branch: &Branch, now: u64) -> bool {
         let control = self.control;
         // The level at the end of an operation decides.
@@ -161,8 +164,8 @@ mod tests {
         assert_eq!(lbr.record(0), Some(&Record::default()));
     }
 
-    /// SDM: the level at the end of the operation decides, and the address of the other
-    /// one is not told.
+    /// SDM: the level at the end of the operation decides, and an address at the other
+    /// level is not recorded.
     #[test]
     fn the_level_that_is_reached_decides() {
         let (os, user) = (1 << 1, 1 << 2);

@@ -3,34 +3,34 @@
 
 use crate::branch::Cpl;
 
-/// General-purpose counters.
+/// The number of general-purpose counters.
 pub(crate) const GENERAL: usize = 4;
-/// Fixed-function counters: instructions, core cycles, reference cycles.
+/// The number of fixed-function counters: instructions, core cycles, reference cycles.
 pub(crate) const FIXED: usize = 3;
-/// Bits of each counter.
+/// The width of each counter, in bits.
 pub(crate) const WIDTH: u32 = 48;
 
 const MASK: u64 = (1 << WIDTH) - 1;
 
-/// `IA32_PERFEVTSELx`.
+/// Bits of `IA32_PERFEVTSELx`.
 const SELECT_USER: u64 = 1 << 16;
 const SELECT_OS: u64 = 1 << 17;
 const SELECT_INTERRUPT: u64 = 1 << 20;
 const SELECT_ENABLED: u64 = 1 << 22;
 
-/// `IA32_FIXED_CTR_CTRL`, of each counter's four bits.
+/// Bits of `IA32_FIXED_CTR_CTRL`, of the four that each counter has.
 const FIXED_OS: u64 = 1 << 0;
 const FIXED_USER: u64 = 1 << 1;
 const FIXED_INTERRUPT: u64 = 1 << 3;
 
-/// The first fixed counter's bit in the global registers.
+/// The number of the first fixed counter's bit in the global registers.
 const FIRST_FIXED: u32 = 32;
 /// `LBR_Frz` of `IA32_PERF_GLOBAL_STATUS`.
 const LBRS_FROZEN: u64 = 1 << 58;
-/// `CTR_Frz`.
+/// `CTR_Frz` of `IA32_PERF_GLOBAL_STATUS`.
 const COUNTERS_FROZEN: u64 = 1 << 59;
 
-/// `IA32_DEBUGCTL`.
+/// Bits of `IA32_DEBUGCTL`.
 const FREEZE_LBRS: u64 = 1 << 11;
 const FREEZE_COUNTERS: u64 = 1 << 12;
 
@@ -43,7 +43,7 @@ pub enum Counter {
     Fixed(u8),
 }
 
-/// Counters and what governs them.
+/// The counters of one CPU, and the registers that govern them.
 #[derive(Clone, Debug, Default)]
 pub struct Pmu {
     pub(crate) select: [u64; GENERAL],
@@ -55,7 +55,7 @@ pub struct Pmu {
     pub(crate) debug_control: u64,
 }
 
-/// What one counter does at a level.
+/// What one counter does at a privilege level.
 #[derive(Clone, Copy)]
 struct Activity {
     counts: bool,
@@ -82,13 +82,14 @@ impl Pmu {
         }
     }
 
-    /// The counter's value, 0 of one that is not there.
+    /// The counter's value; 0 for a counter that is not there.
     pub fn read(&self, counter: Counter) -> u64 {
         self.value(counter).copied().unwrap_or_default()
     }
 
-    /// Writes a counter. A general-purpose one takes 32 bits and extends their sign
-    /// (SDM, "Full-Width Writes to Performance Counter Registers": not there).
+    /// Writes a counter. A general-purpose counter takes 32 bits and extends their sign.
+    /// Full-width writes are not there (SDM, "Full-Width Writes to Performance Counter
+    /// Registers").
     pub fn write(&mut self, counter: Counter, value: u64) {
         let value = match counter {
             Counter::General(_) => i64::from(value as i32).cast_unsigned(),
@@ -109,13 +110,14 @@ impl Pmu {
         self.status &= !bits;
     }
 
-    /// `IA32_PERF_GLOBAL_STATUS_SET`: sets it.
+    /// `IA32_PERF_GLOBAL_STATUS_SET`: sets what is written as one.
     pub fn set_status(&mut self, bits: u64) {
         let counters = Self::counters().map(Self::bit).sum::<u64>();
         self.status |= bits & (counters | LBRS_FROZEN | COUNTERS_FROZEN);
     }
 
-    /// No branch is recorded until software clears the status.
+    /// Whether the LBRs are frozen: no branch is recorded until software clears the
+    /// status.
     pub fn freezes_lbrs(&self) -> bool {
         self.status & LBRS_FROZEN != 0
     }
@@ -165,14 +167,15 @@ impl Pmu {
         })
     }
 
-    /// After how many instructions at this level the first counter overflows.
+    /// After how many instructions at this level the first counter overflows; `None` if
+    /// none counts.
     pub fn until_overflow(&self, cpl: Cpl) -> Option<u64> {
         let counting = Self::counters().filter(|counter| self.activity(*counter, cpl).counts);
         counting.map(|counter| MASK - self.read(counter) + 1).min()
     }
 
-    /// So many instructions were executed at this level. Returns whether that raises a
-    /// performance monitoring interrupt.
+    /// Counts instructions that were executed at this level. Returns whether that raises
+    /// a performance monitoring interrupt.
     pub fn advance(&mut self, cpl: Cpl, instructions: u64) -> bool {
         let mut raised = false;
         for counter in Self::counters() {
@@ -202,9 +205,9 @@ impl Pmu {
     }
 }
 
-/// Core cycles, instructions and reference cycles, by event and unit mask (SDM,
-/// "Pre-defined Architectural Performance Events"). A counter mask would ask for more
-/// than one event in a cycle.
+/// Whether the event of `select` is counted: core cycles, instructions and reference
+/// cycles are, by event and unit mask (SDM, "Pre-defined Architectural Performance
+/// Events"). A counter mask would ask for more than one event in a cycle.
 fn is_counted(select: u64) -> bool {
     matches!(select & 0xffff, 0x003c | 0x013c | 0x00c0) && select >> 24 & 0xff == 0
 }

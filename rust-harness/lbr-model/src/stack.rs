@@ -11,37 +11,37 @@ pub struct Record {
     pub info: u64,
 }
 
-/// How many records there are: a multiple of eight, up to 64 (`IA32_LBR_DEPTH`).
+/// A number of records: a multiple of eight, up to 64 (`IA32_LBR_DEPTH`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Depth(u8);
 
 impl Depth {
-    /// The most that the architecture has.
+    /// The greatest depth that the architecture has.
     pub const MAX: Self = Self(64);
 
-    /// The depth of so many records, if there is one.
+    /// The depth of `count` records, if there is one.
     pub fn from_count(count: u64) -> Option<Self> {
         let count = u8::try_from(count).ok()?;
         (count.is_multiple_of(8) && (8..=64).contains(&count)).then_some(Self(count))
     }
 
-    /// How many records.
+    /// The number of records.
     pub fn count(self) -> usize {
         self.0.into()
     }
 }
 
-/// The stack of as many records as were asked for.
+/// A stack of as many records as its depth says.
 #[derive(Clone, Debug)]
 pub(crate) struct Stack {
     records: [Record; Depth::MAX.0 as usize],
     depth: Depth,
-    /// Where the youngest is in `records`.
+    /// The index of the youngest record in `records`.
     top: usize,
 }
 
 impl Stack {
-    /// No record is valid: all are zero.
+    /// A stack in which no record is valid: all are zero.
     pub(crate) fn new(depth: Depth) -> Self {
         Self {
             records: [Record::default(); Depth::MAX.0 as usize],
@@ -59,24 +59,24 @@ impl Stack {
         (self.top + depth - age) % depth
     }
 
-    /// The `age`-th youngest, from 0.
+    /// The `age`-th youngest record, from 0.
     pub(crate) fn get(&self, age: usize) -> Option<&Record> {
         (age < self.depth.count()).then(|| &self.records[self.place(age)])
     }
 
-    /// The same, to be written.
+    /// The `age`-th youngest record, from 0, to be written.
     pub(crate) fn get_mut(&mut self, age: usize) -> Option<&mut Record> {
         let place = (age < self.depth.count()).then(|| self.place(age))?;
         self.records.get_mut(place)
     }
 
-    /// All records grow older, the oldest is lost.
+    /// Adds a record. All other records grow older, and the oldest is lost.
     pub(crate) fn push(&mut self, record: Record) {
         self.top = (self.top + 1) % self.depth.count();
         self.records[self.top] = record;
     }
 
-    /// The youngest is lost, all others grow younger, and the oldest is none.
+    /// Removes the youngest record. All others grow younger, and the oldest is none.
     pub(crate) fn pop(&mut self) {
         self.records[self.top] = Record::default();
         self.top = self.place(1);
@@ -102,7 +102,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against a queue that really moves its records.
+        /// The stack does the same as a queue that really moves its records.
         #[test]
         fn is_a_stack(pushed in prop::collection::vec(any::<bool>(), 0..200), eighths in 1u64..=8) {
             let depth = Depth::from_count(eighths * 8).unwrap();

@@ -113,7 +113,7 @@ pub trait Backend: fmt::Debug + Send + Sync {
     fn name(&self) -> &str;
 
     /// A description of the machines, for people who did not see the run.
-    fn told(&self) -> String {
+    fn description(&self) -> String {
         self.name().to_owned()
     }
 

@@ -26,12 +26,12 @@ const FILE: &str = "capture.json";
 /// A line of shell that runs branch-trace with the arguments `words` and has it write a
 /// capture.
 pub fn command<'a>(words: impl IntoIterator<Item = &'a str>) -> String {
-    shown(["--output", FILE].into_iter().chain(words))
+    branch_trace(["--output", FILE].into_iter().chain(words))
 }
 
 /// A line of shell that runs branch-trace with the arguments `words` and has it show what it
 /// records, instead of writing a capture.
-pub fn shown<'a>(words: impl IntoIterator<Item = &'a str>) -> String {
+pub fn branch_trace<'a>(words: impl IntoIterator<Item = &'a str>) -> String {
     let words: Vec<_> = words.into_iter().map(quoted).collect();
     format!("./branch-trace {}", words.join(" "))
 }

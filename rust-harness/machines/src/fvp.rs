@@ -137,7 +137,7 @@ impl Backend for Fvp {
         "fvp"
     }
 
-    fn told(&self) -> String {
+    fn description(&self) -> String {
         let program = self.0.model.file_name().unwrap_or_default();
         format!("Arm's model {}", program.display())
     }

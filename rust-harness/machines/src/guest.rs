@@ -82,7 +82,7 @@ pub struct Guest {
 impl Guest {
     /// A description of the machines, for people who did not see the run.
     pub fn machine(&self) -> String {
-        self.backend.told()
+        self.backend.description()
     }
 
     /// A guest in QEMU for arm64. Builds the plugin, the guest's programs and its root, as

@@ -35,7 +35,7 @@ const LINE: u64 = 1 << 24;
 /// How many bytes are read of all that a machine prints, the console and the command
 /// together: the guest is not trusted to come to an end either. No run of this repository's
 /// tests prints a MiB.
-pub(super) const MOST: u64 = 64 << 20;
+pub(super) const MAX_OUTPUT: u64 = 64 << 20;
 /// How many bytes are kept of what a program writes to its standard error, the last ones.
 const REASON: usize = 1 << 14;
 /// How long a program may take to report its capabilities.
@@ -59,7 +59,7 @@ pub(super) enum Event {
 /// # Errors
 ///
 /// When standard output cannot be written to, because nobody reads it any more.
-pub(super) fn tell(event: &Event) -> Result<()> {
+pub(super) fn report_event(event: &Event) -> Result<()> {
     let mut out = std::io::stdout().lock();
     serde_json::to_writer(&mut out, event).context("reporting")?;
     writeln!(out).context("reporting")?;
@@ -161,7 +161,7 @@ fn run(
     let stdout = stdout.context("the machine has no output")?;
     let stderr = machine.child().stderr.take();
     let stderr = stderr.context("the machine has no error output")?;
-    let events = events(stdout, Reason::of(stderr), MOST);
+    let events = events(stdout, Reason::of(stderr), MAX_OUTPUT);
     let mut watch = Watch::new(boot.timeout);
     let end = loop {
         let event = match events.recv_timeout(watch.left()) {
@@ -234,7 +234,7 @@ fn events(stdout: impl Read + Send + 'static, reason: Reason, most: u64) -> Rece
             line.clear();
         }
         let failed = match reader.limit() {
-            0 => Some(too_much(most)),
+            0 => Some(printed_too_much(most)),
             _ => reason.told(),
         };
         if let Some(why) = failed {
@@ -247,7 +247,7 @@ fn events(stdout: impl Read + Send + 'static, reason: Reason, most: u64) -> Rece
 
 /// The error message for a machine that was ended because it printed more than `most` bytes,
 /// with what to do about it.
-pub(super) fn too_much(most: u64) -> String {
+pub(super) fn printed_too_much(most: u64) -> String {
     format!(
         "it printed more than {} MiB and was stopped: have the command print less, or into a file",
         most >> 20

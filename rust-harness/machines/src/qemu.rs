@@ -22,7 +22,7 @@ impl Backend for Qemu {
         "qemu"
     }
 
-    fn told(&self) -> String {
+    fn description(&self) -> String {
         let version = toolchain::version("qemu-system-aarch64").unwrap_or_default();
         let number = version.split("version ").nth(1);
         let number = number.and_then(|rest| rest.split(char::is_whitespace).next());

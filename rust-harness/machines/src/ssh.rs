@@ -23,7 +23,7 @@ use anyhow::{Context, Result};
 
 use crate::backend::{End, Run};
 use crate::mark::mark;
-use crate::program::{MOST, too_much};
+use crate::program::{MAX_OUTPUT, printed_too_much};
 use crate::share::STOP;
 use host::process::{self, Group, Interrupted};
 
@@ -142,7 +142,7 @@ impl Ssh {
             .stdout
             .take()
             .context("ssh has no output")?;
-        let heard = hear(stdout, mark, share, MOST);
+        let heard = hear(stdout, mark, share, MAX_OUTPUT);
         let stop = send(stdin, programs);
         let mut output = String::new();
         let mut turn = Instant::now();
@@ -165,7 +165,7 @@ impl Ssh {
                 Ok(Heard::Ended(Err(error))) => {
                     break End::Failed(format!("what came back is not as it should be: {error:#}"));
                 }
-                Ok(Heard::TooMuch) => break End::Failed(too_much(MOST)),
+                Ok(Heard::TooMuch) => break End::Failed(printed_too_much(MAX_OUTPUT)),
                 Err(RecvTimeoutError::Timeout) if Instant::now() < deadline => {}
                 Err(RecvTimeoutError::Timeout) => {
                     let lines: Vec<_> = output.lines().map(str::to_owned).collect();
@@ -362,7 +362,7 @@ mod tests {
         let programs = results::pack(from.path(), COMMAND, command).unwrap();
         let mut child = spawn(shell, programs.len(), tmp.path());
         let stdout = child.stdout.take().unwrap();
-        let heard = hear(stdout, "mark".to_owned(), to.path(), MOST);
+        let heard = hear(stdout, "mark".to_owned(), to.path(), MAX_OUTPUT);
         let stop = send(child.stdin.take().unwrap(), programs);
         let mut output = String::new();
         let status = loop {

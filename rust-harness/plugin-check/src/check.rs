@@ -199,17 +199,17 @@ impl Monitor {
 }
 
 /// How many bytes a log may have.
-const MOST: u64 = 16 << 30;
+const MAX_LOG: u64 = 16 << 30;
 
 fn compare_logs(files: &Files, start: u64, end: u64) -> Result<Comparison> {
-    let log = share::open_from_guest(&files.qemu_log, MOST).context("opening QEMU's log")?;
+    let log = share::open_from_guest(&files.qemu_log, MAX_LOG).context("opening QEMU's log")?;
     let mut reader = Reader::new(BufReader::with_capacity(1 << 20, log));
     let (mut follower, mut events) = (Follower::default(), Vec::new());
     while let Some(entry) = reader.next_entry().context("reading QEMU's log")? {
         follower.take(entry, |event| events.push(event));
     }
     let log =
-        share::open_from_guest(&files.plugin_log, MOST).context("opening the plugin's log")?;
+        share::open_from_guest(&files.plugin_log, MAX_LOG).context("opening the plugin's log")?;
     let mut log = log.into_inner();
     log.seek(SeekFrom::Start(start)).context("seeking")?;
     let mut text = String::new();

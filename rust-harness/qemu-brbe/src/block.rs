@@ -5,19 +5,19 @@ use brbe_model::{BranchKind, Decoded, decode};
 /// A block, packed into the word that QEMU hands to a callback, so that nothing
 /// is allocated and nothing looked up.
 ///
-/// It knows the offsets in its page only: QEMU shares translated code between
-/// all addresses that a page is mapped at.
+/// A block knows only the offsets in its page: QEMU shares translated code between all
+/// addresses that a page is mapped at.
 ///
 /// | bits | |
 /// |---|---|
-/// | 9:0 | its first instruction, in words from the start of the page |
-/// | 19:10 | its last instruction |
-/// | 45:20 | distance of a direct branch's target from the branch, in words |
-/// | 48:46 | kind of the branch |
+/// | 9:0 | the first instruction, in words from the start of the page |
+/// | 19:10 | the last instruction |
+/// | 45:20 | the distance from a direct branch to its target, in words |
+/// | 48:46 | the kind of the branch |
 /// | 49 | there is a branch |
 /// | 50 | see [`Block::is_ambiguous`] |
 /// | 51 | see [`Block::needs_address`] |
-/// | 52 | set when it starts: the branch of an ambiguous block before was reached |
+/// | 52 | set when the block starts: the branch of the ambiguous block before was reached |
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Block(u64);
 
@@ -35,12 +35,12 @@ const AMBIGUOUS: u64 = 1 << 50;
 const NEEDS_ADDRESS: u64 = 1 << 51;
 const REACHED: u64 = 1 << 52;
 
-/// Bytes in the smallest page: blocks do not go over the end of one.
+/// The number of bytes in the smallest page: blocks do not go over the end of one.
 const PAGE: u64 = 4096;
 
 impl Block {
-    /// The block from the instruction at `first` to the one at `last`, which is
-    /// `word`.
+    /// The block from the instruction at the address `first` to the one at `last`, whose
+    /// word is `word`.
     pub(crate) fn new(first: u64, last: u64, word: u32) -> Self {
         let (first, last) = (first % PAGE, last % PAGE);
         let place = (first / 4) | ((last / 4) << 10);
@@ -65,7 +65,7 @@ impl Block {
         })
     }
 
-    /// No block: somebody at `address`.
+    /// No block, but a vCPU that is at `address`.
     pub(crate) fn at(address: u64) -> Self {
         Self(address % PAGE / 4)
     }
@@ -98,34 +98,34 @@ impl Block {
         ((self.0 >> 10).wrapping_add(distance) & 0x3ff) << 2
     }
 
-    /// Where the block led does not show in the offset of what comes next, and
-    /// translated code has to say whether the branch was reached:
+    /// Whether the block is ambiguous: where it led does not show in the offset of what
+    /// comes next, and translated code has to report whether its branch was reached. That
+    /// is so for
     ///
     /// * an indirect branch;
-    /// * a target within this block: QEMU leaves a block in the middle and comes
-    ///   back to it, for instance at an access to a device;
-    /// * a conditional branch whose target has the offset of the instruction
-    ///   behind it. If it is that instruction, only a taken branch counts as
-    ///   reached.
+    /// * a target within this block: QEMU leaves a block in the middle and comes back to
+    ///   it, for instance at an access to a device;
+    /// * a conditional branch whose target has the offset of the instruction after it. If
+    ///   it is that instruction, only a taken branch counts as reached.
     #[inline]
     pub(crate) fn is_ambiguous(self) -> bool {
         self.0 & AMBIGUOUS != 0
     }
 
-    /// Where the block led does not follow from its branch and the offset of what
-    /// comes next: the vCPU has to be asked.
+    /// Whether the vCPU has to be asked where the block led: that does not follow from
+    /// the block's branch and the offset of what comes next.
     #[inline]
     pub(crate) fn needs_address(self) -> bool {
         self.0 & NEEDS_ADDRESS != 0
     }
 
-    /// The block, started after an ambiguous one whose branch was reached or not.
+    /// This block, started after an ambiguous block whose branch was reached or not.
     pub(crate) fn after_ambiguous(self, reached: bool) -> Self {
         Self(self.0 | if reached { REACHED } else { 0 })
     }
 
-    /// Does the branch of this block lead to `next`, as far as is known without an
-    /// address?
+    /// Whether the branch of this block leads to `next`, as far as is known without an
+    /// address.
     #[inline]
     pub(crate) fn takes(self, next: Self) -> bool {
         let may = self.0 & BRANCH != 0;
@@ -134,8 +134,8 @@ impl Block {
         may & reached & aims
     }
 
-    /// Instructions executed, if `next` was executed after it and it was left by
-    /// its branch or not.
+    /// The number of instructions of this block that were executed, if `next` was
+    /// executed after it, and this block was left by its branch or not.
     #[inline]
     pub(crate) fn instructions(self, next: Self, by_branch: bool) -> u64 {
         let inside = (self.first() < next.first()) & (next.first() <= self.last());
@@ -153,7 +153,7 @@ impl Block {
         KINDS[(self.0 >> 46 & 7) as usize % KINDS.len()]
     }
 
-    /// Bytes from the branch to its target, for a direct one.
+    /// The distance from the branch to its target in bytes, if the branch is direct.
     #[inline]
     pub(crate) fn offset(self) -> i64 {
         // Sign-extends bits 45:20, and turns words into bytes.
@@ -161,8 +161,8 @@ impl Block {
     }
 }
 
-/// Is `word` a conditional branch to the instruction behind it? Whether it is
-/// taken does not show in where it leads.
+/// Whether `word` is a conditional branch to the instruction after it. Whether such a
+/// branch is taken does not show in where it leads.
 pub(crate) fn is_conditional_to_next(word: u32) -> bool {
     matches!(
         decode(word),
@@ -216,7 +216,7 @@ mod tests {
         let block = Block::new(0, 8, NOP);
         assert!((0..1024).all(|n| !block.takes(Block::at(n * 4))));
         assert_eq!(block.instructions(Block::at(12), false), 3);
-        // Left in the middle.
+        // The block is left in the middle.
         assert_eq!(block.instructions(Block::at(8), false), 2);
         assert_eq!(
             Block::new(8, 0xffc, NOP).instructions(Block::at(0), false),
@@ -224,8 +224,8 @@ mod tests {
         );
     }
 
-    /// b.ne .-4 in a block that starts before its target: at 0x104 it may be
-    /// taken, or be an instruction that was left and come back to.
+    /// b.ne .-4 in a block that starts before the branch's target. At 0x104, the branch
+    /// may have been taken, or the block was left there and come back to.
     #[test]
     fn an_ambiguous_branch_is_taken_if_it_was_reached() {
         let block = Block::new(0x100, 0x108, 0x54ff_ffe1);

@@ -1,4 +1,4 @@
-//! QEMU's callbacks: from here on `unsafe` is about who calls whom, and when.
+//! QEMU's callbacks. `unsafe` is about what QEMU calls, on which thread, and when.
 
 use std::ffi::{c_int, c_uint, c_void};
 
@@ -13,7 +13,7 @@ use qemu_plugin::translation::{self, Call, Insn};
 
 static PLUGIN: std::sync::OnceLock<Plugin> = std::sync::OnceLock::new();
 
-/// Asks QEMU to call back. `plugin` lives from now on.
+/// Registers the plugin's callbacks with QEMU. `plugin` lives from now on.
 pub(crate) fn register(id: PluginId, plugin: Plugin) {
     PLUGIN.get_or_init(|| plugin);
     // SAFETY: `id` is what QEMU gave the plugin.
@@ -32,7 +32,7 @@ fn plugin() -> &'static Plugin {
         .expect("callbacks are registered after the plugin is made")
 }
 
-/// The vCPU that this callback was called for.
+/// The vCPU that this callback was called for, if it has BRBE.
 fn current(index: c_uint) -> Option<&'static mut Vcpu> {
     // SAFETY: QEMU calls on the vCPU's thread, callbacks do not nest, and each
     // calls this once.
@@ -62,13 +62,13 @@ extern "C" fn discon(index: c_uint, _: c_int, from: u64, to: u64, _: *mut c_void
 // --- translation ---------------------------------------------------------------
 
 extern "C" fn translated(tb: *mut c_void, _: *mut c_void) {
-    // SAFETY: it is `tb` of this callback, and goes when that ends.
+    // SAFETY: the block is `tb` of this callback, and goes when that ends.
     let translated = unsafe { translation::Block::new(tb) };
     let (mut first, mut last) = (None, None);
     for insn in translated.insns() {
         let mut word = [0; 4];
         if insn.copy_bytes(&mut word) != 4 {
-            // Not A64.
+            // The instruction is not A64.
             return;
         }
         let (word, address) = (u32::from_le_bytes(word), insn.address());
@@ -100,7 +100,8 @@ fn instrument_block(translated: translation::Block<'_>, last: Insn<'_>, block: B
             block.into_userdata(),
         ),
     );
-    // Whether the others are taken is for a callback of theirs to say.
+    // Of a conditional branch to the next instruction, its own callback reports whether
+    // it is taken.
     if block.is_ambiguous() && !is_conditional_to_next(word) {
         last.store(scoreboard.word(Word::Reached), 1);
     }
@@ -113,7 +114,7 @@ fn instrument(insn: Insn<'_>, site: Site, class: Class) {
     let (callback, word): (VcpuCallback, _) = match class {
         Class::System(_) => return insn.call(write(system)),
         Class::WaitForEvent => return insn.call(write(wait_for_event)),
-        // One to AArch32 matters whether anything is recorded or not.
+        // An exception return to AArch32 matters whether anything is recorded or not.
         Class::ExceptionReturn => return insn.call(read(exception_return)),
         Class::ConditionalToNext => (conditional_to_next, Word::Following),
         Class::PmuWrite => (state_write, Word::Following),
@@ -175,14 +176,15 @@ extern "C" fn system(index: c_uint, userdata: *mut c_void) {
     }
 }
 
-/// Ends a callback that is registered to write the PC.
+/// Ends a callback that is registered to write the PC: the vCPU goes on at `address`.
 fn go_on_at(address: u64) -> ! {
     // SAFETY: the callbacks that call this are registered to write the PC, and nothing
     // in them owns anything.
     unsafe { qemu_plugin::go_on_at(address) }
 }
 
-/// Emulates the instruction, and says where to go on if that was done.
+/// Emulates the system instruction at `site`. Returns the address to go on at, if that
+/// was done.
 fn emulate(index: c_uint, site: Site) -> Option<u64> {
     let Some(Class::System(instruction)) = classify(site.word()) else {
         return None;

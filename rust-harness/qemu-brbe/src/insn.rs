@@ -1,4 +1,4 @@
-//! Instructions the plugin looks at, told apart when they are translated.
+//! The instructions that the plugin handles, classified when they are translated.
 
 use brbe_model::{Decoded, Instruction, Register, decode};
 
@@ -55,14 +55,14 @@ pub(crate) enum Class {
     /// ERET, ERETAA, ERETAB.
     ExceptionReturn,
     System(System),
-    /// WFE, which is not waited for.
+    /// WFE, which does not wait here.
     WaitForEvent,
     /// A semihosting call: it may end QEMU.
     HostCall,
-    /// Writes a register that sets or clears the flags that freeze.
+    /// A write of a register that sets or clears the flags that freeze BRBE.
     PmuWrite,
-    /// Writes a register that says which Exception level may record, or which
-    /// counters freeze.
+    /// A write of a register that says which Exception level may record, or which
+    /// counters freeze BRBE.
     StateWrite,
 }
 
@@ -71,7 +71,8 @@ const HLT_SEMIHOSTING: u32 = 0xd45e_0000;
 /// `WFE`, which is `HINT #2`.
 const WFE: u32 = 0xd503_205f;
 
-/// Class of an instruction, `None` for all the others.
+/// The class of the instruction `word`; `None` for an instruction that the plugin does
+/// not handle.
 pub(crate) fn classify(word: u32) -> Option<Class> {
     if word == HLT_SEMIHOSTING {
         return Some(Class::HostCall);

@@ -12,13 +12,13 @@
 //! | `cc=on\|off` | cycle counts; off, all are unknown; on |
 //! | `stats=FILE` | counts per vCPU, as JSON, at exit |
 //! | `log=FILE` | a line for every record, freeze and access to BRBE |
-//! | `watch=START-END:…` | addresses where each block is told of |
-//! | `watch-log=FILE` | a line for each such block, overflow and interrupt |
+//! | `watch=START-END:…` | addresses where each executed block is logged |
+//! | `watch-log=FILE` | a line for each of these blocks, overflows and interrupts |
 //!
-//! What QEMU translates is looked at once: `MRS`, `MSR` and `BRB` of BRBE are
-//! taken over, branches and exception returns report to the vCPU they run on
-//! while that records. Exceptions report through QEMU's discontinuity callback.
-//! The rules are those of `brbe-model`; a cycle is an instruction executed.
+//! Each instruction is looked at once, when QEMU translates it. `MRS`, `MSR` and `BRB` of
+//! BRBE are taken over. Branches and exception returns report to the vCPU that they run
+//! on, while it records. Exceptions report through QEMU's discontinuity callback. The
+//! rules are those of `brbe-model`; a cycle is an instruction executed.
 
 mod block;
 mod callbacks;
@@ -41,7 +41,7 @@ use qemu_plugin::Target;
 use qemu_plugin::api::{API_VERSION, Info, PluginId};
 
 /// The API version that the plugin needs. QEMU reads it before it calls
-/// [`qemu_plugin_install`] and refuses the plugin where it does not offer it.
+/// [`qemu_plugin_install`], and refuses a plugin whose version it does not offer.
 #[unsafe(no_mangle)]
 pub static qemu_plugin_version: c_int = API_VERSION;
 
@@ -51,11 +51,12 @@ const TARGET: Target = Target {
     refusal: "BRBE is a part of Arm's 64-bit CPUs: use qemu-system-aarch64",
 };
 
-/// QEMU's way in: checks what it offers and what was asked for.
+/// The plugin's entry point, which QEMU calls. It checks what QEMU offers and which
+/// options were given.
 ///
 /// # Safety
 ///
-/// QEMU calls it, once, with a live `info` and `argc` C strings in `argv`.
+/// QEMU calls this function, once, with a live `info` and `argc` C strings in `argv`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn qemu_plugin_install(
     id: PluginId,

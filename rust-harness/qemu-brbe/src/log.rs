@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use brbe_model::{Instruction, Record, Register};
 
-/// Bytes that are kept before they are written.
+/// The number of bytes that are kept before they are written.
 const CHUNK: usize = 1 << 16;
 
 /// The file that all vCPUs write to.
@@ -32,7 +32,7 @@ pub(crate) struct LogFile {
 }
 
 impl LogFile {
-    /// Makes the file that `option` names.
+    /// Creates the file `path`, which the plugin's option `option` names.
     pub(crate) fn create(option: &str, path: &Path) -> Result<Arc<Self>, String> {
         // Appending keeps the lines of different vCPUs whole.
         let made = File::create(path)
@@ -50,8 +50,8 @@ impl LogFile {
 pub(crate) struct Log {
     vcpu: u32,
     file: Arc<LogFile>,
-    /// `None` after an error: there is no log any more then. Its lock is taken
-    /// by the vCPU, and by the thread that ends QEMU.
+    /// The lines that are not written yet. `None` after an error: nothing is logged any
+    /// more then. The vCPU takes the lock, and the thread that ends QEMU.
     lines: Mutex<Option<Vec<u8>>>,
 }
 
@@ -92,17 +92,18 @@ impl Log {
         self.line(format_args!("reset"));
     }
 
-    /// The vCPU's number, and `what`.
+    /// Logs a line: the vCPU's number, and `what`.
     pub(crate) fn line(&self, what: impl Display) {
         self.with_lines(|vcpu, lines| writeln!(lines, "{vcpu} {what}"), CHUNK);
     }
 
-    /// Writes what is still kept.
+    /// Writes the lines that are still kept.
     pub(crate) fn flush(&self) {
         self.with_lines(|_, _| Ok(()), 0);
     }
 
-    /// Adds to the lines, and writes them if there are more than `keep` bytes.
+    /// Adds to the lines that are kept, and writes them if they have more than `keep`
+    /// bytes.
     fn with_lines(&self, add: impl FnOnce(u32, &mut Vec<u8>) -> std::io::Result<()>, keep: usize) {
         let mut guard = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(lines) = guard.as_mut() else { return };

@@ -7,18 +7,19 @@ use brbe_model::{Config, NumRecords, Version};
 
 use crate::watch::Ranges;
 
-/// What the user asked for.
+/// The plugin's options, as the user gave them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Options {
     /// The implementation to emulate.
     pub(crate) config: Config,
     /// vCPUs that have BRBE; empty means all.
     pub(crate) cpus: Vec<u32>,
-    /// Where the counts go at exit.
+    /// The file that the counts are written to at exit.
     pub(crate) stats: Option<PathBuf>,
-    /// Where a line for each record and access goes.
+    /// The file that gets a line for each record and access.
     pub(crate) log: Option<PathBuf>,
-    /// Addresses where each block is told of, and where that goes.
+    /// The addresses where each executed block is logged. `watch_log` is the file for
+    /// that.
     pub(crate) watch: Ranges,
     pub(crate) watch_log: Option<PathBuf>,
 }
@@ -94,13 +95,13 @@ impl Options {
         Ok(())
     }
 
-    /// Has this vCPU BRBE?
+    /// Whether the vCPU with this number has BRBE.
     pub(crate) fn has_brbe(&self, vcpu: u32) -> bool {
         self.cpus.is_empty() || self.cpus.contains(&vcpu)
     }
 }
 
-/// `0:2-3`: a comma would end the option for QEMU.
+/// Parses a list of vCPUs such as `0:2-3`. A comma would end the option for QEMU.
 fn parse_cpus(list: &str) -> Option<Vec<u32>> {
     let mut cpus = Vec::new();
     for range in list.split(':') {

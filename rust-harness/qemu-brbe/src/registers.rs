@@ -12,7 +12,7 @@ pub(crate) struct Registers {
     pub(crate) pmovsset: Register,
     pub(crate) pmcr: Register,
     pub(crate) cntfrq: Register,
-    /// ESR, ELR and SPSR of EL1 to EL3.
+    /// `esr`, `elr` and `spsr` are the registers ESR, ELR and SPSR of EL1 to EL3.
     pub(crate) esr: [Option<Register>; 3],
     pub(crate) elr: [Option<Register>; 3],
     pub(crate) spsr: [Option<Register>; 3],
@@ -38,12 +38,12 @@ pub(crate) struct El3Registers {
 }
 
 impl Registers {
-    /// Looks the registers of the current vCPU up. On failure, the name of one
+    /// Looks up the registers of the current vCPU. The error is the name of a register
     /// that QEMU does not show.
     ///
     /// # Safety
     ///
-    /// There is a current vCPU, and what is returned stays on its thread.
+    /// There is a current vCPU, and the returned registers stay on its thread.
     pub(crate) unsafe fn look_up() -> Result<Self, String> {
         // SAFETY: there is a current vCPU.
         let names = unsafe { Names::look_up() };
@@ -76,8 +76,8 @@ impl Registers {
             }),
         };
         Ok(Self {
-            // SAFETY: it stays on the vCPU's thread, and the callbacks that write registers
-            // are registered for it.
+            // SAFETY: the buffer stays on the vCPU's thread, and the callbacks that write
+            // registers are registered for it.
             buffer: unsafe { Buffer::new() },
             x: x.try_into().map_err(|_| "x0".to_owned())?,
             pc: need("pc")?,
@@ -102,14 +102,14 @@ impl Registers {
         self.buffer.read(register)
     }
 
-    /// X0 to X30; 31 is zero.
+    /// The value of the general-purpose register `n`: X0 to X30; 31 is zero.
     pub(crate) fn read_x(&self, n: u8) -> u64 {
         self.x
             .get(usize::from(n))
             .map_or(0, |register| self.read(*register))
     }
 
-    /// Writes X0 to X30; 31 goes nowhere.
+    /// Writes the general-purpose register `n`: X0 to X30; a write to 31 does nothing.
     pub(crate) fn write_x(&self, n: u8, value: u64) {
         if let Some(register) = self.x.get(usize::from(n)) {
             self.buffer.write(*register, value);

@@ -1,5 +1,5 @@
-//! What a vCPU shares with the thread that ends QEMU: a guest may end it while
-//! other vCPUs still run.
+//! What a vCPU shares with the thread that ends QEMU: a guest may end QEMU while other
+//! vCPUs still run.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -8,12 +8,12 @@ use brbe_model::Brbe;
 use crate::log::Log;
 use crate::watch::Watch;
 
-/// A count that one vCPU raises and anyone may look at.
+/// A count that one vCPU's thread raises and any thread may read.
 #[derive(Debug, Default)]
 pub(crate) struct Count(AtomicU64);
 
 impl Count {
-    /// Raises it, on the vCPU's thread.
+    /// Raises the count by `n`, on the vCPU's thread.
     pub(crate) fn add(&self, n: u64) {
         // There is one writer: no need of an atomic addition.
         self.0.store(self.get().wrapping_add(n), Ordering::Relaxed);
@@ -24,22 +24,22 @@ impl Count {
     }
 }
 
-/// What a vCPU with BRBE did.
+/// Counts of what a vCPU with BRBE did.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
-    /// Records generated.
+    /// The number of records generated.
     pub(crate) records: Count,
-    /// Instructions executed where recording was allowed: the clock of the
+    /// The number of instructions executed where recording was allowed: the clock of the
     /// cycle counts.
     pub(crate) instructions: Count,
-    /// Times that software read the newest record, BRBINF0_EL1 of bank 0: once
-    /// for each time that it takes the records.
+    /// The number of times that software read the newest record, BRBINF0_EL1 of bank 0:
+    /// once for each time that it takes the records.
     pub(crate) snapshots: Count,
-    /// Freezes on a counter overflow.
+    /// The number of freezes on a counter overflow.
     pub(crate) freezes: Count,
-    /// BRB IALL.
+    /// The number of times that BRB IALL was executed.
     pub(crate) invalidations: Count,
-    /// Warm resets that were noticed.
+    /// The number of Warm resets that were noticed.
     pub(crate) resets: Count,
 }
 
@@ -50,13 +50,13 @@ pub(crate) struct Shared {
     pub(crate) counts: Counts,
     pub(crate) log: Option<Log>,
     pub(crate) watch: Option<Watch>,
-    /// Somebody wants to know the counts: all that was recorded is looked at, not
-    /// only what stays in the record buffer.
+    /// Whether counts or a log are asked for: all branches are looked at then, not only
+    /// those whose records stay in the record buffer.
     pub(crate) counts_exactly: bool,
 }
 
 impl Shared {
-    /// The youngest record was just made.
+    /// Counts and logs the youngest record, which was just made.
     pub(crate) fn note_record(&self, brbe: &Brbe) {
         self.counts.records.add(1);
         if let Some(log) = &self.log {

@@ -6,7 +6,7 @@ use std::fs;
 use crate::options::Options;
 use crate::shared::{Counts, Shared};
 
-/// Makes sure, at start, that the file can be written.
+/// Makes sure, at start, that the file of `stats=` can be written.
 pub(crate) fn check(options: &Options) -> Result<(), String> {
     match &options.stats {
         Some(path) => fs::write(path, "")
@@ -15,7 +15,7 @@ pub(crate) fn check(options: &Options) -> Result<(), String> {
     }
 }
 
-/// Writes the counts where the user asked for them.
+/// Writes the counts of the vCPUs to the file of `stats=`, if there is one.
 pub(crate) fn write<'a>(options: &Options, vcpus: impl Iterator<Item = &'a Shared>) {
     if let Some(path) = &options.stats
         && let Err(error) = fs::write(path, render(vcpus))

@@ -1,18 +1,18 @@
-//! The blocks that a vCPU executed lately, and what branches they took.
+//! The trail of a vCPU: the blocks that it executed lately, and which branches they took.
 //!
-//! While a vCPU records, each block that it executes costs a push here and
-//! nothing else. What was recorded is worked out of them when somebody may look,
-//! or when there is no more room.
+//! While a vCPU records, each block that it executes costs a push here and nothing else.
+//! What was recorded is worked out of the blocks when software or a reader of the counts
+//! may look, or when there is no more room.
 
 use brbe_model::BranchKind;
 
 use crate::block::Block;
 
-/// Blocks that are kept.
+/// The number of blocks that a trail has room for.
 const ROOM: usize = 2048;
 
-/// The block whose address is asked for, so that what comes before it need not
-/// be gone through if what comes after it is enough.
+/// The index of the block whose address is asked for, so that the blocks before it need
+/// not be gone through if those after it are enough.
 const MARK: usize = ROOM - 192;
 
 const PAGE: u64 = 4096;
@@ -25,7 +25,8 @@ pub(crate) struct Branch {
     pub(crate) tgt: u64,
 }
 
-/// Instructions that were executed, and the branch taken then, if one was.
+/// A number of instructions that were executed, and the branch that was taken then, if
+/// one was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Step {
     pub(crate) instructions: u64,
@@ -36,35 +37,35 @@ pub(crate) struct Step {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wanted {
     All,
-    /// No more than the last branches, this many.
+    /// No more than the last branches, this many of them.
     Last(usize),
 }
 
-/// The block at [`MARK`].
+/// The block at the index [`MARK`].
 #[derive(Clone, Copy)]
 struct Mark {
-    /// Its address.
+    /// The block's address.
     start: u64,
-    /// Number of addresses that belong to blocks before it.
+    /// The number of addresses in the trail that belong to blocks before it.
     addresses: usize,
 }
 
 /// Executed blocks, oldest first; the last is the one that is executed now.
 pub(crate) struct Trail {
     blocks: Box<[Block; ROOM]>,
-    /// Addresses of the blocks that start after one that needs it.
+    /// The addresses of the blocks that start after a block that needs the address.
     addresses: Vec<u64>,
     len: usize,
-    /// Number of blocks from which on a push has to look closer: there is no room,
-    /// or the last block is ambiguous, or there is none.
+    /// The number of blocks from which on a push has to look closer: there is no room, or
+    /// the last block is ambiguous, or there is no block.
     simple: usize,
-    /// Address of the first block.
+    /// The address of the first block.
     start: u64,
     mark: Option<Mark>,
 }
 
 impl Trail {
-    /// One without a block, for a vCPU that goes on at `address`.
+    /// A trail without a block, for a vCPU that goes on at `address`.
     pub(crate) fn new(address: u64) -> Self {
         Self {
             blocks: Box::new([Block::default(); ROOM]),
@@ -95,18 +96,18 @@ impl Trail {
         self.len == ROOM
     }
 
-    /// The next block's address is of use, whatever comes before it.
+    /// Whether the next block's address is of use, whatever comes before it.
     pub(crate) fn wants_address(&self) -> bool {
         self.len == MARK
     }
 
-    /// Where the vCPU went on, if it executed no block since.
+    /// The address at which the vCPU went on, if it has executed no block since.
     pub(crate) fn start(&self) -> u64 {
         self.start
     }
 
-    /// A block starts. Says whether it could be pushed as it is: there is room
-    /// for it, and where the one before led shows in their offsets.
+    /// Pushes a block that starts, if it can be pushed as it is: there is room for it,
+    /// and the offsets show where the block before it led. Returns whether that was done.
     #[inline]
     pub(crate) fn push(&mut self, block: Block) -> bool {
         if self.len >= self.simple {
@@ -116,7 +117,8 @@ impl Trail {
         true
     }
 
-    /// A block starts that could not be pushed as it is. There is room.
+    /// Pushes a block that starts and that could not be pushed as it is. There is room
+    /// for it. `address` is the block's address, if it was asked for.
     pub(crate) fn push_with(&mut self, block: Block, address: Option<u64>) {
         let needed = self.current().is_some_and(Block::needs_address);
         self.addresses.extend(address.filter(|_| needed));
@@ -141,10 +143,11 @@ impl Trail {
         }
     }
 
-    /// Says what was executed up to the current block, and keeps that alone.
+    /// Reports to `tell` what was executed up to the current block, and keeps the current
+    /// block alone.
     ///
-    /// Wanted are branches of those kinds that are `selected`; at least one more
-    /// is told than that, so that the cycles between them can be counted.
+    /// `wanted` is about branches of the kinds that are `selected`. At least one more is
+    /// reported than is wanted, so that the cycles between the branches can be counted.
     pub(crate) fn drain(
         &mut self,
         wanted: Wanted,
@@ -176,8 +179,9 @@ impl Trail {
         self.push_with(current, None);
     }
 
-    /// The current block, all before it being told of, is left for `address`, and
-    /// not for another block. `reached` is as for a block that starts.
+    /// Ends the current block, when all blocks before it are reported. The vCPU leaves it
+    /// for `address`, and not for another block. `reached` says whether its branch was
+    /// reached.
     pub(crate) fn finish(&mut self, address: u64, reached: bool) -> Option<Step> {
         let current = self.current()?;
         let next = Block::at(address).after_ambiguous(reached);
@@ -191,22 +195,22 @@ impl Trail {
         Some(step)
     }
 
-    /// Instructions executed of the current block, all before it being told of,
-    /// up to the one at `end`, that not counted.
+    /// The number of instructions of the current block that were executed before the one
+    /// at `end`, when all blocks before it are reported.
     pub(crate) fn run_to(&self, end: u64) -> u64 {
         end.wrapping_sub(self.start) / 4
     }
 }
 
-/// From block to block.
+/// A walk along a trail, from block to block.
 struct Walk<'a> {
-    /// Address of the next block.
+    /// The address of the next block.
     start: u64,
     addresses: std::slice::Iter<'a, u64>,
 }
 
 impl Walk<'_> {
-    /// From `block` to `next`.
+    /// Takes the step from `block` to `next`.
     #[inline]
     fn step(&mut self, block: Block, next: Block) -> Step {
         let src = self.start & !(PAGE - 1) | block.last();
@@ -240,8 +244,8 @@ impl Walk<'_> {
     }
 }
 
-/// Branches between `blocks` of `selected` kinds that are certain to be taken:
-/// of others that depends on addresses.
+/// The number of branches between `blocks` of `selected` kinds that are certain to be
+/// taken: for other branches that depends on addresses.
 fn count_certain(blocks: &[Block], selected: impl Fn(BranchKind) -> bool) -> usize {
     let certain = |pair: &&[Block]| {
         let kind = pair[0].kind();
@@ -251,8 +255,8 @@ fn count_certain(blocks: &[Block], selected: impl Fn(BranchKind) -> bool) -> usi
     blocks.windows(2).filter(certain).count()
 }
 
-/// Address of `next`, after the block at `start` was left without a branch: in
-/// the same page, or at the start of the next one.
+/// The address of `next`, after the block at `start` was left without a branch: in the
+/// same page, or at the start of the next one.
 #[inline]
 fn without_branch(start: u64, next: Block) -> u64 {
     let page = start & !(PAGE - 1);
@@ -288,7 +292,7 @@ mod tests {
         target: usize,
     }
 
-    /// Blocks with branches among them, in a few pages, one behind the other.
+    /// A program: blocks with branches among them, one after the other in a few pages.
     fn program() -> impl Strategy<Value = Vec<Made>> {
         let ends = prop_oneof![
             1 => Just(Ends::On),
@@ -329,8 +333,8 @@ mod tests {
         )
     }
 
-    /// Executes the program as QEMU would tell of it. Returns the trail, the
-    /// branches that were taken, and the number of instructions.
+    /// Executes the program as QEMU would report it. Returns the trail, the branches that
+    /// were taken, and the number of instructions.
     fn execute(program: &[Made], choices: &[bool]) -> (Trail, Vec<Branch>, u64) {
         let mut trail = Trail::new(program[0].start);
         let (mut taken, mut instructions) = (Vec::new(), 0);
@@ -357,7 +361,7 @@ mod tests {
                 Ends::Return => Some(BranchKind::Return),
                 Ends::Conditional | Ends::On => None,
             };
-            // To the next instruction, only a taken branch counts as reached.
+            // Of a branch to the next instruction, only a taken one counts as reached.
             reached = kind.is_some() || !crate::block::is_conditional_to_next(made.word);
             n = kind.map_or(n + 1, |_| made.target);
             let Some(next) = program.get(n) else { break };
@@ -395,15 +399,15 @@ mod tests {
             let current = trail.current();
             let (found, counted) = drained(&mut trail, Wanted::All);
             prop_assert_eq!(&found, &taken);
-            // The last block's instructions are not over.
+            // The instructions of the last block have not been executed yet.
             prop_assert!(counted <= instructions);
             prop_assert_eq!(trail.current(), current);
             let (again, _) = drained(&mut trail, Wanted::All);
             prop_assert_eq!(again, []);
         }
 
-        /// Of a long trail no more than the last branches are told, but those as
-        /// they were.
+        /// Of a long trail no more than the last branches are reported, but those as they
+        /// were.
         #[test]
         fn the_last_branches_are_told(
             program in program(),
@@ -439,7 +443,7 @@ mod tests {
     fn a_block_left_in_the_middle_takes_no_branch() {
         let mut trail = Trail::new(0x5000);
         trail.push_with(block(0x5000, 0x5008, RET), None);
-        // Left after the first instruction, then executed to its end.
+        // The block is left after its first instruction, and then executed to its end.
         trail.push_with(
             block(0x5004, 0x5008, RET).after_ambiguous(false),
             Some(0x5004),

@@ -26,7 +26,7 @@ pub(crate) struct Plugin {
 }
 
 impl Plugin {
-    /// The plugin, with its files made.
+    /// Makes the plugin's state, and creates the plugin's files.
     pub(crate) fn new(options: Options, max_vcpus: u32) -> Result<Self, String> {
         stats::check(&options)?;
         let create = |option, path: &Option<PathBuf>| {
@@ -45,8 +45,8 @@ impl Plugin {
         })
     }
 
-    /// Gives vCPU `index` BRBE, if it is to have it. Called on its thread, when
-    /// it starts.
+    /// Gives vCPU `index` BRBE, if it is to have it. Called on the vCPU's thread, when
+    /// the vCPU starts.
     pub(crate) fn start(&'static self, index: u32) {
         self.vcpus.refuse_shared_thread("qemu-brbe", index);
         let Some(shared) = self.shared.get(index as usize) else {
@@ -81,7 +81,7 @@ impl Plugin {
         }
     }
 
-    /// Is what executes at `address` watched?
+    /// Whether code that executes at `address` is watched.
     pub(crate) fn watches(&self, address: u64) -> bool {
         self.options.watch.contain(address)
     }
@@ -98,7 +98,7 @@ impl Plugin {
         unsafe { self.vcpus.current(index) }
     }
 
-    /// QEMU ends: writes what is still to be written.
+    /// Called when QEMU ends: writes what is still to be written.
     pub(crate) fn finish(&self) {
         let vcpus = || self.shared.iter().filter_map(OnceLock::get);
         for vcpu in vcpus() {

@@ -8,11 +8,12 @@
 //! 0 interrupt 0xffff800080b5d3b0 0x1
 //! ```
 //!
-//! A block has an address and a number of instructions. `overflow` comes before
-//! the first block that finds PMOVSSET_EL0 with a bit more than the block before
-//! it did, and tells its value; after an instruction where QEMU ends a block at
-//! each event (`-icount`). An interrupt has the address of the instruction that
-//! it came before, and PMOVSSET_EL0.
+//! A line `block` has the block's address and its number of instructions. A line
+//! `overflow` has the value of PMOVSSET_EL0. It comes before the first block that finds a
+//! bit set there that was not set for the block before it. Where QEMU ends a block at
+//! each event (`-icount`), it comes right after an instruction. A line `interrupt` has
+//! the address of the instruction that the interrupt came before, and the value of
+//! PMOVSSET_EL0.
 
 use std::ffi::c_void;
 use std::ops::Range;
@@ -20,8 +21,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::log::Log;
 
-/// A block of watched code: the offset in its page of the first instruction, and
-/// how many there are. Its address is known when it runs.
+/// A block of watched code: the offset of its first instruction in the page, and its
+/// number of instructions. The block's address is known when it runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WatchedBlock {
     offset: u16,
@@ -49,7 +50,7 @@ impl WatchedBlock {
         }
     }
 
-    /// Its address, where `pc` is in the same page.
+    /// The block's address, where `pc` is in the same page.
     fn address(self, pc: u64) -> u64 {
         pc & !0xfff | u64::from(self.offset)
     }
@@ -60,7 +61,8 @@ impl WatchedBlock {
 pub(crate) struct Ranges(Vec<Range<u64>>);
 
 impl Ranges {
-    /// `0x1000-0x1040:0x2000-0x2080`: the end is not part of it.
+    /// Parses ranges such as `0x1000-0x1040:0x2000-0x2080`. The end is not part of a
+    /// range.
     pub(crate) fn parse(list: &str) -> Option<Self> {
         let number = |text: &str| u64::from_str_radix(text.strip_prefix("0x")?, 16).ok();
         let range = |text: &str| {
@@ -80,12 +82,12 @@ impl Ranges {
     }
 }
 
-/// What one vCPU is watched for.
+/// The watch of one vCPU: its ranges of addresses, and its log.
 #[derive(Debug)]
 pub(crate) struct Watch {
     log: Log,
     ranges: Ranges,
-    /// PMOVSSET_EL0, as the last block found it.
+    /// The value of PMOVSSET_EL0 that the last block found.
     overflow: AtomicU64,
 }
 
@@ -98,7 +100,7 @@ impl Watch {
         }
     }
 
-    /// A watched block starts.
+    /// Logs a watched block that starts.
     pub(crate) fn block(&self, block: WatchedBlock, pc: u64, overflow: u64) {
         // The vCPU's thread alone calls this.
         if overflow & !self.overflow.swap(overflow, Ordering::Relaxed) != 0 {
@@ -109,7 +111,7 @@ impl Watch {
             .line(format_args!("block {address:#x} {instructions}"));
     }
 
-    /// Is an interrupt at `address` of interest?
+    /// Whether an interrupt at `address` is logged.
     pub(crate) fn covers(&self, address: u64) -> bool {
         self.ranges.contain(address)
     }

@@ -3,16 +3,16 @@
 
 use qemu_plugin::scoreboard::{self, Place};
 
-/// Which word.
+/// One of the words of a vCPU.
 #[derive(Clone, Copy)]
 pub(crate) enum Word {
-    /// What the vCPU executes next is of interest: it records where it is now, or
-    /// an exception return or a change of its state is to be completed, or it was
-    /// idle.
+    /// Set if what the vCPU executes next is of interest: it records where it is now, or
+    /// an exception return or a change of its state is to be completed, or it was idle.
     Following,
-    /// It may record at some Exception level: registers that say where matter.
+    /// Set if the vCPU may record at some Exception level: registers that say where it
+    /// records matter then.
     Active,
-    /// Written by translated code: the block's last instruction was reached.
+    /// Set by translated code when the block's last instruction was reached.
     Reached,
 }
 

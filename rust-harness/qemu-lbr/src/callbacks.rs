@@ -1,4 +1,4 @@
-//! QEMU's callbacks: from here on `unsafe` is about who calls whom, and when.
+//! QEMU's callbacks. `unsafe` is about what QEMU calls, on which thread, and when.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::sync::OnceLock;
@@ -22,7 +22,7 @@ struct Plugin {
 
 static PLUGIN: OnceLock<Plugin> = OnceLock::new();
 
-/// Asks QEMU to call back.
+/// Registers the plugin's callbacks with QEMU.
 pub(crate) fn register(id: PluginId, depth: Depth, max_vcpus: u32) {
     PLUGIN.get_or_init(|| Plugin {
         depth,
@@ -39,7 +39,7 @@ fn plugin() -> &'static Plugin {
         .expect("callbacks are registered after the plugin is made")
 }
 
-/// The vCPU that this callback was called for.
+/// The vCPU that this callback was called for, if it has LBRs.
 fn current(index: c_uint) -> Option<&'static mut Vcpu> {
     // SAFETY: QEMU calls on the vCPU's thread, callbacks do not nest, and each
     // calls this once.
@@ -69,7 +69,7 @@ extern "C" fn discon(index: c_uint, _: c_int, from: u64, to: u64, _: *mut c_void
 // --- translation ---------------------------------------------------------------
 
 extern "C" fn translated(tb: *mut c_void, _: *mut c_void) {
-    // SAFETY: it is `tb` of this callback, and goes when that ends.
+    // SAFETY: the block is `tb` of this callback, and goes when that ends.
     let translated = unsafe { Block::new(tb) };
     instrument_block(translated);
     let (mut block, mut is_behind_cpuid) = (None, false);
@@ -96,7 +96,8 @@ const BEHIND_CPUID: Call = Call(
     std::ptr::null_mut(),
 );
 
-/// Where it starts matters now and then; what it executes always counts.
+/// Adds to a block what is done when it starts: callbacks, for when its address matters,
+/// and the count of its instructions.
 fn instrument_block(block: Block<'_>) {
     let word = |word| plugin().words.word(word);
     let read = |callback| Call(callback, CallbackFlags::ReadRegisters, std::ptr::null_mut());

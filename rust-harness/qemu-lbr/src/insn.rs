@@ -1,25 +1,25 @@
-//! Instructions the plugin looks at, told apart when they are translated.
+//! The instructions that the plugin handles, classified when they are translated.
 
 use iced_x86::{Code, Decoder, DecoderOptions, FlowControl};
 use lbr_model::Kind;
 
-/// Bytes of the longest instruction.
+/// The number of bytes of the longest instruction.
 pub(crate) const LONGEST: usize = 15;
 
 /// What the plugin has to do with an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Class {
-    /// It branches, always or sometimes.
+    /// The instruction branches, always or sometimes.
     Branch {
         kind: Kind,
-        /// A direct one to the instruction behind it.
+        /// Whether this is a direct branch to the instruction after it.
         to_next: bool,
     },
-    /// It reads or writes what the model has.
+    /// The instruction reads or writes what the model has.
     System(System),
 }
 
-/// An instruction to take over.
+/// An instruction that the plugin takes over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum System {
     Rdmsr,
@@ -28,8 +28,8 @@ pub(crate) enum System {
     Cpuid,
 }
 
-/// Class of the 64-bit instruction in `bytes`, `None` for all that are of no interest.
-/// INT and its like are not branches here: QEMU reports them as exceptions.
+/// The class of the 64-bit instruction in `bytes`; `None` for an instruction that is of
+/// no interest. INT and its like are not branches here: QEMU reports them as exceptions.
 pub(crate) fn classify(bytes: &[u8]) -> Option<Class> {
     let insn = Decoder::new(64, bytes, DecoderOptions::NONE).decode();
     let to_next = || insn.near_branch_target() == insn.len() as u64;
@@ -69,16 +69,16 @@ fn is_near_return(code: Code) -> bool {
 /// An instruction in a translated block, packed into what QEMU hands to a callback, so
 /// that nothing is allocated.
 ///
-/// It knows offsets only: QEMU shares translated code between all addresses that a
+/// A site knows only offsets: QEMU shares translated code between all addresses that a
 /// page is mapped at.
 ///
 /// | bits | |
 /// |---|---|
 /// | 11:0 | where the block starts in its page |
-/// | 27:12 | from there to the instruction, in bytes |
+/// | 27:12 | the distance from there to the instruction, in bytes |
 /// | 31:28 | the instruction's length |
-/// | 34:32 | kind of branch, or which system instruction |
-/// | 35 | a direct branch to the next instruction |
+/// | 34:32 | the kind of branch, or which system instruction it is |
+/// | 35 | set for a direct branch to the next instruction |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Site(u64);
 
@@ -117,28 +117,29 @@ impl Site {
         block.wrapping_add(self.0 >> 12 & 0xffff)
     }
 
-    /// The same where `pc` is the address of this or an earlier instruction of the block.
+    /// The instruction's address, where `pc` is the address of this or an earlier
+    /// instruction of the block.
     pub(crate) fn address_by(self, pc: u64) -> u64 {
         let executed = pc.wrapping_sub(self.0) & 0xfff;
         self.address(pc.wrapping_sub(executed))
     }
 
-    /// Bytes.
+    /// The instruction's length in bytes.
     pub(crate) fn len(self) -> u64 {
         self.0 >> 28 & 0xf
     }
 
-    /// What kind a branch is.
+    /// The kind of the branch, if the instruction is a branch.
     pub(crate) fn kind(self) -> Kind {
         Kind::ALL[(self.0 >> 32 & 7) as usize % Kind::ALL.len()]
     }
 
-    /// Which system instruction it is.
+    /// Which system instruction this is, if it is one.
     pub(crate) fn system(self) -> System {
         SYSTEM[(self.0 >> 32 & 7) as usize % SYSTEM.len()]
     }
 
-    /// A direct branch to the instruction behind it.
+    /// Whether the instruction is a direct branch to the instruction after it.
     pub(crate) fn is_to_next(self) -> bool {
         self.0 >> 35 & 1 != 0
     }
@@ -212,7 +213,7 @@ mod tests {
             let back = Site::from_userdata(site.into_userdata());
             assert_eq!((back.kind(), back.len()), (kind, 15));
             assert_eq!(back.is_to_next(), kind == Kind::DirectCall);
-            // Executed at another address.
+            // The block is executed at another address.
             assert_eq!(back.address(0x5ff0), 0x6003);
             for pc in [0x5ff0, 0x5ff7, 0x6003] {
                 assert_eq!(back.address_by(pc), 0x6003, "{pc:#x}");

@@ -8,12 +8,13 @@
 //! `depth` is the most records that there are, 32 without it. Software looks for LBRs on
 //! Intel's CPUs alone, and CPUID has to have their leaf, 28.
 //!
-//! What QEMU translates is looked at once: RDMSR, WRMSR and RDPMC are taken over where
-//! they are of LBRs or of performance monitoring, CPUID's result is completed, branches
-//! report to the vCPU they run on while that records. Interrupts and exceptions report through QEMU's
-//! discontinuity callback. The rules are those of `lbr-model`; a cycle is an
-//! instruction executed. An overflow's interrupt goes to the vCPU's own local APIC,
-//! through its registers in memory: a guest that uses x2APIC gets none.
+//! Each instruction is looked at once, when QEMU translates it. RDMSR, WRMSR and RDPMC
+//! are taken over where they are of LBRs or of performance monitoring. CPUID's result is
+//! completed. Branches report to the vCPU that they run on, while it records. Interrupts
+//! and exceptions report through QEMU's discontinuity callback. The rules are those of
+//! `lbr-model`; a cycle is an instruction executed. An overflow's interrupt goes to the
+//! vCPU's own local APIC, through its registers in memory: a guest that uses x2APIC gets
+//! none.
 
 mod callbacks;
 mod insn;
@@ -29,7 +30,7 @@ use qemu_plugin::Target;
 use qemu_plugin::api::{API_VERSION, Info, PluginId};
 
 /// The API version that the plugin needs. QEMU reads it before it calls
-/// [`qemu_plugin_install`] and refuses the plugin where it does not offer it.
+/// [`qemu_plugin_install`], and refuses a plugin whose version it does not offer.
 #[unsafe(no_mangle)]
 pub static qemu_plugin_version: c_int = API_VERSION;
 
@@ -39,11 +40,12 @@ const TARGET: Target = Target {
     refusal: "LBRs are a part of Intel's CPUs: use qemu-system-x86_64",
 };
 
-/// QEMU's way in: checks what it offers and what was asked for.
+/// The plugin's entry point, which QEMU calls. It checks what QEMU offers and which
+/// options were given.
 ///
 /// # Safety
 ///
-/// QEMU calls it, once, with a live `info` and `argc` C strings in `argv`.
+/// QEMU calls this function, once, with a live `info` and `argc` C strings in `argv`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn qemu_plugin_install(
     id: PluginId,

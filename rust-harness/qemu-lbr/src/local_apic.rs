@@ -3,22 +3,23 @@
 
 use qemu_plugin::registers::Buffer;
 
-/// Where it is after a reset; nobody moves it.
+/// The physical address of the local APIC after a reset. Software does not move it.
 const BASE: u64 = 0xfee0_0000;
-/// The interrupt command register, bits 31:0.
+/// The address of the interrupt command register, bits 31:0.
 const COMMAND: u64 = BASE + 0x300;
-/// The entry for performance monitoring in the local vector table.
+/// The address of the entry for performance monitoring in the local vector table.
 const PERFORMANCE: u64 = BASE + 0x340;
 
-/// Of both: vector and delivery mode.
+/// The bits of both registers that hold the vector and the delivery mode.
 const WHAT: u32 = 0x7ff;
-/// Of the entry.
+/// The bit of the entry that masks its interrupt.
 const MASKED: u32 = 1 << 16;
-/// Of the command: level assert, to this processor.
+/// `ASSERT` and `TO_SELF` are bits of the command: level assert, and to this CPU.
 const ASSERT: u32 = 1 << 14;
 const TO_SELF: u32 = 1 << 18;
 
-/// Raises the interrupt that the entry asks for, and masks it, as hardware does.
+/// Raises the interrupt that the entry for performance monitoring asks for, and masks the
+/// entry, as hardware does.
 pub(crate) fn raise_performance_interrupt(memory: &Buffer) {
     if let Some((command, entry)) = memory.read_physical(PERFORMANCE).and_then(raised) {
         memory.write_physical(PERFORMANCE, entry);
@@ -26,8 +27,8 @@ pub(crate) fn raise_performance_interrupt(memory: &Buffer) {
     }
 }
 
-/// The command that has the interrupt of `entry` delivered here, and what the entry is
-/// then.
+/// The command that has the interrupt of `entry` delivered to this CPU, and what the
+/// entry is then. `None` if the entry is masked.
 fn raised(entry: u32) -> Option<(u32, u32)> {
     (entry & MASKED == 0).then_some((entry & WHAT | ASSERT | TO_SELF, entry | MASKED))
 }

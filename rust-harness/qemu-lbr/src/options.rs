@@ -4,7 +4,7 @@ use lbr_model::Depth;
 
 const DEFAULT: u64 = 32;
 
-/// The most records that the vCPUs have.
+/// Parses the arguments: the most records that each vCPU has.
 pub(crate) fn depth(arguments: &[&str]) -> Result<Depth, String> {
     let mut depth = DEFAULT;
     for argument in arguments {

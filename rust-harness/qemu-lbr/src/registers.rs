@@ -20,18 +20,18 @@ const PCE: u64 = 1 << 8;
 const LMA: u64 = 1 << 10;
 
 impl Registers {
-    /// Looks the registers of the current vCPU up. On failure, the name of one
+    /// Looks up the registers of the current vCPU. The error is the name of a register
     /// that QEMU does not show.
     ///
     /// # Safety
     ///
-    /// There is a current vCPU, and what is returned stays on its thread.
+    /// There is a current vCPU, and the returned registers stay on its thread.
     pub(crate) unsafe fn look_up() -> Result<Self, String> {
         // SAFETY: there is a current vCPU.
         let names = unsafe { Names::look_up() };
         Ok(Self {
-            // SAFETY: it stays on the vCPU's thread, and the callbacks that write registers
-            // are registered for it.
+            // SAFETY: the buffer stays on the vCPU's thread, and the callbacks that write
+            // registers are registered for it.
             buffer: unsafe { Buffer::new() },
             rip: names.need("rip")?,
             cs: names.need("cs")?,
@@ -46,7 +46,7 @@ impl Registers {
         })
     }
 
-    /// At the start of a block, where it is.
+    /// The value of RIP. At the start of a block, it is the block's address.
     pub(crate) fn rip(&self) -> u64 {
         self.buffer.read(self.rip)
     }
@@ -59,12 +59,12 @@ impl Registers {
         }
     }
 
-    /// RDPMC does not fault here.
+    /// Whether RDPMC is allowed now, and does not fault.
     pub(crate) fn allows_rdpmc(&self) -> bool {
         self.cpl() == Cpl::Kernel || self.buffer.read(self.cr4) & PCE != 0
     }
 
-    /// Addresses are flat.
+    /// Whether the vCPU is in long mode, in which addresses are flat.
     pub(crate) fn is_in_long_mode(&self) -> bool {
         self.buffer.read(self.efer) & LMA != 0
     }
@@ -77,7 +77,7 @@ impl Registers {
         self.read(2)
     }
 
-    /// EDX:EAX.
+    /// The value of EDX:EAX.
     pub(crate) fn edx_eax(&self) -> u64 {
         u64::from(self.read(3)) << 32 | u64::from(self.read(0))
     }
@@ -88,12 +88,12 @@ impl Registers {
         self.buffer.write(self.general[3], value >> 32);
     }
 
-    /// EAX, EBX, ECX and EDX.
+    /// The values of EAX, EBX, ECX and EDX.
     pub(crate) fn all(&self) -> [u32; 4] {
         [0, 1, 2, 3].map(|n| self.read(n))
     }
 
-    /// Sets RAX, RBX, RCX and RDX.
+    /// Sets RAX, RBX, RCX and RDX to `values`.
     pub(crate) fn set_all(&self, values: [u32; 4]) {
         for (register, value) in self.general.iter().zip(values) {
             self.buffer.write(*register, value.into());

@@ -1,4 +1,4 @@
-//! One vCPU with LBRs: follows what it executes and tells the model.
+//! One vCPU with LBRs: follows what the vCPU executes, and passes it to the model.
 
 use lbr_model::{Branch, Cpl, Cpu, Depth, Kind, Msr, Place, cpuid};
 
@@ -7,7 +7,7 @@ use crate::local_apic;
 use crate::registers::Registers;
 use crate::words::{OVERFLOWN, Scoreboard, Word};
 
-/// A vCPU.
+/// A vCPU with LBRs.
 ///
 /// Only its own thread touches it, while it executes a callback.
 pub(crate) struct Vcpu {
@@ -16,13 +16,14 @@ pub(crate) struct Vcpu {
     registers: Registers,
     cpu: Cpu,
     cpl: Cpl,
-    /// Where the block that is executed starts, while branches are recorded.
+    /// The address at which the block that is executed starts, while branches are
+    /// recorded.
     block: u64,
     /// A branch that is about to be taken, or not.
     pending: Option<Pending>,
     /// The leaf and subleaf of a CPUID that was just executed.
     cpuid: Option<(u32, u32)>,
-    /// [`Word::Executed`] when the model was last told of instructions.
+    /// The value of [`Word::Executed`] when instructions were last passed to the model.
     told: u64,
 }
 
@@ -30,7 +31,7 @@ pub(crate) struct Vcpu {
 struct Pending {
     kind: Kind,
     from: u64,
-    /// The instruction behind it.
+    /// The address of the instruction after the branch.
     next: u64,
     to_next: bool,
 }
@@ -69,7 +70,7 @@ impl Vcpu {
         self.words.set(Word::Executed, self.index, self.told);
     }
 
-    /// Tells the model of all instructions up to here. [`Vcpu::publish`] has to follow.
+    /// Passes all instructions up to here to the model. [`Vcpu::publish`] has to follow.
     fn tell(&mut self) {
         let executed = self.words.get(Word::Executed, self.index);
         let instructions = executed.wrapping_sub(self.told);
@@ -85,7 +86,7 @@ impl Vcpu {
 
     // --- branches ------------------------------------------------------------------
 
-    /// A branch is about to execute.
+    /// Called before a branch executes.
     pub(crate) fn branch(&mut self, site: Site) {
         let from = site.address(self.block);
         self.pending = Some(Pending {
@@ -97,11 +98,11 @@ impl Vcpu {
         self.words.set(Word::Arriving, self.index, 1);
     }
 
-    /// A block starts.
+    /// Called when a block starts.
     pub(crate) fn arrive(&mut self) {
         let pc = self.registers.rip();
         if let Some(pending) = self.pending.take() {
-            // Others stay at their level.
+            // Branches of other kinds stay at their privilege level.
             let cpl = match pending.kind {
                 Kind::Other => self.registers.cpl(),
                 _ => self.cpl,
@@ -112,16 +113,18 @@ impl Vcpu {
         self.block = pc;
     }
 
-    /// The branch was taken, or not. [`Vcpu::enter`] has to follow.
+    /// Completes the branch that was pending, which was taken or not and led to `to`.
+    /// [`Vcpu::enter`] has to follow.
     fn complete(&mut self, pending: Pending, to: Place) {
-        // Whether one to the next instruction is taken does not show in where it leads.
+        // Whether a branch to the next instruction is taken does not show in where it
+        // leads.
         if pending.kind == Kind::Conditional && to.ip == pending.next {
             return;
         }
         self.record(pending.kind, pending.from, to, pending.to_next);
     }
 
-    /// Tells the model of a branch. [`Vcpu::enter`] has to follow.
+    /// Passes a branch to the model. [`Vcpu::enter`] has to follow.
     fn record(&mut self, kind: Kind, from: u64, to: Place, to_next: bool) {
         if !self.cpu.is_recording() {
             return;
@@ -139,7 +142,7 @@ impl Vcpu {
         });
     }
 
-    /// The vCPU is at this level now.
+    /// Sets the privilege level that the vCPU is at now.
     fn enter(&mut self, cpl: Cpl) {
         if cpl != self.cpl {
             self.tell();
@@ -148,14 +151,14 @@ impl Vcpu {
         self.publish();
     }
 
-    /// An interrupt or an exception led from `from` to `to`.
+    /// Called when an interrupt or an exception led from `from` to `to`.
     pub(crate) fn event(&mut self, from: u64, to: u64) {
         if self.is_idle() {
             self.pending = None;
             return;
         }
         let cpl = self.registers.cpl();
-        // One that comes of the branch itself undoes it.
+        // An exception of the branch itself undoes the branch.
         if let Some(pending) = self.pending.take()
             && pending.from != from
         {
@@ -177,7 +180,7 @@ impl Vcpu {
 
     // --- counters --------------------------------------------------------------------
 
-    /// A counter has overflown.
+    /// Called when a counter has overflowed.
     pub(crate) fn overflow(&mut self) {
         self.tell();
         self.publish();
@@ -185,7 +188,8 @@ impl Vcpu {
 
     // --- instructions that are taken over ------------------------------------------------
 
-    /// The instruction behind a CPUID is about to execute.
+    /// Called before the instruction after a CPUID executes: completes the result of the
+    /// CPUID.
     pub(crate) fn complete_cpuid(&mut self) {
         self.words.set(Word::Completing, self.index, 0);
         if let Some((leaf, subleaf)) = self.cpuid.take() {
@@ -195,14 +199,15 @@ impl Vcpu {
         }
     }
 
-    /// Executes the instruction, if it is of the model. Returns where to go on then.
+    /// Executes the instruction at `site`, if it is of the model. Returns the address to
+    /// go on at then.
     pub(crate) fn system(&mut self, site: Site) -> Option<u64> {
         let registers = &self.registers;
         if !registers.is_in_long_mode() {
             return None;
         }
         let ecx = registers.ecx();
-        // What is not allowed, or not of the model, is for QEMU to do.
+        // What is not allowed, or not of the model, is left to QEMU.
         match site.system() {
             System::Cpuid => {
                 let leaf = registers.eax();
@@ -229,7 +234,7 @@ impl Vcpu {
             System::Wrmsr => {
                 let msr = Msr::from_address(ecx)?;
                 let value = registers.edx_eax();
-                // It may have been idle, and elsewhere since.
+                // The vCPU may have been idle, and elsewhere since.
                 self.cpl = Cpl::Kernel;
                 self.pending = None;
                 self.tell();
@@ -242,7 +247,8 @@ impl Vcpu {
     }
 }
 
-/// Of code at this address, in any system with a kernel in the upper half.
+/// The privilege level of code at this address, in any system with a kernel in the upper
+/// half.
 fn level_of(address: u64) -> Cpl {
     match address >> 63 {
         0 => Cpl::User,

@@ -3,24 +3,24 @@
 
 use qemu_plugin::scoreboard::{self, Place};
 
-/// Which word.
+/// One of the words of a vCPU.
 #[derive(Clone, Copy)]
 pub(crate) enum Word {
-    /// Branches are recorded: each matters.
+    /// Set if branches are recorded: each branch matters then.
     Recording,
-    /// Branches are recorded, or instructions counted: where the privilege level may
-    /// change matters.
+    /// Set if branches are recorded, or instructions counted: instructions by which the
+    /// privilege level may change matter then.
     Watching,
-    /// The start of the next block is of interest.
+    /// Set if the start of the next block is of interest.
     Arriving,
-    /// CPUID was executed, and its result is to be completed.
+    /// Set if CPUID was executed, and its result is to be completed.
     Completing,
-    /// Written by translated code: instructions executed, from a start that makes it
-    /// [`OVERFLOWN`] when a counter overflows.
+    /// The number of instructions executed, which translated code adds to. It starts so
+    /// that it is [`OVERFLOWN`] when a counter overflows.
     Executed,
 }
 
-/// What [`Word::Executed`] is, or more, when a counter has overflown.
+/// The value that [`Word::Executed`] has at least when a counter has overflowed.
 pub(crate) const OVERFLOWN: u64 = 1 << 63;
 
 impl Place for Word {

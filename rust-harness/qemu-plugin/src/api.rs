@@ -1,4 +1,4 @@
-//! The part of QEMU's plugin API, version 7, that the plugins use, and of GLib.
+//! The part of QEMU's plugin API, version 7, and of GLib that the plugins use.
 //!
 //! The functions are looked up when the plugin is installed, not when it is
 //! loaded: in a QEMU that lacks one, QEMU's own check of the API version comes
@@ -17,17 +17,17 @@ pub type PluginId = u64;
 #[repr(C)]
 #[derive(Debug)]
 pub struct Info {
-    /// What is emulated: `aarch64`.
+    /// The name of the target that is emulated: `aarch64`.
     pub target_name: *const c_char,
     /// The oldest version of the API that QEMU offers.
     pub min_version: c_int,
-    /// The newest.
+    /// The newest version of the API that QEMU offers.
     pub cur_version: c_int,
-    /// A whole machine.
+    /// Whether a whole machine is emulated.
     pub system_emulation: bool,
-    /// Its vCPUs at the start.
+    /// The number of vCPUs of the machine at the start.
     pub smp_vcpus: c_int,
-    /// Its vCPUs at most.
+    /// The number of vCPUs of the machine at most.
     pub max_vcpus: c_int,
 }
 
@@ -37,7 +37,7 @@ pub struct Info {
 pub struct ScoreboardWord {
     /// The scoreboard.
     pub(crate) score: *mut c_void,
-    /// The word's offset in a vCPU's element of it, in bytes.
+    /// The word's offset in a vCPU's element of the scoreboard, in bytes.
     pub(crate) offset: usize,
 }
 
@@ -45,13 +45,13 @@ pub struct ScoreboardWord {
 #[repr(C)]
 #[derive(Debug)]
 pub struct RegisterDescriptor {
-    /// What the functions take.
+    /// The handle by which QEMU's functions take the register.
     pub handle: *mut c_void,
-    /// An interned string, as that of the feature.
+    /// The name of the register: an interned string, as `feature` is.
     pub name: *const c_char,
-    /// The set of registers that it is of.
+    /// The set of registers that the register is of.
     pub feature: *const c_char,
-    /// It cannot be written.
+    /// Whether the register cannot be written.
     pub is_readonly: bool,
 }
 
@@ -61,7 +61,7 @@ pub struct RegisterDescriptor {
 pub struct GArray {
     /// The elements.
     pub data: *mut c_void,
-    /// How many.
+    /// The number of elements.
     pub len: c_uint,
 }
 
@@ -71,7 +71,7 @@ pub struct GArray {
 pub struct GByteArray {
     /// The bytes.
     pub data: *mut u8,
-    /// How many.
+    /// The number of bytes.
     pub len: c_uint,
 }
 
@@ -105,18 +105,18 @@ pub enum InlineOp {
     StoreU64 = 1,
 }
 
-/// Of `enum qemu_plugin_discon_type`: an interrupt was taken.
+/// `enum qemu_plugin_discon_type`: an interrupt was taken.
 pub const DISCON_INTERRUPT: c_int = 1 << 0;
-/// An exception was taken.
+/// `enum qemu_plugin_discon_type`: an exception was taken.
 pub const DISCON_EXCEPTION: c_int = 1 << 1;
 
-/// Of a vCPU: started, idle, at a block or an instruction.
+/// A callback of a vCPU: that started, is idle, or is at a block or an instruction.
 pub type VcpuCallback = extern "C" fn(vcpu: c_uint, userdata: *mut c_void);
-/// A block is translated.
+/// A callback for a block that is translated.
 pub type TranslationCallback = extern "C" fn(tb: *mut c_void, userdata: *mut c_void);
-/// Of QEMU as a whole.
+/// A callback of QEMU as a whole.
 pub type Callback = extern "C" fn(userdata: *mut c_void);
-/// A vCPU went elsewhere without a branch.
+/// A callback for a vCPU that went elsewhere without a branch.
 pub type DisconCallback =
     extern "C" fn(vcpu: c_uint, kind: c_int, from: u64, to: u64, userdata: *mut c_void);
 
@@ -126,7 +126,7 @@ unsafe extern "C" {
 
 macro_rules! api {
     ($($name:ident: fn($($arg:ty),* $(,)?) $(-> $ret:ty)?;)*) => {
-        /// Addresses of the functions.
+        /// The addresses of the functions.
         #[derive(Debug)]
         pub struct Api {
             $(
@@ -200,18 +200,18 @@ api! {
 
 static API: OnceLock<Api> = OnceLock::new();
 
-/// Looks all functions up.
+/// Looks up all functions of [`Api`].
 ///
 /// # Errors
 ///
-/// The name of one that is missing.
+/// The name of a function that is missing.
 pub fn load() -> Result<(), &'static CStr> {
     let api = Api::look_up()?;
     API.get_or_init(|| api);
     Ok(())
 }
 
-/// The functions.
+/// The functions that [`load`] looked up.
 ///
 /// # Panics
 ///

@@ -1,4 +1,4 @@
-//! QEMU's way in.
+//! The entry point of a plugin, which QEMU calls.
 
 use std::ffi::{CStr, c_char, c_int};
 
@@ -11,13 +11,13 @@ pub struct Target {
     pub plugin: &'static str,
     /// QEMU's name of the only target that it is for.
     pub name: &'static CStr,
-    /// What is said to others.
+    /// The message for a QEMU with another target.
     pub refusal: &'static str,
 }
 
-/// Checks what QEMU offers, and then has the plugin do its own part of
-/// `qemu_plugin_install`: given what QEMU is, and the arguments. Returns what
-/// `qemu_plugin_install` returns.
+/// Checks what QEMU offers, and then calls `plugin`, which does the plugin's own part of
+/// `qemu_plugin_install`. It is given QEMU's description of itself, and the arguments.
+/// Returns what `qemu_plugin_install` returns.
 ///
 /// # Safety
 ///
@@ -35,7 +35,7 @@ pub unsafe fn install(
         let argument = unsafe { argv.add(n) };
         // SAFETY: as above.
         let argument = unsafe { argument.read() };
-        // SAFETY: each is a C string that lives as long as the plugin.
+        // SAFETY: each argument is a C string that lives as long as the plugin.
         unsafe { CStr::from_ptr(argument) }
             .to_str()
             .unwrap_or("(not UTF-8)")

@@ -14,11 +14,11 @@ pub struct Register(*mut c_void);
 pub struct Names(HashMap<String, Register>);
 
 impl Names {
-    /// Of the current vCPU.
+    /// Looks up the registers of the current vCPU.
     ///
     /// # Safety
     ///
-    /// There is a current one: this is called from its initialisation, or from another
+    /// There is a current vCPU: this is called from its initialisation, or from another
     /// callback of its thread.
     pub unsafe fn look_up() -> Self {
         // SAFETY: there is a current vCPU.
@@ -50,28 +50,28 @@ impl Names {
         self.0.get(name).copied()
     }
 
-    /// The same for one that has to be there.
+    /// The register of this name, which has to be there.
     ///
     /// # Errors
     ///
-    /// Its name.
+    /// The name, if there is no such register.
     pub fn need(&self, name: &str) -> Result<Register, String> {
         self.find(name).ok_or_else(|| name.to_owned())
     }
 }
 
-/// What values of one vCPU's registers are moved in.
+/// A buffer by which values of one vCPU's registers and memory are read and written.
 #[derive(Debug)]
 pub struct Buffer(*mut GByteArray);
 
 impl Buffer {
-    /// One for the current vCPU.
+    /// A buffer for the current vCPU.
     ///
     /// # Safety
     ///
-    /// It is used on this vCPU's thread alone, with its registers: to read in callbacks
-    /// that are registered with access to registers, or of a kind that always has it;
-    /// to write in those that are registered for that.
+    /// The buffer is used on this vCPU's thread alone, with its registers: to read in
+    /// callbacks that are registered with access to registers, or of a kind that always
+    /// has it; to write in those that are registered for that.
     pub unsafe fn new() -> Self {
         // SAFETY: no preconditions. The array lives as long as the vCPU.
         Self(unsafe { (api().g_byte_array_new)() })
@@ -93,22 +93,25 @@ impl Buffer {
         unsafe { (api().qemu_plugin_write_register)(register.0, self.0) };
     }
 
-    /// Four bytes of the vCPU's physical address space, which may be a device's.
+    /// Reads four bytes at `address` of the vCPU's physical address space, where a device
+    /// may be. `None` if QEMU refuses that.
     pub fn read_physical(&self, address: u64) -> Option<u32> {
         // SAFETY: we are on the vCPU's thread, and the buffer is live; QEMU sets its size.
         let result = unsafe { (api().qemu_plugin_read_memory_hwaddr)(address, self.0, 4) };
         (result == 0).then(|| self.word() as u32)
     }
 
-    /// Writes them. Returns whether QEMU did.
+    /// Writes four bytes at `address` of the vCPU's physical address space. Returns
+    /// whether QEMU did.
     pub fn write_physical(&self, address: u64, value: u32) -> bool {
         self.set(&value.to_le_bytes());
-        // SAFETY: as above.
+        // SAFETY: we are on the vCPU's thread, and the buffer is live.
         let result = unsafe { (api().qemu_plugin_write_memory_hwaddr)(address, self.0) };
         result == 0
     }
 
-    /// The buffer's first bytes: registers are little-endian for the debugger.
+    /// The buffer's first bytes as a number: registers are little-endian for the
+    /// debugger.
     fn word(&self) -> u64 {
         // SAFETY: the buffer is live.
         let GByteArray { data, len } = unsafe { self.0.read() };

@@ -5,7 +5,7 @@ use std::ffi::c_void;
 
 use crate::api::{ScoreboardWord, api};
 
-/// So many words of each vCPU.
+/// A scoreboard: `WORDS` words for each vCPU.
 #[derive(Clone, Copy, Debug)]
 pub struct Scoreboard<const WORDS: usize>(*mut c_void);
 
@@ -15,21 +15,21 @@ unsafe impl<const WORDS: usize> Send for Scoreboard<WORDS> {}
 // SAFETY: as above.
 unsafe impl<const WORDS: usize> Sync for Scoreboard<WORDS> {}
 
-/// A word's place among a vCPU's, below `WORDS`.
+/// A name for a word, which has a place among the words of a vCPU.
 pub trait Place {
-    /// Which.
+    /// The index of the word among the words of a vCPU, below `WORDS`.
     fn place(self) -> usize;
 }
 
 impl<const WORDS: usize> Scoreboard<WORDS> {
-    /// All words are zero. It lives as long as the plugin.
+    /// A new scoreboard, in which all words are zero. It lives as long as the plugin.
     #[expect(clippy::new_without_default, reason = "QEMU makes one each time")]
     pub fn new() -> Self {
         // SAFETY: no preconditions.
         Self(unsafe { (api().qemu_plugin_scoreboard_new)(WORDS * size_of::<u64>()) })
     }
 
-    /// The word, for a condition or a store in translated code.
+    /// The word as QEMU takes it, for a condition or a store in translated code.
     pub fn word(self, word: impl Place) -> ScoreboardWord {
         ScoreboardWord {
             score: self.0,
@@ -37,7 +37,7 @@ impl<const WORDS: usize> Scoreboard<WORDS> {
         }
     }
 
-    /// Where the vCPU's word is. QEMU moves it only while no vCPU runs.
+    /// The address of the word of `vcpu`. QEMU moves it only while no vCPU runs.
     fn find(self, word: impl Place, vcpu: u32) -> *mut u64 {
         // SAFETY: the scoreboard lives as long as the plugin, and the vCPU is
         // started: it has an element.
@@ -45,7 +45,7 @@ impl<const WORDS: usize> Scoreboard<WORDS> {
         words.wrapping_byte_add(offset::<WORDS>(word)).cast()
     }
 
-    /// The word of `vcpu`, on its thread.
+    /// Reads the word of `vcpu`, on its thread.
     pub fn get(self, word: impl Place, vcpu: u32) -> u64 {
         // SAFETY: the word lies in the vCPU's element, and only its own thread
         // touches it.
@@ -58,7 +58,7 @@ impl<const WORDS: usize> Scoreboard<WORDS> {
         unsafe { self.find(word, vcpu).write(value) };
     }
 
-    /// The word of `vcpu`, on its thread; it is zero afterwards.
+    /// Reads the word of `vcpu` and sets it to zero, on its thread.
     pub fn take(self, word: impl Place, vcpu: u32) -> u64 {
         // SAFETY: as above.
         unsafe { self.find(word, vcpu).replace(0) }

@@ -12,8 +12,8 @@ use crate::api::{
 #[derive(Clone, Copy, Debug)]
 pub struct Call(pub VcpuCallback, pub CallbackFlags, pub *mut c_void);
 
-/// Has QEMU call when a vCPU starts, when it has translated a block, and when a vCPU takes
-/// an interrupt or an exception.
+/// Registers callbacks: QEMU calls them when a vCPU starts, when it has translated a
+/// block, and when a vCPU takes an interrupt or an exception.
 ///
 /// # Safety
 ///
@@ -35,11 +35,11 @@ pub unsafe fn register(
     unsafe { (api.qemu_plugin_register_vcpu_discon_cb)(id, KINDS, discon, none) };
 }
 
-/// A block.
+/// A block while QEMU translates it.
 #[derive(Clone, Copy, Debug)]
 pub struct Block<'a>(*mut c_void, PhantomData<&'a ()>);
 
-/// An instruction of it.
+/// An instruction of a block while QEMU translates it.
 #[derive(Clone, Copy, Debug)]
 pub struct Insn<'a>(*mut c_void, PhantomData<&'a ()>);
 
@@ -48,23 +48,23 @@ impl<'a> Block<'a> {
     ///
     /// # Safety
     ///
-    /// It is dropped when that callback ends, with all that came from it.
+    /// The block is dropped when that callback ends, with all that came from it.
     pub unsafe fn new(tb: *mut c_void) -> Self {
         Self(tb, PhantomData)
     }
 
-    /// How many instructions.
+    /// The number of instructions in the block.
     pub fn len(self) -> usize {
         // SAFETY: the block is live.
         unsafe { (api().qemu_plugin_tb_n_insns)(self.0) }
     }
 
-    /// There is none.
+    /// Whether the block has no instructions.
     pub fn is_empty(self) -> bool {
         self.len() == 0
     }
 
-    /// Its instructions.
+    /// The instructions of the block.
     pub fn insns(self) -> impl Iterator<Item = Insn<'a>> {
         (0..self.len()).map(move |n| {
             // SAFETY: the block is live, and `n` below the number of instructions.
@@ -73,7 +73,7 @@ impl<'a> Block<'a> {
         })
     }
 
-    /// Calls when it starts.
+    /// Adds a call to the block. It is made when the block starts.
     pub fn call(self, Call(callback, flags, userdata): Call) {
         // SAFETY: the block is live while it is translated.
         unsafe {
@@ -81,7 +81,8 @@ impl<'a> Block<'a> {
         }
     }
 
-    /// Calls when it starts, if the word compares like this.
+    /// Adds a call to the block. It is made when the block starts, if the word compares
+    /// like this.
     pub fn call_if(self, word: ScoreboardWord, cond: Cond, value: u64, call: Call) {
         let Call(callback, flags, userdata) = call;
         // SAFETY: as above.
@@ -92,7 +93,7 @@ impl<'a> Block<'a> {
         }
     }
 
-    /// Adds to the word when it starts.
+    /// Makes the block add `value` to the word when it starts.
     pub fn add(self, word: ScoreboardWord, value: u64) {
         // SAFETY: as above.
         unsafe {
@@ -107,20 +108,21 @@ impl<'a> Block<'a> {
 }
 
 impl Insn<'_> {
-    /// Copies its bytes, as many as there are and fit. Returns how many.
+    /// Copies the instruction's bytes, as many as there are and fit. Returns how many
+    /// were copied.
     pub fn copy_bytes(self, into: &mut [u8]) -> usize {
         let (bytes, most) = (into.as_mut_ptr().cast(), into.len());
         // SAFETY: the instruction is live, and `most` bytes may be written.
         unsafe { (api().qemu_plugin_insn_data)(self.0, bytes, most) }
     }
 
-    /// Where it is, as it is translated.
+    /// The address that the instruction has as it is translated.
     pub fn address(self) -> u64 {
         // SAFETY: the instruction is live.
         unsafe { (api().qemu_plugin_insn_vaddr)(self.0) }
     }
 
-    /// Calls before it executes.
+    /// Adds a call to the instruction. It is made before the instruction executes.
     pub fn call(self, Call(callback, flags, userdata): Call) {
         // SAFETY: the instruction is live while its block is translated.
         unsafe {
@@ -128,7 +130,8 @@ impl Insn<'_> {
         }
     }
 
-    /// Calls before it executes, if the word is not zero.
+    /// Adds a call to the instruction. It is made before the instruction executes, if the
+    /// word is not zero.
     pub fn call_if_set(self, word: ScoreboardWord, call: Call) {
         let Call(callback, flags, userdata) = call;
         // SAFETY: as above.
@@ -145,7 +148,7 @@ impl Insn<'_> {
         }
     }
 
-    /// Sets the word before it executes.
+    /// Makes translated code set the word to `value` before the instruction executes.
     pub fn store(self, word: ScoreboardWord, value: u64) {
         // SAFETY: as above.
         unsafe {

@@ -13,7 +13,7 @@ pub struct Vcpus<T> {
 }
 
 impl<T> Vcpus<T> {
-    /// None of `max` vCPUs has one yet.
+    /// Room for a `T` for each of `max` vCPUs, none of which has one yet.
     pub fn new(max: u32) -> Self {
         Self {
             slots: (0..max).map(|_| AtomicPtr::default()).collect(),
@@ -21,14 +21,14 @@ impl<T> Vcpus<T> {
         }
     }
 
-    /// Whether vCPU `index` has one, or cannot have one.
+    /// Whether vCPU `index` has a `T`, or cannot have one.
     pub fn is_taken(&self, index: u32) -> bool {
         let slot = self.slots.get(index as usize);
         slot.is_none_or(|slot| !slot.load(Ordering::Acquire).is_null())
     }
 
-    /// Gives vCPU `index` its own, unless that is taken. Called on its thread, when it
-    /// starts.
+    /// Gives vCPU `index` its `T`, unless it has one. Called on the vCPU's thread, when
+    /// the vCPU starts.
     pub fn give(&self, index: u32, vcpu: T) {
         if let Some(slot) = self.slots.get(index as usize)
             && !self.is_taken(index)
@@ -37,7 +37,7 @@ impl<T> Vcpus<T> {
         }
     }
 
-    /// That of the vCPU that a callback runs on.
+    /// The `T` of the vCPU that a callback runs on.
     ///
     /// # Safety
     ///
@@ -46,17 +46,17 @@ impl<T> Vcpus<T> {
     #[expect(clippy::mut_from_ref, reason = "each vCPU belongs to one thread")]
     pub unsafe fn current(&self, index: u32) -> Option<&mut T> {
         let vcpu = self.slots.get(index as usize)?.load(Ordering::Acquire);
-        // SAFETY: it is null or came from a box that is never freed, and the
-        // caller has it for itself.
+        // SAFETY: `vcpu` is null or came from a box that is never freed, and the caller
+        // has it for itself.
         unsafe { vcpu.as_mut() }
     }
 
-    /// Ends QEMU where it runs several vCPUs in one thread. They share translated
-    /// code then, and QEMU 11.1 writes the number of the vCPU that it was
-    /// translated for into what plugins add to that: others would use the wrong
-    /// words, and go astray (`mul_i32 $0x1,$0x1,$0x18` with `-d op`: the constant
-    /// itself is overwritten). Called on the thread of vCPU `index` when it starts;
-    /// `plugin` begins the message.
+    /// Ends QEMU where it runs several vCPUs in one thread. These vCPUs share translated
+    /// code then, and QEMU 11.1 writes the number of the vCPU that a block was translated
+    /// for into what plugins add to that: other vCPUs would use the wrong words, and go
+    /// astray (`mul_i32 $0x1,$0x1,$0x18` with `-d op`: the constant itself is
+    /// overwritten). Called on the thread of vCPU `index` when it starts; `plugin` begins
+    /// the message.
     pub fn refuse_shared_thread(&self, plugin: &str, index: u32) {
         let thread = std::thread::current().id();
         let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);

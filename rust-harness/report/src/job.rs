@@ -16,7 +16,7 @@ use host::process::Interrupted;
 
 /// How many jobs run at once at the most, whatever the number of CPUs: a job may boot a
 /// guest, and each guest has a GiB of memory.
-const MOST: usize = 4;
+const MAX_JOBS: usize = 4;
 
 /// The time from which on no further test begins (`--within`).
 #[derive(Clone, Copy, Debug)]
@@ -146,7 +146,7 @@ impl<'a> Job<'a> {
     }
 }
 
-/// Runs jobs side by side, as many at a time as there are CPUs, at the most [`MOST`]. Calls
+/// Runs jobs side by side, as many at a time as there are CPUs, at the most [`MAX_JOBS`]. Calls
 /// `done` for each job that has ended, with its place in `jobs` and its outcome.
 ///
 /// # Errors
@@ -154,7 +154,7 @@ impl<'a> Job<'a> {
 /// [`Interrupted`], when the run is interrupted. What is under way then ends first.
 pub(crate) fn run_all(jobs: Vec<Job<'_>>, mut done: impl FnMut(usize, Outcome)) -> Result<()> {
     let at_once = thread::available_parallelism().map_or(1, NonZeroUsize::get);
-    let at_once = at_once.min(MOST).min(jobs.len());
+    let at_once = at_once.min(MAX_JOBS).min(jobs.len());
     let queue = Mutex::new(jobs.into_iter().enumerate());
     let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).next();
     thread::scope(|scope| {
@@ -208,12 +208,12 @@ mod tests {
     #[test]
     fn jobs_run_side_by_side() {
         let at_once = thread::available_parallelism().map_or(1, NonZeroUsize::get);
-        let together = Barrier::new(at_once.min(MOST));
+        let together = Barrier::new(at_once.min(MAX_JOBS));
         let wait = || {
             together.wait();
             Ok(Verdict::pass())
         };
-        let jobs = (0..at_once.min(MOST)).map(|_| Job::new("x", "y", wait));
+        let jobs = (0..at_once.min(MAX_JOBS)).map(|_| Job::new("x", "y", wait));
         run_all(jobs.collect(), |_, _| {}).unwrap();
     }
 

@@ -155,7 +155,7 @@ fn added(paths: &Paths, subject: &Subject, builder: &Builder, scope: Scope) -> R
         let seen = objects::spread(&of_it, &all, scope.limit());
         looks.push((of_it.len(), seen));
     }
-    let apart = builder.apart("warnings");
+    let apart = builder.with_own_directory("warnings");
     let step = Step::start(format!(
         "warnings of {}{}",
         subject.name(),

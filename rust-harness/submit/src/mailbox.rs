@@ -44,7 +44,7 @@ pub struct Sending<'a> {
 }
 
 /// The sender of drafts, with an address that nobody has (RFC 2606).
-const NOBODY_AT_ALL: (&str, &str) = (NOBODY.0, "brbe@example.invalid");
+const DRAFT_SENDER: (&str, &str) = (NOBODY.0, "brbe@example.invalid");
 
 impl Sending<'_> {
     /// Writes the mails of the subject's series beside the directory `dir`. They take the
@@ -195,7 +195,7 @@ impl Posting<'_> {
         );
         // The first is the letter.
         for (mail, change) in mails[1..].iter().zip(&changes) {
-            tell_changes(mail, &change.patch.path)?;
+            copy_changelog(mail, &change.patch.path)?;
         }
         let all = together(mails.iter())?;
         fs::write(into.join(MAILBOX), all).context("writing the mailbox")?;
@@ -211,7 +211,7 @@ impl Posting<'_> {
     fn whom(&self) -> (&str, &str) {
         self.sending
             .signoff
-            .map_or(NOBODY_AT_ALL, |signoff| (&signoff.name, &signoff.mail))
+            .map_or(DRAFT_SENDER, |signoff| (&signoff.name, &signoff.mail))
     }
 
     /// Makes `commit` anew on top of another parent, signed off by the sender if there is
@@ -267,7 +267,7 @@ impl Posting<'_> {
 
 /// Copies what a patch file says of its versions, below its `---`, to that place of its mail.
 /// No commit keeps it, and mails are made from commits.
-fn tell_changes(mail: &Path, patch: &Path) -> Result<()> {
+fn copy_changelog(mail: &Path, patch: &Path) -> Result<()> {
     let read = |path: &Path| {
         fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))
     };
@@ -386,7 +386,7 @@ mod tests {
         let [mail, file] = ["mail", "file"].map(|name| dir.path().join(name));
         fs::write(&mail, patch).unwrap();
         fs::write(&file, told).unwrap();
-        tell_changes(&mail, &file).unwrap();
+        copy_changelog(&mail, &file).unwrap();
         let text = fs::read_to_string(&mail).unwrap();
         let below = format!("\nwhy\n---\nv2:\n- this (Mark)\n\n - that\n\n{end}");
         assert!(text.ends_with(&below), "{text}");

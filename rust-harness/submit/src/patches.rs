@@ -159,16 +159,16 @@ fn rustfmt(paths: &Paths, subject: &Subject) -> Result<Verdict> {
 
 /// Types of messages that checkpatch ignores in patches: sign-off and author are the
 /// submitter's.
-const NOT_SIGNED: [&str; 2] = ["MISSING_SIGN_OFF", "NO_AUTHOR_SIGN_OFF"];
+const IGNORED_IN_PATCHES: [&str; 2] = ["MISSING_SIGN_OFF", "NO_AUTHOR_SIGN_OFF"];
 
 /// Types of messages that checkpatch always ignores. Commits that a `Fixes:` tag names can
 /// only be looked up in a tree with history. Constants of registers have the names of the
 /// generated sysreg-defs.h, in mixed case: `BRBINFx_EL1_TYPE`.
-const NOT_HERE: [&str; 2] = ["UNKNOWN_COMMIT_ID", "CAMELCASE"];
+const IGNORED: [&str; 2] = ["UNKNOWN_COMMIT_ID", "CAMELCASE"];
 
 /// The type of messages that checkpatch ignores in patches in Rust: Rust is in new files, and
 /// MAINTAINERS has their folders.
-const NOT_OURS_IN_RUST: &str = "FILE_PATH_CHANGES";
+const IGNORED_IN_RUST: &str = "FILE_PATH_CHANGES";
 
 fn checkpatch(paths: &Paths, subject: &Subject, patch: &Patch) -> Result<Verdict> {
     let step = Step::start(format!("checkpatch {}", patch.name));
@@ -176,7 +176,7 @@ fn checkpatch(paths: &Paths, subject: &Subject, patch: &Patch) -> Result<Verdict
         paths,
         subject,
         &patch.path,
-        &[NOT_HERE, NOT_SIGNED].concat(),
+        &[IGNORED, IGNORED_IN_PATCHES].concat(),
     )?;
     step.done();
     Ok(verdict)
@@ -184,7 +184,7 @@ fn checkpatch(paths: &Paths, subject: &Subject, patch: &Patch) -> Result<Verdict
 
 /// Runs checkpatch on a mail. Unlike a patch file, a mail has to be signed off.
 pub fn checkpatch_of_mail(paths: &Paths, subject: &Subject, mail: &Path) -> Result<Verdict> {
-    checkpatch_of(paths, subject, mail, &NOT_HERE)
+    checkpatch_of(paths, subject, mail, &IGNORED)
 }
 
 fn checkpatch_of(
@@ -198,7 +198,7 @@ fn checkpatch_of(
     let log = process::fresh(paths.log(&format!("checkpatch-{name}-{file:.32}")))?;
     let mut ignored = ignored.to_vec();
     if subject.variant == Variant::Rust {
-        ignored.push(NOT_OURS_IN_RUST);
+        ignored.push(IGNORED_IN_RUST);
     }
     let mut checkpatch = Command::new("perl");
     checkpatch.current_dir(&subject.tree.path);

@@ -19,7 +19,7 @@ use kernels::subject::Subject;
 use report::{Row, Verdict};
 
 /// The beginnings of names of tests that are of this project rather than of a series.
-const OURS: [&str; 2] = ["branch-trace", "lane "];
+const HARNESS_TESTS: [&str; 2] = ["branch-trace", "lane "];
 
 /// A row that is kept: a test with its verdict, and when and where it ran.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -168,7 +168,7 @@ impl Tested {
         let Self(kept) = self;
         // Also `7.3.4 patched, x86_64`.
         let is_of_title = |kept: &&Kept| {
-            let is_ours = OURS
+            let is_ours = HARNESS_TESTS
                 .iter()
                 .any(|of_ours| kept.row.test.starts_with(of_ours));
             kept.row.subject.starts_with(title) && !is_ours
@@ -185,7 +185,7 @@ impl Tested {
         }
         let parts = by_machine
             .into_iter()
-            .map(|(machine, kept)| told_of(machine, title, &kept));
+            .map(|(machine, kept)| paragraphs_of(machine, title, &kept));
         let mut text = parts.collect::<Vec<_>>().join("\n\n");
         let safeguards: Vec<_> = kept.iter().filter(|kept| kept.is_proof).collect();
         if !safeguards.is_empty() {
@@ -220,7 +220,7 @@ impl Tested {
 
 /// The paragraphs of a cover letter about the tests on one kind of machine. `title` is what
 /// the kernel of the series is called.
-fn told_of(machine: &str, title: &str, kept: &[&Kept]) -> String {
+fn paragraphs_of(machine: &str, title: &str, kept: &[&Kept]) -> String {
     let days = || kept.iter().map(|kept| kept.day.as_str());
     let (first, last) = (
         days().min().unwrap_or_default(),

@@ -1,11 +1,10 @@
 //! An event that is disabled leaves nothing behind that records, wherever its
 //! counter overflows.
 //!
-//! On a machine with one CPU whose time is its instructions (QEMU's `-icount`). The
-//! only event there is is enabled and disabled at once. Its period grows by an
-//! instruction's cycles from round to round, so that the counter overflows at each
-//! instruction, until the event is disabled before that. Then there is no event any
-//! more, and so no snapshot.
+//! For a machine with one CPU and deterministic time (QEMU's `-icount`). The only event
+//! there is is enabled and disabled at once. Its period grows by an instruction's cycles
+//! from round to round, so that the counter overflows at each instruction, until the
+//! event is disabled before that. Then there is no event any more, and so no snapshot.
 
 use std::mem::MaybeUninit;
 
@@ -21,12 +20,12 @@ use crate::{cpus, overflow, perf};
 /// The shortest period, in cycles. With shorter ones the counter overflows again on
 /// the way out of the overflow's handler, for ever.
 const SHORTEST: u64 = 2000;
-/// Rounds without an overflow, one after the other, of which the first was late
-/// enough: a timer tick makes a round longer.
+/// The number of consecutive rounds without an overflow after which no more can come. A
+/// timer tick makes a round longer, so that one such round is not enough.
 const ENOUGH: usize = 50;
-/// The longest period: an event is disabled long before.
+/// The longest period, in cycles: an event is disabled long before.
 const LONGEST: u64 = 1_000_000;
-/// The one CPU.
+/// The only CPU of the machine.
 const CPU: u32 = 0;
 
 pub(crate) fn run(step: u64) -> Result<Verdict> {

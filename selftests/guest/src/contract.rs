@@ -1,4 +1,4 @@
-//! The helper called with arguments of the test's choice.
+//! Calls the helper, `bpf_get_branch_snapshot()`, with arguments that a test chooses.
 
 use std::mem::MaybeUninit;
 
@@ -10,12 +10,12 @@ use libbpf_rs::{OpenObject, ProgramInput, ProgramMut};
 use crate::path::Paths;
 use crate::skeleton::contract::{ContractSkel, ContractSkelBuilder, types};
 
-/// The records that the program has room for, and so the most it asks for.
+/// The number of records that the BPF program has room for, and so the most it asks for.
 pub(crate) const MAX_RECORDS: usize = 64;
-/// What memory holds before the helper writes there.
+/// The word that memory is filled with before the helper writes there.
 pub(crate) const STALE: u64 = u64::MAX;
 
-/// The loaded program.
+/// The loaded BPF program that calls the helper.
 pub(crate) struct Helper<'object> {
     skeleton: ContractSkel<'object>,
     paths: Paths,
@@ -24,9 +24,10 @@ pub(crate) struct Helper<'object> {
 /// What one call of the helper did.
 #[derive(Debug)]
 pub(crate) struct Answer {
-    /// The bytes it says it wrote, or a negative error.
+    /// What the helper returned: the number of bytes that it wrote, or a negative error.
     pub(crate) returned: i64,
-    /// What it was to write to, and one record more, all stale before.
+    /// The memory that the helper was given, and one record more. All of it was stale
+    /// before.
     memory: Vec<RawRecord>,
 }
 
@@ -59,7 +60,7 @@ impl<'object> Helper<'object> {
         Ok(self.data()?.cpu)
     }
 
-    /// Calls it twice, without anything between the two.
+    /// Calls the helper twice, without anything between the two calls.
     pub(crate) fn call_twice(&mut self, sizes: [usize; 2]) -> Result<[Answer; 2]> {
         self.fill(i64::MIN)?;
         run(
@@ -72,8 +73,8 @@ impl<'object> Helper<'object> {
         Ok([self.first()?, second])
     }
 
-    /// Calls it, and goes on in the program until a timer tick has come, or for
-    /// `turns` of a loop. Says how many those were.
+    /// Calls the helper, and goes on in the BPF program until a timer tick has come, or
+    /// for `turns` of a loop. Returns also how many turns those were.
     pub(crate) fn call_and_wait(&mut self, size: usize, turns: u32) -> Result<(Answer, i64)> {
         self.fill(i64::MIN)?;
         run(
@@ -84,7 +85,7 @@ impl<'object> Helper<'object> {
         Ok((self.first()?, waited))
     }
 
-    /// Calls it as the kernel enters the next system call of this process.
+    /// Calls the helper as the kernel enters the next system call of this process.
     pub(crate) fn call_at_system_call(&mut self) -> Result<Answer> {
         self.fill(0)?;
         let link = self
@@ -100,7 +101,8 @@ impl<'object> Helper<'object> {
         answer
     }
 
-    /// Makes all the memory stale, and sets what says that nothing was taken.
+    /// Makes all the memory stale, and sets the results of the helper to `taken`, which
+    /// shows later whether the program ran.
     fn fill(&mut self, taken: i64) -> Result<()> {
         let data = self.data()?;
         for record in data.buffer.iter_mut().chain(&mut data.buffer2) {
@@ -128,7 +130,7 @@ impl<'object> Helper<'object> {
     }
 }
 
-/// Runs a program that takes two numbers.
+/// Runs a BPF program that takes two numbers.
 pub(crate) fn run(program: &ProgramMut<'_>, arguments: [u64; 2]) -> Result<()> {
     let mut context = arguments.map(u64::to_ne_bytes).concat();
     let input = ProgramInput {
@@ -152,19 +154,21 @@ impl Answer {
         Ok(Self::new(returned, memory))
     }
 
-    /// What a program says that the helper returned, and the memory it gave it:
-    /// ones, and a record more than the helper may write.
+    /// An answer made of what a BPF program reports: what the helper returned, and the
+    /// memory that it was given. That memory was all ones, and has a record more than the
+    /// helper may write.
     pub(crate) fn new(returned: i64, memory: Vec<RawRecord>) -> Self {
         Self { returned, memory }
     }
 
-    /// The records returned.
+    /// The records that the helper returned.
     pub(crate) fn records(&self) -> &[RawRecord] {
         let bytes = usize::try_from(self.returned).unwrap_or(0);
         &self.memory[..self.memory.len().min(bytes / RawRecord::SIZE)]
     }
 
-    /// The first record behind those returned that was written all the same.
+    /// The index of the first record after the returned ones that was written all the
+    /// same.
     pub(crate) fn overwritten(&self) -> Option<usize> {
         let stale = RawRecord {
             from: STALE,

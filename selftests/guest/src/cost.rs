@@ -1,5 +1,5 @@
-//! Snapshots of a full, a half full and an empty buffer, for somebody who counts the
-//! instructions of each.
+//! Takes snapshots of a full, a half full and an empty buffer. The instructions of each
+//! are counted from outside.
 
 use std::mem::MaybeUninit;
 
@@ -13,10 +13,11 @@ use crate::skeleton::cost::{CostSkel, CostSkelBuilder};
 use crate::verdict::{self, Verdict};
 use crate::{cpus, perf};
 
-/// A task switch takes the records: the same is tried so often.
+/// How often each snapshot is taken: a task switch before one takes the records.
 const ATTEMPTS: usize = 2;
 
-/// Prints how many records each snapshot had, in the order in which they were taken.
+/// Takes the snapshots, and prints as JSON how many records each had, in the order in
+/// which they were taken.
 pub(crate) fn run() -> Result<Verdict> {
     let mut memory = MaybeUninit::uninit();
     let skeleton = CostSkelBuilder::default()
@@ -54,7 +55,7 @@ struct Snapshots<'object> {
 }
 
 impl Snapshots<'_> {
-    /// One of what there is, and one after so many branches more.
+    /// Takes a snapshot of what is recorded, and one more after `turns` branches.
     fn take(&mut self, turns: u64) -> Result<()> {
         let mut context = turns.to_ne_bytes();
         let input = ProgramInput {

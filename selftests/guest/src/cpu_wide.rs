@@ -56,7 +56,7 @@ pub(crate) fn run(time: Duration) -> Result<Verdict> {
     )))
 }
 
-/// Has threads and new processes share each CPU until `time` is over.
+/// Makes threads and new processes share each CPU until `time` is over.
 fn switch_contexts(events: &[(u32, OwnedFd)], time: Duration) -> Result<()> {
     let end = Instant::now() + time;
     std::thread::scope(|scope| {
@@ -65,8 +65,8 @@ fn switch_contexts(events: &[(u32, OwnedFd)], time: Duration) -> Result<()> {
             .flat_map(|(cpu, _)| [*cpu; 2])
             .enumerate()
             .map(|(index, cpu)| {
-                // One of the two on each CPU starts processes, both give way to
-                // each other.
+                // One of the two threads on each CPU starts processes, and both give way
+                // to each other.
                 scope.spawn(move || work(cpu, end, index % 2 == 0))
             })
             .collect();
@@ -88,7 +88,7 @@ fn work(cpu: u32, end: Instant, starts_processes: bool) -> Result<()> {
         }
         std::thread::sleep(Duration::from_millis(1));
         if starts_processes {
-            // The shortest program there is for sure.
+            // The shortest program that is there for sure.
             let status = Command::new("/proc/self/exe")
                 .arg("--version")
                 .stdout(std::process::Stdio::null())

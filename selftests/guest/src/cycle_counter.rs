@@ -1,8 +1,8 @@
-//! An overflow of the cycle counter does not freeze BRBE (Arm ARM rule NXCWF), and so is
-//! nothing that a snapshot has to take for a freeze.
+//! An overflow of the cycle counter does not freeze BRBE (Arm ARM rule NXCWF), and so a
+//! snapshot must not take it for a freeze.
 //!
-//! An event of cycles without a branch stack has that counter, those with one never have
-//! it (drivers/perf/arm_pmuv3.c, `armv8pmu_can_use_pmccntr()`).
+//! An event of cycles without a branch stack has that counter. Events with a branch stack
+//! never have it (drivers/perf/arm_pmuv3.c, `armv8pmu_can_use_pmccntr()`).
 
 use std::mem::MaybeUninit;
 

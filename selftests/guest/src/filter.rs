@@ -1,11 +1,11 @@
-//! A snapshot leaves BRBE's filter as it is, whenever that is changed: also if an
+//! A snapshot leaves BRBE's filter as it is, whenever the filter is changed: also if an
 //! interrupt changes it when the snapshot has just begun.
 //!
-//! On a machine with one CPU whose time is its instructions (QEMU's `-icount`). An
-//! event for all branches ends with its first overflow, and then one for
-//! conditional branches alone is left. Its period grows by an instruction's cycles
-//! from round to round, so that it ends at each instruction from before a snapshot
-//! to behind its beginning. Once it has ended, no other branch is recorded.
+//! For a machine with one CPU and deterministic time (QEMU's `-icount`). An event for all
+//! branches ends with its first overflow, and then one for conditional branches alone is
+//! left. The period of the first event grows by an instruction's cycles from round to
+//! round, so that it ends at each instruction from before a snapshot to after the
+//! snapshot's beginning. Once it has ended, no other branch is recorded.
 
 use std::mem::MaybeUninit;
 
@@ -18,14 +18,16 @@ use crate::ring::Ring;
 use crate::verdict::{self, Verdict, check};
 use crate::{cpus, perf};
 
-/// Periods start this many cycles before the snapshot that was measured: without
-/// what measures it, it comes earlier.
+/// The periods begin `BEFORE` cycles before the measured start of a snapshot, and end
+/// `AFTER` cycles after it. Without the code that measures it, the snapshot comes
+/// earlier.
 const BEFORE: u64 = 1200;
 const AFTER: u64 = 200;
-/// Of the places where the event ends one in so many at least is before the snapshot,
-/// and after its beginning: or a tick was measured.
+/// Of the places where the event ends, at least one in this many has to be before the
+/// snapshot, and one in this many after the snapshot's beginning. Otherwise a tick was
+/// measured.
 const LEAST_SHARE: u32 = 10;
-/// The one CPU.
+/// The only CPU of the machine.
 const CPU: u32 = 0;
 
 pub(crate) fn run(step: u64) -> Result<Verdict> {
@@ -56,7 +58,7 @@ pub(crate) fn run(step: u64) -> Result<Verdict> {
         overflow::approach();
         let taken = program.take()?;
         let has_ended = !ring.take_samples()?.is_empty();
-        // Whatever that one was, this one is of what came after it.
+        // Whatever that snapshot had, this one has what was recorded after it.
         let records = program.take()?;
         perf::disable(&all)?;
         ring.take_samples()?;

@@ -1,5 +1,5 @@
-//! What no event asks for is not claimed: whether a branch was predicted, and how many
-//! cycles came before it. What any of them asks for is there.
+//! Whether a branch was predicted, and how many cycles came before it, is not claimed in
+//! a snapshot if no event asks for that. If any event asks for it, it is there.
 
 use std::mem::MaybeUninit;
 
@@ -12,7 +12,7 @@ use crate::perf::{FOR_SNAPSHOTS, NO_CYCLES, NO_FLAGS, Recording};
 use crate::verdict::{self, Verdict, check};
 use crate::{cpus, perf};
 
-/// What is asked for beside the branches.
+/// What events ask for beside the branches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Asked {
     flags: bool,
@@ -24,7 +24,7 @@ const ALL: Asked = Asked {
     cycles: true,
 };
 
-/// Events that ask for less than all, by name.
+/// Events that ask for less than all: a name, the recording, and what it asks for.
 const LESS: [(&str, Recording, Asked); 3] = [
     (
         "PERF_SAMPLE_BRANCH_NO_FLAGS",
@@ -61,8 +61,8 @@ pub(crate) fn run() -> Result<Verdict> {
             "what is not asked for is a matter of BRBE's registers".to_owned(),
         ));
     }
-    // Which CPUs have what it takes, found out and closed again: on each of them an event
-    // is to be the only one.
+    // The events show which CPUs can record branches, and are closed again: on each CPU,
+    // an event of the test has to be the only one.
     let able: Vec<u32> = match perf::open_everywhere(&cpus::online()?, FOR_SNAPSHOTS) {
         Ok(events) => events.iter().map(|(cpu, _)| *cpu).collect(),
         Err(error) => return verdict::cannot_record(error),
@@ -91,15 +91,16 @@ pub(crate) fn run() -> Result<Verdict> {
     Ok(Verdict::Pass)
 }
 
-/// What is wrong with snapshots on this CPU: of branches inside the kernel, and of some
-/// that enter and leave it.
+/// What is wrong with snapshots on this CPU, if anything: of branches inside the kernel,
+/// and of some that enter and leave it.
 fn problem(helper: &mut Helper<'_>, asked: Asked) -> Result<Option<String>> {
     let inside = helper.call(RawRecord::SIZE * MAX_RECORDS, 0)?;
     let at_the_border = helper.call_at_system_call()?;
     Ok(wrong(&inside, asked).or_else(|| wrong(&at_the_border, asked)))
 }
 
-/// What of a snapshot was asked for and is not there, or the reverse.
+/// What is wrong with a snapshot, if anything: it claims what was not asked for, or lacks
+/// what was asked for.
 fn wrong(answer: &Answer, asked: Asked) -> Option<String> {
     let records = answer.records();
     if records.is_empty() {
@@ -108,7 +109,8 @@ fn wrong(answer: &Answer, asked: Asked) -> Option<String> {
     let record_is_wrong = records.iter().enumerate().find_map(|(index, raw)| {
         let record = raw.decode();
         let flags = u8::from(record.mispredicted) + u8::from(record.predicted);
-        // A branch from where nothing is recorded is no matter of prediction here.
+        // Prediction is not recorded of a branch that comes from where nothing is
+        // recorded.
         let expected = u8::from(asked.flags && record.from.is_some());
         let what = if flags != expected {
             format!("has {flags} of mispred and predicted, not {expected}")

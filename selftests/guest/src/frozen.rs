@@ -1,5 +1,5 @@
-//! A BRBE that an overflow has frozen, whose handler has not run yet: there is no
-//! snapshot, and the records are the handler's.
+//! An overflow has frozen BRBE, and its handler has not run yet: there is no snapshot,
+//! and the records are the handler's.
 
 use std::mem::MaybeUninit;
 
@@ -20,7 +20,7 @@ pub(crate) fn run() -> Result<Verdict> {
     if let Some(reason) = pending::cannot_wait()? {
         return Ok(Verdict::Skip(reason));
     }
-    // These go on recording when the one that overflows is over.
+    // These events go on recording when the one that overflows is over.
     let events = match perf::open_everywhere(&cpus::online()?, perf::FOR_SNAPSHOTS) {
         Ok(events) => events,
         Err(error) => return verdict::cannot_record(error),

@@ -1,4 +1,4 @@
-//! Records that have only a source: what the driver does not know of them is
+//! Half records that have only a source: the fields that the driver does not know are
 //! cleared all the same.
 
 use std::mem::MaybeUninit;
@@ -10,11 +10,12 @@ use crate::kallsyms::Kallsyms;
 use crate::verdict::{self, Verdict, check};
 use crate::{cpus, perf, pmus, stale_bits};
 
-/// A buffer of so many records reaches back to the return before the kernel was entered.
+/// The number of records with which a buffer reaches back to the return to user space
+/// before the kernel was entered.
 const ENOUGH: u32 = 32;
 
-/// An interrupt between entry and snapshot spends all records: one of so many has
-/// them.
+/// How many snapshots are taken on a CPU: an interrupt between the entry of the kernel
+/// and the snapshot spends all records. One of this many has them.
 const ATTEMPTS: usize = 10;
 
 pub(crate) fn run() -> Result<Verdict> {
@@ -36,10 +37,11 @@ pub(crate) fn run() -> Result<Verdict> {
     for (cpu, _) in &events {
         cpus::pin_to(*cpu)?;
         let mut has_half = false;
-        // Until one of them was not interrupted.
+        // Until one of the snapshots was not interrupted.
         for _ in 0..ATTEMPTS {
-            // Soon after the kernel was entered: the return from it before, whose
-            // target is the program's, is among the last branches.
+            // The helper is called soon after the kernel was entered. The return from the
+            // kernel before that is among the last branches, and its target is in this
+            // program.
             let answer = helper.call_at_system_call()?;
             if let Some(problem) = stale_bits::problem(&answer) {
                 return Ok(Verdict::Fail(problem));

@@ -1,5 +1,5 @@
-//! Two sorts of CPUs, of which one records branches: snapshots there, none on the
-//! others, and no access to registers that those do not have.
+//! Heterogeneous CPUs, of which one kind records branches: there are snapshots on those
+//! CPUs, none on the others, and no access to registers that the others do not have.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -20,11 +20,11 @@ use crate::perf::{self, COUNTING, FOR_SNAPSHOTS};
 use crate::pmus::{self, Pmu};
 use crate::verdict::{self, Verdict, check};
 
-/// How often a task is moved to another CPU, at the least.
+/// How often a task is moved to another CPU at least.
 const MOVES: u32 = 400;
-/// Snapshots on each sort of CPU, at the least.
+/// How many snapshots are taken on each kind of CPU at least.
 const ENOUGH: u32 = 100;
-/// How long that may take.
+/// How long the moves and the snapshots may take.
 const LIMIT: Duration = Duration::from_secs(45);
 
 pub(crate) fn run() -> Result<Verdict> {
@@ -35,7 +35,7 @@ pub(crate) fn run() -> Result<Verdict> {
         pmus::all()?.into_iter().partition(|pmu| pmu.branches > 0);
     let (Some(big), Some(little)) = (big.pop(), little.pop()) else {
         return Ok(Verdict::Skip(
-            "the CPUs are not of two sorts, of which one records branches".to_owned(),
+            "the CPUs are not heterogeneous: none of them, or all, record branches".to_owned(),
         ));
     };
     let shared = little.cpus.iter().find(|cpu| big.cpus.contains(cpu));
@@ -64,7 +64,7 @@ pub(crate) fn run() -> Result<Verdict> {
 
 struct Test<'object> {
     helper: Helper<'object>,
-    /// The sort that records branches.
+    /// The PMU of the CPUs that record branches.
     big: Pmu,
     little: Pmu,
 }
@@ -74,10 +74,11 @@ impl Test<'_> {
         [&self.big.cpus[..], &self.little.cpus].concat()
     }
 
-    /// An event on one CPU of the big sort: records there, and none elsewhere.
+    /// With an event on one CPU that records branches, there are records on that CPU, and
+    /// none elsewhere.
     fn pinned(&mut self) -> Result<Verdict> {
         let counting = |cpu: &u32| perf::open_with(self.little.number, Some(*cpu), COUNTING);
-        // The PMU of the others is busy too, as it may be.
+        // The PMU of the other CPUs is busy too, as it may be.
         let _counting: Vec<_> = self
             .little
             .cpus
@@ -108,8 +109,8 @@ impl Test<'_> {
         Ok(Verdict::Pass)
     }
 
-    /// Which events there are: drivers/perf/arm_pmu.c, `armpmu_event_init()`. An
-    /// event of no PMU in particular is of the CPU's.
+    /// Which events can be opened: drivers/perf/arm_pmu.c, `armpmu_event_init()`. An
+    /// event that is of no PMU in particular is one of the CPU's own PMU.
     fn refused(&mut self) -> Result<Verdict> {
         let (big, little) = (Some(self.big.number), Some(self.little.number));
         let mut expected = vec![
@@ -151,21 +152,23 @@ impl Test<'_> {
         Ok(Verdict::Pass)
     }
 
-    /// An event on each CPU of the big sort, whatever runs there.
+    /// Snapshots of a task that migrates, with an event on each CPU that records
+    /// branches, whatever runs there.
     fn migrating_between_events(&mut self) -> Result<Verdict> {
         let open = |cpu: &u32| perf::open_with(self.big.number, Some(*cpu), FOR_SNAPSHOTS);
         let _events: Vec<_> = self.big.cpus.iter().map(open).collect::<io::Result<_>>()?;
         self.migrating()
     }
 
-    /// An event of this task, which comes and goes with it.
+    /// Snapshots of a task that migrates, with an event of this task, which comes and
+    /// goes with it.
     fn migrating_with_an_event(&mut self) -> Result<Verdict> {
         let _event = perf::open_with(self.big.number, None, FOR_SNAPSHOTS)?;
         self.migrating()
     }
 
     /// Takes snapshots while another thread moves this one from CPU to CPU, at any
-    /// moment, from one sort to the other each time.
+    /// moment, from one kind of CPU to the other each time.
     fn migrating(&mut self) -> Result<Verdict> {
         let turns = self.big.cpus.len().max(self.little.cpus.len());
         let big = self.big.cpus.iter().cycle();
@@ -233,7 +236,7 @@ impl Test<'_> {
         }
     }
 
-    /// Of all that, nothing is left.
+    /// When all events are closed, there is no snapshot on any CPU.
     fn quiet(&mut self) -> Result<Verdict> {
         for cpu in self.all_cpus() {
             cpus::pin_to(cpu)?;

@@ -1,6 +1,6 @@
 //! A snapshot leaves interrupts as it found them: timer ticks still come.
 //!
-//! For a machine with one CPU: elsewhere the clock goes on by another one's ticks.
+//! For a machine with one CPU: elsewhere the clock goes on by the ticks of another CPU.
 
 use std::mem::MaybeUninit;
 
@@ -12,7 +12,8 @@ use crate::kallsyms::Kallsyms;
 use crate::verdict::{self, Verdict};
 use crate::{cpus, perf};
 
-/// Longer than from one tick to the next: 10 ms with CONFIG_HZ=100.
+/// The turns of a loop that take longer than from one tick to the next: 10 ms with
+/// CONFIG_HZ=100.
 const TURNS: u32 = 1 << 22;
 const WHOLE: usize = RawRecord::SIZE * MAX_RECORDS;
 
@@ -48,7 +49,7 @@ pub(crate) fn run() -> Result<Verdict> {
     Ok(Verdict::Pass)
 }
 
-/// What to say if no tick comes after a snapshot.
+/// The verdict, if no tick comes after a snapshot.
 fn stuck(helper: &mut Helper<'_>, size: usize, what: &str) -> Result<Option<Verdict>> {
     let (_, waited) = helper.call_and_wait(size, TURNS)?;
     let ticked = (0..i64::from(TURNS)).contains(&waited);

@@ -1,6 +1,7 @@
 //! A program that was loaded before there was a PMU takes snapshots once there is one.
 //!
-//! For a machine whose PMU waits for a device that has no driver: this gives it one.
+//! For a machine whose PMU waits for a device that has no driver: the test gives the
+//! device one.
 
 use std::fs;
 use std::mem::MaybeUninit;
@@ -18,14 +19,14 @@ use crate::verdict::{self, Verdict, check};
 use crate::{cpus, perf, pmus};
 
 const PLATFORM: &str = "/sys/bus/platform";
-/// The device that the PMU waits for (`machine::late_pmu` of the host).
+/// The device that the PMU waits for (`machines::qemu::late_pmu` of the host).
 const SUPPLIER: &str = "late-pmu-supplier";
-/// A driver that takes any device that it is told to, and does nothing with it
+/// A driver that can be bound to any device, and does nothing with it
 /// (drivers/bus/simple-pm-bus.c, `simple_pm_bus_probe()`).
 const DRIVER: &str = "simple-pm-bus";
-/// How long a PMU may take to be there, once it has nothing to wait for.
+/// How long a PMU may take to appear once it has nothing to wait for.
 const LIMIT: Duration = Duration::from_secs(30);
-/// From one look to the next.
+/// The time from one look for a PMU to the next.
 const INTERVAL: Duration = Duration::from_millis(10);
 
 pub(crate) fn run() -> Result<Verdict> {
@@ -52,7 +53,8 @@ pub(crate) fn run() -> Result<Verdict> {
             problem.unwrap_or_default()
         );
     }
-    // Is that because of the test, or has the PMU come by itself?
+    // There was no snapshot because there is no PMU: it must not have come by itself
+    // meanwhile.
     let early = pmus::all()?;
     check!(early.is_empty(), "the PMU did not wait: {early:?}");
 

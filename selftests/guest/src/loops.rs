@@ -1,6 +1,6 @@
-//! Loops full of branches, timed: what recording costs.
+//! Times loops full of branches, to show what recording costs.
 //!
-//! They run in user space and touch little memory, so that what is measured is
+//! The loops run in user space and touch little memory, so that what is measured is
 //! branches and not the kernel or the caches.
 
 use std::hint::black_box;
@@ -16,10 +16,10 @@ use crate::verdict::{self, Verdict};
 /// Runs of each loop; the fastest counts.
 const RUNS: usize = 5;
 
-/// Nanoseconds of each loop's fastest run.
+/// The times of each loop's fastest run, in nanoseconds.
 #[derive(Serialize)]
 struct Times {
-    /// Sorting: conditional branches that cannot be foreseen.
+    /// Sorting: conditional branches that cannot be predicted.
     sort: u128,
     /// Calls through a table: indirect calls and returns.
     calls: u128,
@@ -57,7 +57,7 @@ fn fastest(mut body: impl FnMut()) -> Duration {
         .unwrap_or_default()
 }
 
-/// The same numbers each time, in no order (Marsaglia's xorshift).
+/// Numbers in no order, the same each time (Marsaglia's xorshift).
 fn numbers() -> impl Iterator<Item = u32> {
     let mut state = 1_u32;
     std::iter::repeat_with(move || {
@@ -77,8 +77,8 @@ fn sort() {
     }
 }
 
-/// By hand, so that the branches are those seen here, whatever the standard
-/// library makes of sorting.
+/// Sorts `values`. It is written by hand, so that the branches are those seen here,
+/// whatever the standard library makes of sorting.
 fn quicksort(values: &mut [u32]) {
     let (Some(&pivot), 2..) = (values.get(values.len() / 2), values.len()) else {
         return;

@@ -135,7 +135,7 @@ enum Test {
     /// Check that a program has snapshots that was loaded before there was a PMU: for a
     /// machine whose PMU waits for a device
     LatePmu,
-    /// Check that what a snapshot tells of interrupts is taken back: for a kernel that
+    /// Check that what a snapshot reports of interrupts is taken back: for a kernel that
     /// has tracepoints for it, and a module that is built for it
     RawSection,
     /// Check who may record branches, by kernel.perf_event_paranoid
@@ -165,7 +165,7 @@ enum Test {
     HalfRecords,
     /// Check that there is no snapshot without a branch event on the CPU
     NoEvent,
-    /// Take snapshots from programs of every sort while CPUs, events and
+    /// Take snapshots from programs of every kind while CPUs, events and
     /// processes come and go
     Stress {
         /// How long
@@ -173,12 +173,12 @@ enum Test {
         seconds: u64,
         /// From one sample of an event to the next. There are four such events on
         /// each CPU, and an overflow takes 0.4 ms on an emulated machine, and up to
-        /// 1 ms where the kernel checks itself: more often than this they leave
+        /// 1 ms on a debug kernel: more often than this they leave
         /// little time for anything else
         #[arg(long, value_name = "CYCLES", default_value_t = 20_000_000, value_parser = clap::value_parser!(u64).range(1000..))]
         period: u64,
     },
-    /// Check that a machine with two sorts of CPUs has snapshots on one of them
+    /// Check that heterogeneous CPUs have snapshots where they record branches
     Heterogeneous,
 }
 

@@ -1,5 +1,5 @@
-//! A snapshot in the middle of another one: there is none, and the other one's records
-//! stay where they are.
+//! A snapshot that is tried in the middle of another one: there is none, and the records
+//! of the outer snapshot stay where they are.
 
 use std::mem::MaybeUninit;
 
@@ -15,9 +15,10 @@ use crate::skeleton::nested::{NestedSkel, NestedSkelBuilder};
 use crate::verdict::{self, Verdict, check};
 use crate::{cpus, perf, pmus};
 
-/// Records that BRBE shows at a time (`BRBFCR_EL1.BANK`).
+/// The number of records that BRBE shows at a time (`BRBFCR_EL1.BANK`).
 const BANK: usize = 32;
-/// A task switch before the outer snapshot leaves few records.
+/// How often a snapshot is taken on a CPU: a task switch before the outer one leaves few
+/// records.
 const ATTEMPTS: usize = 10;
 
 pub(crate) fn run() -> Result<Verdict> {
@@ -94,8 +95,8 @@ pub(crate) fn run() -> Result<Verdict> {
     )))
 }
 
-/// Takes a snapshot on this CPU. What the helper returned for each one inside it, and the
-/// records of the outer one.
+/// Takes a snapshot on this CPU. Returns what the helper returned for each snapshot
+/// inside it, and the records of the outer one.
 fn take(skeleton: &mut NestedSkel<'_>) -> Result<(Vec<i64>, Vec<RawRecord>)> {
     let no_memory = "the BPF program has no memory";
     skeleton

@@ -1,5 +1,4 @@
-//! A CPU that records nothing has nothing to show, not even what it recorded
-//! before.
+//! A CPU without a branch event has no snapshot, not even of what it recorded before.
 
 use std::mem::MaybeUninit;
 
@@ -17,7 +16,7 @@ pub(crate) fn run() -> Result<Verdict> {
         return Ok(verdict::unsupported());
     }
     let cpus = cpus::online()?;
-    // Whether there is anything to test, found out and closed again.
+    // The events show which CPUs can record branches, and are closed again.
     let able: Vec<u32> = match perf::open_everywhere(&cpus, perf::FOR_SNAPSHOTS) {
         Ok(events) => events.iter().map(|(cpu, _)| *cpu).collect(),
         Err(error) => return verdict::cannot_record(error),
@@ -67,13 +66,15 @@ pub(crate) fn run() -> Result<Verdict> {
     Ok(Verdict::Pass)
 }
 
-/// Calls the helper on this CPU, and says how it is not the empty answer.
+/// Calls the helper on this CPU. Returns how its answer differs from the empty one, if it
+/// does.
 pub(crate) fn takes_nothing(helper: &mut Helper<'_>) -> Result<Option<String>> {
     let answer = helper.call(RawRecord::SIZE * MAX_RECORDS, 0)?;
     Ok(something_in(&answer))
 }
 
-/// How this is not the empty answer.
+/// How an answer of the helper differs from the empty one, if it does: the empty one is
+/// `-ENOENT`, with nothing written.
 pub(crate) fn something_in(answer: &Answer) -> Option<String> {
     let expected = -i64::from(Errno::NOENT.raw_os_error());
     if answer.returned != expected {

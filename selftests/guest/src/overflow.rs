@@ -1,12 +1,10 @@
 //! A counter that overflows at every instruction of a snapshot, one after the
 //! other.
 //!
-//! On a machine whose time is its instructions (QEMU's `-icount`) a sampling
-//! period that is longer by an instruction's cycles lets the counter overflow one
-//! instruction later.
-//! Each round starts the counter, takes a snapshot, and goes on until there are
-//! samples. What came of it is for the host to judge, which knows what each
-//! overflow hit.
+//! With deterministic time (QEMU's `-icount`), a sampling period that is longer by an
+//! instruction's cycles lets the counter overflow one instruction later. Each round
+//! starts the counter, takes a snapshot, and goes on until there are samples. The host
+//! judges the rounds: it knows what each overflow hit.
 
 use std::fs::File;
 use std::mem::MaybeUninit;
@@ -30,24 +28,26 @@ use crate::skeleton::overflow::{OverflowSkel, OverflowSkelBuilder};
 use crate::verdict::{self, Verdict, check};
 use crate::{cpus, perf};
 
-/// Cycles before and after the measured snapshot that are swept too: without what
-/// measures it, it comes earlier; and it may be longer.
+/// `BEFORE` cycles before the measured snapshot, and `AFTER` cycles after it, are swept
+/// too. Without the code that measures it, the snapshot comes earlier; and it may be
+/// longer.
 const BEFORE: u64 = 1200;
 const AFTER: u64 = 200;
-/// Snapshots that tell when in a round they are taken. The first find pages and caches
-/// empty, and a tick may come in any: the shortest counts.
+/// The number of snapshots by which it is measured when in a round a snapshot is taken.
+/// The first find pages and caches empty, and a tick may come in any: the shortest
+/// counts.
 const MEASUREMENTS: u32 = 8;
-/// System calls of a round before its snapshot. With them the period is longer
-/// than the snapshot, which is hit once; and longer than the return from the
-/// overflow's handler, or nothing else would ever execute.
+/// The number of system calls in a round before its snapshot. With them the period is
+/// longer than the snapshot, which is hit once. The period is also longer than the return
+/// from the overflow's handler; otherwise nothing else would ever execute.
 const CALLS_BEFORE: usize = 20;
-/// Those after it: enough for the next samples.
+/// The number of system calls in a round after its snapshot: enough for the next samples.
 const CALLS_AFTER: usize = 60;
 
-/// Rounds with one period, if ticks come.
+/// The most rounds with one period, if ticks come.
 const ATTEMPTS: u32 = 4;
 
-/// The one CPU that all of it is on.
+/// The only CPU of the machine, which all of the test runs on.
 const CPU: u32 = 0;
 
 /// How a snapshot is taken.
@@ -59,7 +59,8 @@ pub(crate) enum Taken {
     InterruptsOff,
 }
 
-/// Sweeps, and writes what was seen.
+/// Lets the counter overflow at one instruction after the other, and writes the rounds to
+/// the file `output`.
 pub(crate) fn run(step: u64, taken: Taken, output: &Path) -> Result<Verdict> {
     if !Kallsyms::read()?.has_snapshot_function() {
         return Ok(verdict::unsupported());
@@ -82,8 +83,8 @@ pub(crate) fn run(step: u64, taken: Taken, output: &Path) -> Result<Verdict> {
     let mut rounds = Vec::new();
     let first = snapshot.start.saturating_sub(BEFORE).next_multiple_of(step);
     for period in (first..snapshot.end + AFTER).step_by(step.try_into()?) {
-        // A tick in a round has the snapshot later: once more. That round is as
-        // good a test as any, but hits another instruction.
+        // A tick in a round delays the snapshot: the round is repeated. The round with
+        // the tick is as good a test as any, but hits another instruction.
         for _ in 0..ATTEMPTS {
             let tick = last_tick();
             let mut round = program.round(&event, &mut ring, period)?;
@@ -102,15 +103,17 @@ pub(crate) fn run(step: u64, taken: Taken, output: &Path) -> Result<Verdict> {
     Ok(Verdict::Pass)
 }
 
-/// When the last tick was: the coarse clock goes on with it.
+/// The time of the last tick: the coarse clock goes on with ticks.
 fn last_tick() -> Timespec {
     clock_gettime(ClockId::MonotonicCoarse)
 }
 
-/// perf slows an event down that interrupts often: not here.
+/// Lets events interrupt as often as they want. Otherwise perf slows an event down that
+/// interrupts often.
 pub(crate) fn unlimited_sampling() -> Result<()> {
     for (name, value) in [
-        // The rate cannot be set where there is no limit of time, as after another test.
+        // The rate cannot be set where there is no limit of time, as another test may
+        // leave it.
         ("perf_cpu_time_max_percent", "25"),
         ("perf_event_max_sample_rate", "1000000000"),
         ("perf_cpu_time_max_percent", "0"),
@@ -145,8 +148,8 @@ impl<'object> Program<'object> {
         Ok(Self { skeleton, taken })
     }
 
-    /// Cycles from the start of the counter until just before a snapshot, and
-    /// until just after it, where nothing else came between.
+    /// Measures the cycles from the start of the counter until just before a snapshot,
+    /// and until just after it, where nothing else came between.
     pub(crate) fn measure(&mut self, event: &OwnedFd) -> Result<Range<u64>> {
         let mut shortest = self.measure_once(event)?;
         for _ in 1..MEASUREMENTS {
@@ -170,7 +173,7 @@ impl<'object> Program<'object> {
         Ok(data.before..data.after)
     }
 
-    /// Takes a snapshot.
+    /// Takes a snapshot, and returns its records.
     pub(crate) fn take(&mut self) -> Result<Vec<RawRecord>> {
         run_program(&self.skeleton.progs.take)?;
         self.taken()
@@ -215,12 +218,12 @@ impl<'object> Program<'object> {
     }
 }
 
-/// What comes between the start of the counter and a snapshot.
+/// Makes the system calls that come between the start of the counter and a snapshot.
 pub(crate) fn approach() {
     call(CALLS_BEFORE);
 }
 
-/// Short system calls, not such that the C library answers by itself.
+/// Makes short system calls, which the C library does not answer by itself.
 fn call(times: usize) {
     for _ in 0..times {
         let _ = rustix::process::getppid();

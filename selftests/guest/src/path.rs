@@ -1,4 +1,4 @@
-//! Whether the records of a snapshot can be one execution of the kernel's code.
+//! Checks whether the records of a snapshot can be one execution of the kernel's code.
 
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
@@ -11,13 +11,13 @@ use branch_records::record::RawRecord;
 use crate::kallsyms::Kallsyms;
 use crate::kcore::Kcore;
 
-/// The records of a snapshot are from both sides of a gap, or are not what
-/// happened.
+/// The error that the records of a snapshot are no path: they are from both sides of a
+/// gap, or are not what happened.
 #[derive(Debug, thiserror::Error)]
 #[error("the records of a snapshot are no path: {0}")]
 pub(crate) struct NoPath(Findings);
 
-/// Writes to standard error which records those are, the newest first.
+/// Lists records on standard error, newest first.
 pub(crate) fn list(records: &[RawRecord]) -> Result<()> {
     let symbols = Kallsyms::read()?;
     for (number, raw) in records.iter().enumerate() {
@@ -35,14 +35,15 @@ pub(crate) fn list(records: &[RawRecord]) -> Result<()> {
     Ok(())
 }
 
-/// What checks snapshots, on machines whose code it can read.
+/// Checks snapshots, on machines whose code it can read.
 #[derive(Debug)]
 pub(crate) struct Paths {
     kcore: Option<Kcore>,
 }
 
 impl Paths {
-    /// Says so where nothing can be checked.
+    /// Opens the kernel's code. Where it cannot be read, a message is printed, and
+    /// nothing is checked.
     pub(crate) fn open() -> Self {
         if !cfg!(target_arch = "aarch64") {
             return Self { kcore: None };
@@ -53,12 +54,13 @@ impl Paths {
         Self { kcore: kcore.ok() }
     }
 
-    /// Checks records that nothing was filtered from, the newest first. The code is
-    /// read now: what was traced then has to be traced still.
+    /// Checks records, newest first, that no filter has left any branch out of. The code
+    /// is read now: what was traced when the records were made has to be traced still.
     ///
     /// # Errors
     ///
-    /// [`NoPath`]. Code that cannot be read is no error.
+    /// [`NoPath`], when the records cannot be one execution. Code that cannot be read is
+    /// no error.
     pub(crate) fn check(&self, records: &[RawRecord]) -> Result<Findings> {
         let Some(kcore) = &self.kcore else {
             return Ok(Findings::default());
@@ -68,23 +70,24 @@ impl Paths {
     }
 }
 
-/// Kernel code that stays where it is while snapshots are checked, but for the
-/// places that the kernel changes itself all the time.
+/// Checks snapshots against kernel code that is the same during all checks, except for
+/// the places that the kernel changes itself all the time.
 #[derive(Debug)]
 pub(crate) struct Steady {
     kcore: Option<Kcore>,
-    /// By the address of its first instruction.
+    /// The pages of code that were read, by the address of the first instruction. `None`
+    /// for a page that cannot be read.
     pages: RefCell<HashMap<u64, Option<CodeRange>>>,
-    /// Where there is a branch or none, by a condition that hardly ever changes
-    /// (`struct jump_entry`, include/linux/jump_label.h).
+    /// The addresses where there is a branch or none, by a condition that hardly ever
+    /// changes (`struct jump_entry`, include/linux/jump_label.h).
     jump_labels: HashSet<u64>,
 }
 
 const PAGE: u64 = 4096;
 
 impl Steady {
-    /// Reads which places those are. What is traced now has to be traced until
-    /// the last check.
+    /// Reads which places the kernel changes itself. What is traced now has to be traced
+    /// until the last check.
     pub(crate) fn read(symbols: &Kallsyms) -> Self {
         let Paths { kcore } = Paths::open();
         let table = kcore.as_ref().and_then(|kcore| {
@@ -94,25 +97,29 @@ impl Steady {
             kcore.read(start, last).ok()
         });
         Self {
-            // Without the table a place that changed would be a wrong path.
+            // Without the table, a place that has changed would be taken for a wrong
+            // path.
             kcore: kcore.filter(|_| table.is_some()),
             pages: RefCell::default(),
             jump_labels: table.as_ref().map(jump_labels).unwrap_or_default(),
         }
     }
 
-    /// As [`Paths::check`].
+    /// Checks the records of a snapshot, newest first, that no filter has left any branch
+    /// out of.
     pub(crate) fn check(&self, records: &[RawRecord]) -> Result<Findings, NoPath> {
         unless_broken(path::check(records, self))
     }
 
-    /// The same of a sample, of which perf leaves debug exceptions out.
+    /// Checks the records of a sample, newest first. perf leaves debug exceptions out of
+    /// a sample.
     pub(crate) fn check_sample(&self, records: &[RawRecord]) -> Result<Findings, NoPath> {
         unless_broken(path::check_sample(records, self))
     }
 }
 
-/// Without any code some are broken all the same: so much is always known.
+/// The findings, or an error if anything in them is broken. Some paths are known to be
+/// broken even without any code.
 fn unless_broken(findings: Findings) -> Result<Findings, NoPath> {
     match findings.broken.is_empty() {
         true => Ok(findings),
@@ -136,8 +143,8 @@ impl Code for Steady {
     }
 }
 
-/// An entry is the offset of the code from itself, that of the target, and a key
-/// of 8 bytes.
+/// The addresses of code in a jump table. An entry is the offset of the code from the
+/// entry itself, that of the target, and a key of 8 bytes.
 fn jump_labels(table: &CodeRange) -> HashSet<u64> {
     let entries = table.words.chunks_exact(4).zip(0..);
     entries

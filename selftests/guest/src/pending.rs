@@ -1,5 +1,5 @@
-//! A counter that overflows while interrupts are disabled, and two snapshots before
-//! anybody has handled that.
+//! A counter overflows while interrupts are disabled, and two snapshots are taken before
+//! its handler has run.
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
@@ -12,17 +12,17 @@ use rustix::io::Errno;
 use crate::perf;
 use crate::skeleton::pending::{PendingSkel, PendingSkelBuilder};
 
-/// The first period that is tried, in cycles: more than it takes from a system call that
-/// enables an event to a program.
+/// The first period that is tried, in cycles: more than it takes from the system call
+/// that enables an event to the BPF program.
 const SHORTEST: u64 = 1_000_000;
-/// The longest one. Interrupts are disabled for that long.
+/// The longest period that is tried, in cycles. Interrupts are disabled for that long.
 const LONGEST: u64 = 512 * SHORTEST;
 
-/// Has the kernel take the PMU's interrupt as a pseudo-NMI.
+/// The kernel's parameter by which it takes the PMU's interrupt as a pseudo-NMI.
 const PSEUDO_NMI: &str = "irqchip.gicv3_pseudo_nmi=1";
 const COMMAND_LINE: &str = "/proc/cmdline";
 
-/// Why no overflow of a BRBE's machine waits for its handler here, if none does.
+/// Why no overflow waits for its handler on this machine, if none does.
 pub(crate) fn cannot_wait() -> Result<Option<String>> {
     if !cfg!(target_arch = "aarch64") {
         let reason = "which overflows stop the recording, and until when, is a matter of BRBE";
@@ -36,15 +36,16 @@ pub(crate) fn cannot_wait() -> Result<Option<String>> {
     }))
 }
 
-/// The loaded program.
+/// The loaded BPF program that takes the snapshots.
 pub(crate) struct Pending<'object> {
     skeleton: PendingSkel<'object>,
 }
 
-/// What the helper returned while an overflow was pending: bytes, or a negative error.
+/// What the helper returned for both snapshots while an overflow was pending: bytes, or a
+/// negative error.
 pub(crate) type Returned = [i64; 2];
 
-/// What it returns where there is nothing.
+/// What the helper returns where there are no records.
 pub(crate) const NOTHING: i64 = -(Errno::NOENT.raw_os_error() as i64);
 
 impl<'object> Pending<'object> {
@@ -56,10 +57,10 @@ impl<'object> Pending<'object> {
         Ok(Self { skeleton })
     }
 
-    /// Takes two snapshots on `cpu`, where this runs, after an overflow of `event`, which
-    /// is disabled, and will be again after that one overflow. One that comes before
-    /// interrupts are disabled is none that waits: then `forget` is called, and it is done
-    /// once more with a longer period.
+    /// Takes two snapshots while an overflow of `event` waits for its handler. The caller
+    /// runs on `cpu`. The event has to be disabled, and is disabled again after that one
+    /// overflow. An overflow that comes before interrupts are disabled does not wait:
+    /// then `forget` is called, and a longer period is tried.
     pub(crate) fn take(
         &mut self,
         cpu: u32,
@@ -83,7 +84,7 @@ impl<'object> Pending<'object> {
         bail!("it takes {LONGEST} cycles from enabling an event to a BPF program")
     }
 
-    /// One attempt: nothing if the overflow was too early.
+    /// Makes one attempt. `None` if the overflow came before interrupts were disabled.
     fn try_period(&mut self, event: &OwnedFd, period: u64) -> Result<Option<Returned>> {
         let data = self.skeleton.maps.bss_data.as_deref_mut();
         let data = data.context("the BPF program has no memory")?;

@@ -1,4 +1,4 @@
-//! The PMUs of this machine's CPUs, of which there is one for each sort of CPU.
+//! The PMUs of this machine's CPUs, of which there is one for each kind of CPU.
 
 use std::fs;
 use std::path::Path;
@@ -13,15 +13,15 @@ const DEVICES: &str = "/sys/bus/event_source/devices";
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Pmu {
     pub(crate) name: String,
-    /// `perf_event_attr.type` of its events.
+    /// The `perf_event_attr.type` of the PMU's events.
     pub(crate) number: u32,
-    /// The CPUs that it is a part of.
+    /// The CPUs that the PMU is a part of.
     pub(crate) cpus: Vec<u32>,
-    /// The branches that each of them records.
+    /// The number of branches that each of these CPUs records; 0 if they record none.
     pub(crate) branches: u32,
 }
 
-/// All that say of which CPUs they are.
+/// All PMUs of CPUs: those that say which CPUs they are of.
 pub(crate) fn all() -> Result<Vec<Pmu>> {
     below(Path::new(DEVICES))
 }

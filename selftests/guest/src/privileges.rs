@@ -14,7 +14,7 @@ use crate::kallsyms::Kallsyms;
 use crate::perf;
 use crate::verdict::{self, Verdict, check};
 
-/// `nobody`, who may nothing.
+/// The user `nobody`, who has no privileges.
 const USER: u32 = 65534;
 const PARANOID: &str = "/proc/sys/kernel/perf_event_paranoid";
 
@@ -31,7 +31,8 @@ pub(crate) enum Attempt {
     Program,
 }
 
-/// At this level of paranoia, what comes of an unprivileged attempt.
+/// What an attempt without privileges is expected to give, at this level of
+/// `kernel.perf_event_paranoid`.
 ///
 /// kernel/events/core.c: `perf_allow_kernel()`, asked where kernel branches or a
 /// kernel event are wanted, refuses above 1; `perf_allow_cpu()`, where the event
@@ -77,8 +78,7 @@ fn try_all() -> Result<Verdict> {
     Ok(Verdict::Pass)
 }
 
-/// The attempt in a process of [`USER`]'s, which says by its exit status what came
-/// of it.
+/// Makes an attempt in a process of [`USER`], whose exit status is the errno, or 0.
 fn as_user(what: Attempt) -> Result<Result<(), Errno>> {
     let value = what.to_possible_value().context("a value has a name")?;
     let status = Command::new("/proc/self/exe")
@@ -94,7 +94,7 @@ fn as_user(what: Attempt) -> Result<Result<(), Errno>> {
     })
 }
 
-/// Tries, as whoever this process is.
+/// Makes an attempt, as the user that this process runs as.
 pub(crate) fn attempt(what: Attempt) -> Result<(), Errno> {
     let opened = match what {
         Attempt::OwnUser => perf::open_for_this_process(perf::OF_USER),

@@ -1,4 +1,4 @@
-//! What is worth tracing, done a few times.
+//! Does something that is worth tracing, a few times.
 
 use std::ffi::OsString;
 use std::mem::MaybeUninit;
@@ -14,12 +14,13 @@ use libbpf_rs::{ErrorKind, MapHandle, MapType, ProgramInput};
 use crate::skeleton::refuse::RefuseSkelBuilder;
 use crate::verdict::Verdict;
 
-/// An interrupt between a function's end and a snapshot takes the records: one of so
-/// many has them.
+/// How often the thing is done: an interrupt between a function's end and a snapshot
+/// takes the records. One of this many has them.
 const TIMES: usize = 10;
-/// Between two times, where it is done as long as a command runs.
+/// The time between two times, where the thing is done as long as a command runs.
 const PAUSE: Duration = Duration::from_millis(20);
-/// `TC_ACT_SHOT`, linux/pkt_cls.h.
+/// What the BPF program returns for a packet that it refuses: `TC_ACT_SHOT`,
+/// linux/pkt_cls.h.
 const REFUSED: u32 = 2;
 
 /// Something that happens in the kernel.
@@ -32,7 +33,7 @@ pub(crate) enum What {
     RefusedPacket,
 }
 
-/// Does it a few times, or as long as `command` runs.
+/// Does `what` a few times, or as long as `command` runs.
 pub(crate) fn run(what: What, command: &[OsString]) -> Result<Verdict> {
     match what {
         What::RefusedMap => repeat(command, refused_map)?,
@@ -70,7 +71,7 @@ fn repeat(command: &[OsString], each: impl Fn() -> Result<()>) -> Result<()> {
     let mut child = child.with_context(|| format!("cannot start {}", program.display()))?;
     let done = as_long_as(&mut child, each);
     if done.is_err() {
-        // It may have ended.
+        // The command may have ended.
         let _ = child.kill();
         let _ = child.wait();
     }
@@ -88,7 +89,7 @@ fn as_long_as(child: &mut Child, each: impl Fn() -> Result<()>) -> Result<()> {
     }
 }
 
-/// Asks for an array without room for anything. Nothing but array_map_alloc_check()
+/// Asks the kernel for an array map without entries. Nothing but array_map_alloc_check()
 /// refuses it.
 pub(crate) fn refused_map() -> Result<()> {
     let options = libbpf_sys::bpf_map_create_opts {

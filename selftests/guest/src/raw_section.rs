@@ -1,10 +1,11 @@
-//! What a snapshot tells lockdep and the tracers of interrupts it takes back, and it tells
-//! nothing where interrupts were disabled before, whether they know or not.
+//! A snapshot reports to lockdep and the tracers of interrupts that interrupts are
+//! disabled, and takes that back. It reports nothing where interrupts were disabled
+//! before, whether lockdep and the tracers know of it or not.
 //!
 //! A module calls a function with interrupts enabled, disabled, and disabled by
-//! `raw_local_irq_save()`, of which nobody is told. A program takes a snapshot there, and
-//! others count what the tracepoints `irq_disable` and `irq_enable` say until it is taken.
-//! For a kernel that tells (`CONFIG_TRACE_IRQFLAGS`).
+//! `raw_local_irq_save()`, which is not reported. A BPF program takes a snapshot there,
+//! and others count how often the tracepoints `irq_disable` and `irq_enable` are reached
+//! until it is taken. For a kernel that has these reports (`CONFIG_TRACE_IRQFLAGS`).
 
 use std::fs::{self, File};
 use std::mem::MaybeUninit;
@@ -20,16 +21,17 @@ use crate::traced::TRACEFS;
 use crate::verdict::{self, Verdict, check};
 use crate::{cpus, perf};
 
-/// The module's file, where this program is run.
+/// The module's file, in the directory in which this program is run.
 const MODULE: &str = "brbe_sections.ko";
-/// What has it call the function.
+/// The module's parameter that makes it call the function.
 const ENTER: &str = "/sys/module/brbe_sections/parameters/enter";
 /// The tracepoints of interest, in a directory of [`TRACEFS`].
 const TRACEPOINTS: &str = "events/preemptirq";
-/// Where interrupts are enabled, one may come: one of so many snapshots has none.
+/// How many snapshots are taken in a section: where interrupts are enabled, one may come.
+/// One of this many snapshots has none.
 const ATTEMPTS: usize = 10;
 
-/// Removes the module.
+/// The module, which is loaded until this is dropped.
 struct Loaded;
 
 impl Loaded {
@@ -59,7 +61,7 @@ pub(crate) fn run() -> Result<Verdict> {
     let are_there = |tracefs: &str| Path::new(tracefs).join(TRACEPOINTS).is_dir();
     if !TRACEFS.into_iter().any(are_there) {
         return Ok(Verdict::Skip(
-            "this kernel tells nobody of interrupts: it needs CONFIG_PREEMPTIRQ_TRACEPOINTS"
+            "this kernel does not report when interrupts are disabled: it needs CONFIG_PREEMPTIRQ_TRACEPOINTS"
                 .to_owned(),
         ));
     }
@@ -97,8 +99,9 @@ pub(crate) fn run() -> Result<Verdict> {
     Ok(Verdict::Pass)
 }
 
-/// What is told in a section of this name: so often off as on, and one time so often as
-/// expected.
+/// Checks what is reported in the section of this name. Each time, interrupts are
+/// reported as disabled as often as enabled. At least one time of [`ATTEMPTS`], they are
+/// reported as disabled `told` times.
 fn snapshots_in(
     skeleton: &mut RawSectionSkel<'_>,
     cpu: u32,
@@ -124,7 +127,8 @@ fn snapshots_in(
     )))
 }
 
-/// How often it was told that interrupts are disabled, and enabled.
+/// Takes a snapshot in the section of this name. Returns how often it was reported that
+/// interrupts are disabled, and that they are enabled.
 fn snapshot_in(skeleton: &mut RawSectionSkel<'_>, section: &str) -> Result<(u32, u32)> {
     let memory = "the BPF program has no memory";
     let data = skeleton.maps.bss_data.as_deref_mut().context(memory)?;

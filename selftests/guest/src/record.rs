@@ -1,4 +1,4 @@
-//! Recording all branches while a command runs, for somebody else to look at.
+//! Records all branches while a command runs. The records are looked at elsewhere.
 
 use std::ffi::OsString;
 use std::process::{Command, Stdio};

@@ -1,7 +1,7 @@
 //! A call that is refused for its flags takes no snapshot: nothing is written, and the
 //! records are there for the next call.
 //!
-//! The verifier writes the look at the flags into programs that are compiled. So the
+//! The verifier writes the check of the flags into programs that are compiled. So the
 //! program is interpreted here, and calls the helper itself.
 
 use std::fs;
@@ -19,7 +19,7 @@ use crate::skeleton::interpreted::{InterpretedSkel, InterpretedSkelBuilder};
 use crate::verdict::{self, Verdict, check};
 use crate::{cpus, perf};
 
-/// Whether programs are compiled that are loaded from now on.
+/// The file that says whether BPF programs that are loaded from now on are compiled.
 const JIT: &str = "/proc/sys/net/core/bpf_jit_enable";
 
 pub(crate) fn run() -> Result<Verdict> {
@@ -61,7 +61,7 @@ pub(crate) fn run() -> Result<Verdict> {
     Ok(Verdict::Pass)
 }
 
-/// The program as it is, not compiled; `None` where the kernel only compiles.
+/// Loads the BPF program for the interpreter. `None` where the kernel only compiles.
 fn load(object: &mut MaybeUninit<OpenObject>) -> Result<Option<InterpretedSkel<'_>>> {
     let open = InterpretedSkelBuilder::default()
         .open(object)

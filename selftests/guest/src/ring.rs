@@ -9,9 +9,9 @@ use branch_records::record::RawRecord;
 use perf_event_open_sys::bindings as sys;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
-/// Data pages, beside the one that says how far they are filled.
+/// The number of data pages. One more page says how far they are filled.
 const DATA_PAGES: usize = 64;
-/// `struct perf_event_header`: type (4), misc (2), size (2).
+/// The size of `struct perf_event_header` in bytes: type (4), misc (2), size (2).
 const HEADER: usize = 8;
 
 /// An event's buffer. The kernel stops writing when it is full.
@@ -42,7 +42,8 @@ impl Ring {
         Ok(Self { base, page })
     }
 
-    /// The branches of each sample since the last call. Its room is given back.
+    /// The branches of each sample since the last call. The room of the samples is given
+    /// back to the kernel.
     pub(crate) fn take_samples(&mut self) -> Result<Vec<Vec<RawRecord>>> {
         // Acquire and Release pair with the kernel's barriers between the data
         // and these fields.
@@ -54,8 +55,8 @@ impl Ring {
         ensure!(len <= size, "a perf buffer of {size} bytes holds {len}");
         // SAFETY: the data pages follow the first one.
         let data = unsafe { self.base.add(self.page) };
-        // SAFETY: they are mapped while `self` lives. The kernel changes none of
-        // the `len` bytes read below before it is given them back.
+        // SAFETY: the data pages are mapped while `self` lives. The kernel changes none
+        // of the `len` bytes read below before it is given them back.
         let data = unsafe { std::slice::from_raw_parts(data.as_ptr(), size) };
         let start = usize::try_from(read % size as u64)?;
         let (end, wrapped) = ((start + len).min(size), (start + len).saturating_sub(size));
@@ -64,13 +65,14 @@ impl Ring {
         Ok(samples)
     }
 
-    /// A field of the first page that counts bytes.
+    /// The field at `offset` in the first page, a field that counts bytes.
     fn position(&self, offset: usize) -> &AtomicU64 {
         // SAFETY: the first page is a `perf_event_mmap_page`, and it is mapped
         // while `self` lives.
         let field = unsafe { self.base.add(offset) }.cast::<AtomicU64>();
-        // SAFETY: as above; the field is 8 bytes, aligned, and changes under us
-        // as an atomic may.
+        // SAFETY: the first page is a `perf_event_mmap_page`, and it is mapped while
+        // `self` lives; the field is 8 bytes, aligned, and changes under us as an atomic
+        // may.
         unsafe { field.as_ref() }
     }
 }
@@ -83,7 +85,8 @@ impl Drop for Ring {
     }
 }
 
-/// Takes records of events apart; the last may be cut off.
+/// Parses the records that perf writes, and returns the branches of each sample. The last
+/// record may be cut off.
 fn parse(mut data: &[u8]) -> Result<Vec<Vec<RawRecord>>> {
     let mut samples = Vec::new();
     while let Some((header, _)) = data.split_first_chunk::<HEADER>() {
@@ -102,7 +105,7 @@ fn parse(mut data: &[u8]) -> Result<Vec<Vec<RawRecord>>> {
     Ok(samples)
 }
 
-/// A sample of `PERF_SAMPLE_BRANCH_STACK` alone: a count and that many entries.
+/// Parses a sample of `PERF_SAMPLE_BRANCH_STACK` alone: a count and that many entries.
 fn parse_sample(body: &[u8]) -> Result<Vec<RawRecord>> {
     let (count, entries) = body
         .split_first_chunk::<8>()

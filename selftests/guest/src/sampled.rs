@@ -8,18 +8,18 @@ use crate::ring::Ring;
 use crate::verdict::{self, Verdict, check};
 use crate::{cpus, overflow, perf};
 
-/// Cycles from sample to sample.
+/// The number of cycles from one sample to the next.
 const PERIOD: u64 = 200_000;
-/// Samples with records that are looked at.
+/// The number of samples with records that are looked at on each CPU.
 const ENOUGH: usize = 20;
-/// Turns of some system calls in which there have to be so many.
+/// The most turns of some system calls in which there have to be [`ENOUGH`] samples.
 const TURNS: usize = 100_000;
 
 pub(crate) fn run() -> Result<Verdict> {
     overflow::unlimited_sampling()?;
     for cpu in cpus::online()? {
         cpus::pin_to(cpu)?;
-        // This one has BRBE record all branches of the kernel.
+        // The first event makes BRBE record all branches of the kernel.
         let opened = perf::open(cpu, perf::FOR_SNAPSHOTS)
             .and_then(|all| Ok((all, perf::open(cpu, perf::CONDITIONAL)?)));
         let (_all, conditional) = match opened {

@@ -1,5 +1,5 @@
-//! The BPF programs, as libbpf-cargo hands them to Rust. Generated: the lints
-//! are for what people write.
+//! The skeletons of the BPF programs, by which libbpf-cargo hands them to Rust. They are
+//! generated: the lints are for what people write.
 #![allow(
     clippy::all,
     clippy::multiple_unsafe_ops_per_block,
@@ -53,7 +53,8 @@ pub(crate) mod waste {
     include!(concat!(env!("OUT_DIR"), "/waste.skel.rs"));
 }
 
-/// Each program has a type of its own for `struct record`.
+/// Converts the records of BPF programs: each program has a type of its own for
+/// `struct record`.
 macro_rules! records_of {
     ($($program:ident),+) => {$(
         impl From<&$program::types::record> for branch_records::record::RawRecord {

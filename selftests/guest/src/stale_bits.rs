@@ -1,4 +1,4 @@
-//! Every bit of every record, and every byte around them.
+//! Checks every bit of every record, and every byte around the records.
 
 use std::mem::MaybeUninit;
 
@@ -32,7 +32,7 @@ pub(crate) fn run() -> Result<Verdict> {
 }
 
 fn check_on_this_cpu(helper: &mut Helper<'_>) -> Result<Verdict> {
-    // Room for everything, and then for less than there is: each call is
+    // First there is room for everything, and then for less than there is: each call is
     // preceded by a system call's worth of branches.
     let whole = RawRecord::SIZE * MAX_RECORDS;
     let all = helper.call(whole, 0)?;
@@ -92,7 +92,7 @@ fn check_on_this_cpu(helper: &mut Helper<'_>) -> Result<Verdict> {
     Ok(Verdict::Pass)
 }
 
-/// What is wrong with the memory after a call.
+/// What is wrong with the memory after a call of the helper, if anything.
 pub(crate) fn problem(answer: &Answer) -> Option<String> {
     if let Some(index) = answer.overwritten() {
         return Some(format!(
@@ -115,9 +115,10 @@ pub(crate) fn problem(answer: &Answer) -> Option<String> {
         })
 }
 
-/// What perf allows and a recording of the kernel's branches alone cannot hold.
+/// What is wrong with a record, if anything: what perf's ABI allows, and a recording of
+/// the kernel's branches alone cannot hold.
 fn impossible_in_kernel(record: &Record) -> Option<String> {
-    // Whether the top bit is set tells the kernel's half of the address space.
+    // The top bit is set in the kernel's half of the address space.
     let in_kernel = |address: std::num::NonZeroU64| address.get() >> 63 == 1;
     if record.from.is_some_and(|from| !in_kernel(from))
         || record.to.is_some_and(|to| !in_kernel(to))
@@ -134,8 +135,8 @@ fn impossible_in_kernel(record: &Record) -> Option<String> {
     None
 }
 
-/// BRBE knows type and target level of every branch, and nothing of speculation;
-/// no CPU has both it and transactions.
+/// What is wrong with a record of BRBE, if anything. BRBE knows the type and target level
+/// of every branch, and nothing of speculation. No CPU has both BRBE and transactions.
 fn impossible_in_brbe(record: &Record) -> Option<String> {
     if record.kind == BranchType::Unknown {
         Some("type is unknown".to_owned())
@@ -164,7 +165,7 @@ mod tests {
         let good = 1 << 20 | 2 << 30;
         assert_eq!(impossible_in_brbe(&record(from, to, good)), None);
         assert_eq!(impossible_in_kernel(&record(from, to, good)), None);
-        // Half a record has no level.
+        // A half record without a target has no level.
         assert_eq!(impossible_in_brbe(&record(from, 0, 1 << 20)), None);
         for stale in [
             2 << 30,

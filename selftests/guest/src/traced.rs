@@ -1,5 +1,5 @@
-//! The kernel's function tracer costs a snapshot no record: nothing of it runs
-//! before the recorder is paused.
+//! The kernel's function tracer costs a snapshot no record: no code of the tracer runs
+//! before the recording is paused.
 
 use std::fs;
 use std::mem::MaybeUninit;
@@ -51,11 +51,11 @@ pub(crate) fn run() -> Result<Verdict> {
     Ok(Verdict::Pass)
 }
 
-/// The function tracer of every function, until it is dropped.
+/// The function tracer, which traces every function until this is dropped.
 struct Tracer(PathBuf);
 
 impl Tracer {
-    /// `None` where there is none.
+    /// Starts the function tracer. `None` where the kernel has none.
     fn start() -> Result<Option<Self>> {
         let files = TRACEFS.map(|dir| Path::new(dir).join("available_tracers"));
         let has_it = |file: &&PathBuf| {

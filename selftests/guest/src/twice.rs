@@ -1,4 +1,4 @@
-//! One snapshot right after the other: what the first one leaves behind.
+//! Two snapshots, one right after the other: what the first one leaves behind.
 
 use std::mem::MaybeUninit;
 
@@ -11,14 +11,15 @@ use crate::kallsyms::Kallsyms;
 use crate::verdict::{self, Verdict, check};
 use crate::{cpus, perf};
 
-/// Room for all there is.
+/// The size of memory with room for all records, in bytes.
 const WHOLE: usize = RawRecord::SIZE * MAX_RECORDS;
-/// Branches from the end of one snapshot to the beginning of the next, with
+/// The number of branches from the end of one snapshot to the beginning of the next, with
 /// something to spare: the driver's way out, and the program's way in.
 const BETWEEN: usize = 12;
-/// Records that BRBE shows at a time (`BRBFCR_EL1.BANK`).
+/// The number of records that BRBE shows at a time (`BRBFCR_EL1.BANK`).
 const BANK: usize = 32;
-/// A task switch before the call leaves few records.
+/// How often the test is tried on a CPU: a task switch before the call leaves few
+/// records.
 const ATTEMPTS: usize = 3;
 
 pub(crate) fn run() -> Result<Verdict> {
@@ -78,7 +79,7 @@ fn on_this_cpu(helper: &mut Helper<'_>, symbols: &Kallsyms) -> Result<Verdict> {
         );
     }
 
-    // One without room is none, and takes nothing away.
+    // A snapshot without room for a record is none, and takes no records away.
     let [nothing, all] = helper.call_twice([0, WHOLE])?;
     check!(
         nothing.returned == -i64::from(Errno::NOENT.raw_os_error()),
@@ -91,7 +92,7 @@ fn on_this_cpu(helper: &mut Helper<'_>, symbols: &Kallsyms) -> Result<Verdict> {
         all.records().len()
     );
 
-    // One for one record takes all that there is.
+    // A snapshot with room for one record takes away all records that there are.
     let [one, rest] = helper.call_twice([RawRecord::SIZE, WHOLE])?;
     check!(
         one.records().len() == 1,
@@ -106,7 +107,9 @@ fn on_this_cpu(helper: &mut Helper<'_>, symbols: &Kallsyms) -> Result<Verdict> {
     Ok(Verdict::Pass)
 }
 
-/// Elsewhere than on arm64 the recorder is stopped by a function that is called.
+/// Whether the newest branch of a snapshot is the one into the function that takes it.
+/// Elsewhere than on arm64 this always holds: there, recording is stopped by a function
+/// that is called.
 pub(crate) fn begins_at_entry(answer: &Answer, symbols: &Kallsyms) -> bool {
     let newest = answer.records().first();
     !cfg!(target_arch = "aarch64")

@@ -1,4 +1,4 @@
-//! What a test ends with, as a line and as an exit status.
+//! The verdict that a test ends with, as a line and as an exit status.
 
 use std::io::{self, Write as _};
 use std::process::ExitCode;
@@ -10,16 +10,16 @@ use serde::Serialize;
 
 use crate::path::NoPath;
 
-/// How a test ended that could be tried.
+/// The verdict of a test that could be tried.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// The kernel does what it should.
     Pass,
-    /// The same, and how much of it was seen.
+    /// The kernel does what it should, and this much of it was seen.
     Seen(String),
-    /// It does not, for this reason.
+    /// The kernel does not do what it should, for this reason.
     Fail(String),
-    /// This machine or kernel has not got what the test is about.
+    /// This machine or kernel does not have what the test is about.
     Skip(String),
 }
 
@@ -33,12 +33,13 @@ macro_rules! check {
 }
 pub(crate) use check;
 
-/// The end of every test of snapshots on a kernel that has none.
+/// The verdict of every test of snapshots on a kernel that has none.
 pub(crate) fn unsupported() -> Verdict {
     Verdict::Skip(NO_SNAPSHOTS.to_owned())
 }
 
-/// The end of a test where branches cannot be recorded: not supported, or an error.
+/// The end of a test where branches cannot be recorded: a skip where that is not
+/// supported, else an error.
 pub(crate) fn cannot_record(error: io::Error) -> Result<Verdict> {
     let why = CannotRecord::from(error);
     match why.is_unsupported() {
@@ -67,7 +68,7 @@ pub(crate) fn report(
         Ok(Verdict::Pass) => ("PASS", String::new(), 0),
         Ok(Verdict::Fail(reason)) => ("FAIL", reason.clone(), 1),
         Ok(Verdict::Skip(reason)) => ("SKIP", reason.clone(), 77),
-        // What was seen is wrong, wherever in a test that was.
+        // Records that are no path are a failure, wherever in a test they were seen.
         Err(error) if error.is::<NoPath>() => ("FAIL", format!("{error:#}"), 1),
         Err(error) => ("ERROR", format!("{error:#}"), 2),
     };
@@ -79,7 +80,7 @@ pub(crate) fn report(
     };
     match written {
         Ok(()) => ExitCode::from(status),
-        // Nobody has seen the verdict: it must not count as one.
+        // The verdict was not written: it must not count as one.
         Err(_) => ExitCode::from(2),
     }
 }

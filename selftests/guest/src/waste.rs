@@ -1,6 +1,6 @@
-//! What each way to attach a program spends of the records before its snapshot: takes
-//! the snapshots, and names their records. Which of them are wasted is for the host to
-//! decide.
+//! What each way to attach a program spends of the records before its snapshot. The test
+//! takes the snapshots, and names their records. The host decides which of them are
+//! waste.
 
 use std::fs;
 use std::hint::black_box;
@@ -21,10 +21,10 @@ use crate::skeleton::waste::{WasteProgs, WasteSkel, WasteSkelBuilder, types};
 use crate::verdict::{self, Verdict};
 use crate::{cpus, perf};
 
-/// An interrupt may come in between: each is taken so often.
+/// How many snapshots are taken by each way and filter: an interrupt may come in between.
 const TIMES: usize = 10;
 
-/// Which branches are recorded, by perf's names.
+/// The branches that are recorded, by perf's names, and their bits.
 const FILTERS: [(&str, u32); 4] = [
     ("any", sys::PERF_SAMPLE_BRANCH_ANY),
     (
@@ -38,16 +38,19 @@ const FILTERS: [(&str, u32); 4] = [
     ),
 ];
 
-/// The function that a tracepoint's programs see: the tracepoint is the first thing there.
+/// The function in which the tracepoint is, as its first thing: programs of the
+/// tracepoint see this function.
 const RENAMES: &str = "__set_task_comm";
-/// What the kernel has for programs of tests.
+/// Functions that the kernel has for programs of tests.
 const TESTED: &str = "bpf_fentry_test1";
 const MODIFIED: &str = "bpf_modify_return_test";
 
-/// What a uprobe is at, and how long it is at least.
+/// `PROBED` is the function that a uprobe is at. `PROBED_LENGTH` is how long its code is
+/// at least, in bytes.
 const PROBED: &str = "branch_guest_probed";
 const PROBED_LENGTH: u64 = 8;
-/// Addresses of user space have their upper bits clear.
+/// The last address that can be of user space: the upper bits of such addresses are
+/// clear.
 const LAST_OF_USER: u64 = u64::MAX >> 1;
 
 /// What makes a program run.
@@ -59,12 +62,12 @@ enum Trigger {
     CallUser,
 }
 
-/// What attaches a program.
+/// How a program is attached.
 #[derive(Clone, Copy)]
 enum How {
-    /// libbpf, by what the program says of itself.
+    /// By libbpf, to what the program itself names.
     Libbpf,
-    /// libbpf, to a function of this program.
+    /// By libbpf, to a function of this process's own executable.
     ToUs,
 }
 
@@ -78,7 +81,7 @@ struct Way {
     trigger: Trigger,
 }
 
-/// The ways for each of these, in this order.
+/// Makes an array of [`Way`]s of a table, in the order of its rows.
 macro_rules! ways {
     ($($name:literal: $program:ident by $how:expr, at $function:ident by $trigger:ident;)*) => {
         [$(Way {
@@ -105,17 +108,17 @@ const WAYS: [Way; 11] = ways! {
     "uprobe": on_uprobe by How::ToUs, at PROBED by CallUser;
 };
 
-/// What one way to attach and one filter gave.
+/// The snapshots by one way to attach and with one filter.
 #[derive(Serialize)]
 struct Seen {
     way: &'static str,
     function: &'static str,
     filter: &'static str,
-    /// Newest record first.
+    /// The snapshots. The records of each are newest first.
     snapshots: Vec<Vec<Record>>,
 }
 
-/// A record, by names.
+/// A record with names for its addresses.
 #[derive(Serialize)]
 struct Record {
     from: Option<At>,
@@ -126,7 +129,7 @@ struct Record {
 
 #[derive(Serialize)]
 struct At {
-    /// A function of the kernel, or of this program.
+    /// The name of a function of the kernel or of this program.
     name: String,
     offset: u64,
 }
@@ -162,7 +165,7 @@ impl At {
     }
 }
 
-/// Writes what was seen to a file.
+/// Takes the snapshots, and writes them to the file `output`.
 pub(crate) fn run(output: &Path) -> Result<Verdict> {
     let mut memory = MaybeUninit::uninit();
     let open = WasteSkelBuilder::default()
@@ -209,7 +212,7 @@ pub(crate) fn run(output: &Path) -> Result<Verdict> {
     Ok(Verdict::Pass)
 }
 
-/// Attaches the program of a way.
+/// Attaches the program of a way to attach.
 fn attach(skeleton: &WasteSkel<'_>, way: &Way) -> Result<Link> {
     let program = (way.program)(&skeleton.progs);
     let attached = match way.how {
@@ -225,7 +228,7 @@ fn attach(skeleton: &WasteSkel<'_>, way: &Way) -> Result<Link> {
     attached.with_context(|| format!("cannot attach a program by {}", way.name))
 }
 
-/// Has the program run once, and returns its records.
+/// Makes the attached program run once, and returns the records of its snapshot.
 fn take(skeleton: &mut WasteSkel<'_>, trigger: Trigger) -> Result<Vec<RawRecord>> {
     data(skeleton)?.taken = i64::MIN;
     match trigger {
@@ -244,7 +247,7 @@ fn take(skeleton: &mut WasteSkel<'_>, trigger: Trigger) -> Result<Vec<RawRecord>
     Ok(data.records[..count].iter().map(RawRecord::from).collect())
 }
 
-/// Has a program call the function that is traced.
+/// Runs a BPF program that calls the traced function.
 fn call(program: &ProgramMut<'_>) -> Result<()> {
     program
         .test_run(ProgramInput::default())
@@ -257,7 +260,7 @@ fn data<'a>(skeleton: &'a mut WasteSkel<'_>) -> Result<&'a mut types::bss> {
     data.context("the programs have no memory in common with us")
 }
 
-/// [`PROBED`].
+/// The function that the uprobe is at: [`PROBED`].
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn branch_guest_probed(number: u64) -> u64 {

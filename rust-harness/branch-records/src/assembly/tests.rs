@@ -1,9 +1,9 @@
-//! Against assembly that clang moves about, compiled here.
+//! Tests against assembly whose code clang moves about, compiled by the tests.
 
 use super::*;
 use std::process::Command;
 
-/// Code of three lines, of which the second ends up last.
+/// Code of three lines. The code of the second line ends up last.
 const CODE: &str = "\
 .text
 .globl first, second, third

@@ -1,19 +1,20 @@
-//! The part of a capture that is code.
+//! The code in a capture.
 
 use serde::{Deserialize, Serialize};
 
 use super::{CaptureError, check, hex};
 
-/// More ranges of code are not read.
+/// The most ranges of code in a capture. A capture with more is refused.
 pub const MAX_CODE: usize = 100_000;
-/// The longest range of code.
+/// The most bytes from the first to the last instruction of a range of code.
 pub const MAX_CODE_BYTES: u64 = crate::path::STRAIGHT;
 
-/// Instructions of the running kernel.
+/// A range of instructions, as the running kernel had them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CodeRange {
-    /// The address of the first, as of every A64 instruction a multiple of 4.
+    /// The address of the first instruction: a multiple of 4, as for every A64
+    /// instruction.
     #[serde(with = "hex")]
     pub address: u64,
     /// The instructions, each as 8 hexadecimal digits.
@@ -21,7 +22,8 @@ pub struct CodeRange {
     pub words: Vec<u32>,
 }
 
-/// Ranges as a capture promises them: each behind the one before.
+/// Looks up code in ranges that are sorted by address and do not overlap, as those of a
+/// capture are.
 #[cfg(feature = "path")]
 impl crate::path::Code for Vec<CodeRange> {
     fn fetch(&self, address: u64) -> Option<u32> {
@@ -52,14 +54,14 @@ pub(crate) fn check_code(code: &[CodeRange]) -> Result<(), CaptureError> {
             range.address.is_multiple_of(4),
             "not at a multiple of 4",
         )?;
-        // What is there twice could be there in two ways.
+        // Two ranges that overlap could hold different code for one address.
         check(&field, range.address >= behind, "not behind the one before")?;
         behind = end.unwrap_or(u64::MAX);
     }
     Ok(())
 }
 
-/// Instructions are one text, 8 hexadecimal digits each.
+/// Serialises instructions as one text of 8 hexadecimal digits each.
 mod words {
     use std::fmt::Write as _;
 

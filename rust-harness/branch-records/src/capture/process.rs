@@ -1,19 +1,19 @@
-//! The part of a capture that says which files a process's addresses are of.
+//! The processes in a capture, and which files are mapped at their addresses.
 
 use serde::{Deserialize, Serialize};
 
 use super::{CaptureError, check, check_path, hex};
 
-/// More mappings of a process are not read.
+/// The most mappings of a process. A capture with more is refused.
 pub const MAX_MAPPINGS: usize = 10_000;
 
-/// A process, whose records are in a capture.
+/// A process with records in a capture.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Process {
-    /// Its number.
+    /// The process's PID.
     pub pid: u32,
-    /// Where its code is, by address, none twice.
+    /// The mappings of the process's code, sorted by address and without overlap.
     pub mappings: Vec<Mapping>,
 }
 
@@ -21,16 +21,16 @@ pub struct Process {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Mapping {
-    /// The first address.
+    /// The first address of the mapping.
     #[serde(with = "hex")]
     pub start: u64,
-    /// The first address after it.
+    /// The first address after the mapping.
     #[serde(with = "hex")]
     pub end: u64,
-    /// Where in the file `start` is.
+    /// The offset in the file that `start` is mapped from, in bytes.
     #[serde(with = "hex")]
     pub offset: u64,
-    /// The file, by the name that the machine has for it.
+    /// The path of the file, as the traced machine has it.
     pub path: String,
 }
 
@@ -63,7 +63,8 @@ impl Process {
         Ok(())
     }
 
-    /// The file that `address` is of, and where in it.
+    /// The path of the file that is mapped at `address`, and the offset of `address` in
+    /// it.
     pub fn file_at(&self, address: u64) -> Option<(&str, u64)> {
         let after = self
             .mappings

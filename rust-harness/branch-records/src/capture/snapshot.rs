@@ -1,38 +1,39 @@
-//! The part of a capture that is one snapshot.
+//! A snapshot in a capture.
 
 use serde::{Deserialize, Serialize};
 
 use super::{CaptureError, MAX_NAME, MAX_RECORDS, check, check_printable, hex, raw_records};
 use crate::record::RawRecord;
 
-/// The longest name of a thread: `TASK_COMM_LEN` without the terminator.
+/// The most characters of a thread's name: `TASK_COMM_LEN` without the terminator.
 pub const MAX_COMM: usize = 15;
 
-/// What one call of `bpf_get_branch_snapshot()` gave.
+/// The records that one call of `bpf_get_branch_snapshot()` returned, and when and where
+/// it was called.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Snapshot {
-    /// What was traced: a function, a tracepoint.
+    /// The name of what was traced: a function or a tracepoint.
     pub function: String,
-    /// At what moment of it this was taken.
+    /// The moment at which the snapshot was taken.
     pub moment: Moment,
-    /// What the function had returned, where that is known.
+    /// The return value of the function, where it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub returned: Option<Returned>,
     /// The CPU the snapshot was taken on.
     pub cpu: u32,
-    /// The process that was traced.
+    /// The PID of the process that was traced.
     pub pid: u32,
-    /// Its thread.
+    /// The TID of the thread that was traced.
     pub tid: u32,
     /// The thread's name.
     pub comm: String,
-    /// When: nanoseconds of `CLOCK_MONOTONIC`.
+    /// When the snapshot was taken, in nanoseconds of `CLOCK_MONOTONIC`.
     pub time: u64,
-    /// How long the function had taken, in nanoseconds, where that was measured.
+    /// How long the function took, in nanoseconds, where that was measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duration: Option<u64>,
-    /// How many records the caller of the helper had room for.
+    /// The number of records that the caller of the helper had room for.
     pub asked: u32,
     /// The error that the helper returned instead of records, as a positive
     /// number.
@@ -43,7 +44,7 @@ pub struct Snapshot {
     pub records: Vec<RawRecord>,
 }
 
-/// At what moment a snapshot is taken.
+/// The moment at which a snapshot is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Moment {
@@ -51,7 +52,7 @@ pub enum Moment {
     Entry,
     /// When a function has returned.
     Return,
-    /// Where a tracepoint is.
+    /// At a tracepoint.
     Tracepoint,
 }
 
@@ -59,18 +60,20 @@ pub enum Moment {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Returned {
-    /// A signed number: a negative errno, by custom, where it failed.
+    /// A signed number. By convention, a negative errno means that the function failed.
     Signed(i64),
-    /// A number without a sign.
+    /// An unsigned number.
     Unsigned(u64),
-    /// Yes or no.
+    /// A boolean.
     Bool(bool),
-    /// An address: one of the last 4095 is an errno (include/linux/err.h).
+    /// An address. Each of the last 4095 addresses stands for an errno
+    /// (include/linux/err.h).
     Pointer(#[serde(with = "hex")] u64),
 }
 
 impl Returned {
-    /// The error that it stands for, as a positive number.
+    /// The errno that the value stands for, as a positive number; `None` if the value is
+    /// no error.
     pub fn errno(self) -> Option<u16> {
         let value = match self {
             Self::Signed(value) => value,
@@ -86,7 +89,7 @@ impl Returned {
 
 impl Snapshot {
     pub(super) fn validate(&self, field: &str) -> Result<(), CaptureError> {
-        // A user function is called by its file and its name.
+        // The name of a user-space function contains the name of its file.
         check_printable(
             &format!("{field}.function"),
             &self.function,

@@ -62,7 +62,7 @@ fn capture() -> Capture {
     capture
 }
 
-/// The document, changed and read again.
+/// The error that reading the document yields after `change` was applied to it.
 fn damaged(change: impl FnOnce(&mut serde_json::Value)) -> CaptureError {
     let mut document = serde_json::to_value(capture()).unwrap();
     change(&mut document);
@@ -86,7 +86,7 @@ fn another_version_is_named_before_its_fields_are_looked_at() {
 #[test]
 fn a_document_without_end_is_not_read_to_its_end() {
     let error = Capture::from_reader(std::io::repeat(b' ')).unwrap_err();
-    assert!(matches!(error, CaptureError::TooLong));
+    assert!(matches!(error, CaptureError::TooLong(_)));
 }
 
 #[test]

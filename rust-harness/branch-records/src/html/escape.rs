@@ -1,8 +1,8 @@
-//! Text that is no HTML.
+//! Escapes text for HTML.
 
 use std::fmt;
 
-/// Shows a text, whatever it holds.
+/// Displays any text with the characters escaped that have a meaning in HTML.
 pub struct Text<'a>(pub &'a str);
 
 impl fmt::Display for Text<'_> {

@@ -1,4 +1,4 @@
-//! A branch as a row of a table.
+//! A branch as a row of an HTML table.
 
 use std::io::{self, Write};
 
@@ -7,7 +7,7 @@ use crate::report::{Branch, End};
 use crate::symbol::Location;
 use crate::text::words;
 
-/// Writes a branch that was taken `times` times.
+/// Writes the row of a branch that was taken `times` times.
 pub(super) fn branch(
     branch: &Branch,
     times: usize,
@@ -25,7 +25,7 @@ pub(super) fn branch(
     writeln!(out, "<td>{}</td></tr>", Text(&words::notes(branch, times)))
 }
 
-/// `inlined in function+0x10 (file:line)`.
+/// The text for one end of a branch: `inlined in function+0x10 (file:line)`.
 fn name(end: &End) -> String {
     let Some(symbol) = &end.symbol else {
         let address = end.address.map(|address| format!("{address:#x}"));

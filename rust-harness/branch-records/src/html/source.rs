@@ -7,27 +7,27 @@ use std::io::{self, Write};
 use super::escape::Text;
 use crate::listing::{Line, Listing, Passage};
 
-/// Height of a line and distance of two arrows, in pixels. The first is in `style.css`
-/// too.
+/// `HEIGHT` is the height of a line, as in `style.css`; `LANE` is the distance between
+/// two arrows. Both are in pixels.
 const HEIGHT: usize = 20;
 const LANE: usize = 9;
-/// More arrows side by side are not told apart.
+/// The most arrows that are drawn side by side. Further ones share the outermost lane.
 const MAX_LANES: usize = 12;
-/// Lines that are shown around those that matter.
+/// How many lines are shown before and after each line that matters.
 const AROUND: u32 = 3;
-/// As far before its first line with code a function's name is looked for.
+/// How many lines before a function's first line with code its name is looked for.
 const HEAD: u32 = 24;
-/// Longer functions are shown in parts.
+/// The most lines of a function that is shown whole. Longer functions are shown in parts.
 const SHORT: u32 = 60;
 
 /// A row of the listing.
 enum Row {
     Line(u32),
-    /// So many lines are left out.
+    /// This many lines are left out.
     Gap(u32),
 }
 
-/// Branches from one line to another.
+/// An arrow that stands for the branches from one line to another.
 struct Arrow {
     from: usize,
     to: usize,
@@ -35,17 +35,17 @@ struct Arrow {
     lane: usize,
 }
 
-/// What is written of a listing.
+/// A listing, and how it is to be shown.
 pub(super) struct Shown<'a> {
     pub(super) listing: &'a Listing,
-    /// The lines of its file, where that is known.
+    /// The lines of the listing's source file, where the file is at hand.
     pub(super) file: Option<&'a [String]>,
     pub(super) last_jump: Option<usize>,
-    /// Whether a reader sees it without asking.
+    /// Whether the listing is unfolded when the page opens.
     pub(super) open: bool,
 }
 
-/// Writes a listing.
+/// Writes a listing as HTML.
 pub(super) fn write(shown: &Shown<'_>, out: &mut impl Write) -> io::Result<()> {
     let Shown {
         listing,
@@ -133,7 +133,7 @@ fn line(
     writeln!(out, "</span>")
 }
 
-/// Tabs as spaces: line numbers are before them.
+/// Replaces tabs by spaces: the line number in front of the text would shift them.
 fn spaced(text: &str) -> String {
     let mut spaced = String::new();
     for c in text.chars() {
@@ -157,7 +157,7 @@ fn passages(line: &Line) -> impl Iterator<Item = (usize, String)> {
     })
 }
 
-/// A few are shown, of many the first and the last.
+/// Joins the notes of a line. Of more than four, only the first and the last are shown.
 fn together(notes: Vec<String>) -> String {
     match &notes[..] {
         [first, .., last] if notes.len() > 4 => {
@@ -167,7 +167,9 @@ fn together(notes: Vec<String>) -> String {
     }
 }
 
-/// The lines that are shown: those with code, and a function's first ones.
+/// The rows that are shown of a listing. A short function is shown whole. Of a longer
+/// one, its first line is shown, and the lines that matter with some around them. Where
+/// the file is not at hand, the lines with code are shown.
 fn rows(listing: &Listing, file: Option<&[String]>) -> Vec<Row> {
     let numbers = || listing.lines.keys().copied();
     let (Some(first), Some(last)) = (numbers().min(), numbers().max()) else {
@@ -211,7 +213,8 @@ fn rows(listing: &Listing, file: Option<&[String]>) -> Vec<Row> {
     rows
 }
 
-/// The line where a function is declared, if that is found right before its code.
+/// The number of the line where a function is declared, if that is found right before its
+/// code; otherwise `first`.
 fn head(function: &str, first: u32, file: &[String]) -> u32 {
     let name = format!("{function}(");
     let begins = |number: &u32| {
@@ -224,7 +227,8 @@ fn head(function: &str, first: u32, file: &[String]) -> u32 {
     before.rev().find(begins).unwrap_or(first)
 }
 
-/// The jumps as arrows from row to row, those that cross side by side.
+/// The jumps of a listing as arrows from row to row. Arrows that overlap are side by
+/// side.
 fn arrows(listing: &Listing, rows: &[Row]) -> Vec<Arrow> {
     let row: BTreeMap<u32, usize> = rows
         .iter()
@@ -247,7 +251,7 @@ fn arrows(listing: &Listing, rows: &[Row]) -> Vec<Arrow> {
         lane: 0,
     };
     let mut arrows: Vec<_> = numbers.into_iter().map(arrow).collect();
-    // The short ones inside.
+    // Short arrows come first, and so lie inside.
     arrows.sort_by_key(|arrow| arrow.from.abs_diff(arrow.to));
     for index in 0..arrows.len() {
         let (before, rest) = arrows.split_at_mut(index);
@@ -281,7 +285,8 @@ fn draw(
         };
         let middle = |row: usize| row * HEIGHT + HEIGHT / 2;
         let (from, to) = (middle(arrow.from), middle(arrow.to));
-        // So that leaving and arriving at one line are two things.
+        // An arrow leaves a line lower than it arrives at one, so that the two do not
+        // coincide.
         let (from, to) = (from + 3, to - 3);
         let right = width - 2;
         let left = right.saturating_sub((arrow.lane + 1) * LANE);

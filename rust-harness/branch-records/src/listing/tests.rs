@@ -30,7 +30,7 @@ fn lines_between_branches_were_executed() {
     let before = (0..=4).step_by(4).chain((8..=0x28).step_by(4));
     let expected: Vec<_> = before.chain([0x9c, 0xa0]).collect();
     assert_eq!(executed(check), expected);
-    // All that has code, not what the path had.
+    // All lines that have code, not only those on the path.
     assert_eq!(check.lines.len(), 0xb0 / 4);
     let jump = |number, from, to| Jump { number, from, to };
     assert_eq!(check.jumps, [jump(7, 0x28, 0x9c)]);
@@ -71,7 +71,7 @@ fn a_path_with_a_hole_says_nothing_of_it() {
         record(ALLOC_CHECK + 0x60, MAP_CREATE, RETURN),
     ];
     let listings = listings(backwards);
-    // The ends themselves.
+    // Only the ends of the branches are known to have been executed.
     assert_eq!(executed(&listings[0]), [0x20, 0x60]);
 }
 

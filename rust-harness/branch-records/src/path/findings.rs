@@ -1,4 +1,4 @@
-//! What a check of records found, as values, words and JSON.
+//! The result of a check of records, as values, words and JSON.
 
 use std::fmt;
 
@@ -6,57 +6,60 @@ use serde::Serialize;
 
 use super::Doubt;
 
-/// What a check found.
+/// The result of a check of records.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Findings {
-    /// Steps from one record to the next, and sources of records, that are
-    /// possible.
+    /// The number of steps from one record to the next, and of sources of records, that
+    /// are possible.
     pub possible: usize,
-    /// Those of which nothing can be said: the code or the type is not known, or
-    /// a record has one address only.
+    /// The number of steps and sources of which nothing can be said: the code or the type
+    /// is not known, or a record has one address only.
     pub undecided: usize,
-    /// How many of those are undecided because the code or the type is not known:
-    /// with all of the code there is none.
+    /// The number of steps and sources that are undecided because the code or the type is
+    /// not known. Where all code and types are known, it is 0.
     pub unknown: usize,
-    /// Those that no execution can have.
+    /// The steps and sources that no execution can have.
     pub broken: Vec<Broken>,
 }
 
-/// What no execution does, and between which records: 0 is the newest.
+/// Something that no execution does, with the numbers of the records that show it. Record
+/// 0 is the newest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Broken {
-    /// The source is before the target of the record before it, or further
-    /// behind than anyone goes without a branch.
+    /// The source of the newer record is before the target of the older one, or further
+    /// after it than any execution goes without a branch.
     Apart {
-        /// The newer record.
+        /// The number of the newer record.
         number: usize,
-        /// Where the older one leads.
+        /// The target of the older record.
         start: u64,
-        /// Where the newer one starts.
+        /// The source of the newer record.
         end: u64,
     },
-    /// On the way there is a branch that is always taken.
+    /// Between the target of the older record and the source of the newer one there is a
+    /// branch that is always taken.
     Leaves {
-        /// The newer record.
+        /// The number of the newer record.
         number: usize,
-        /// That branch.
+        /// The address of the branch that is always taken.
         at: u64,
     },
-    /// The source is no branch of the recorded type.
+    /// The instruction at the record's source is no branch of the recorded type.
     Source {
-        /// The record.
+        /// The number of the record.
         number: usize,
-        /// Its source.
+        /// The record's source.
         at: u64,
     },
-    /// The instruction branches to another address.
+    /// The instruction at the record's source branches to another address than the
+    /// record's target.
     Target {
-        /// The record.
+        /// The number of the record.
         number: usize,
-        /// Its source.
+        /// The record's source.
         at: u64,
-        /// Where the instruction leads.
+        /// The address that the instruction branches to.
         leads: u64,
     },
 }
@@ -101,8 +104,8 @@ impl fmt::Display for Findings {
 }
 
 impl Findings {
-    /// Whether something was decided, nothing is impossible and no code was missing:
-    /// half records alone leave no doubt.
+    /// Whether the records are a path: something was decided, nothing is impossible, and
+    /// no code or type was unknown. Half records alone leave no doubt.
     pub fn is_path(&self) -> bool {
         self.broken.is_empty() && self.possible > 0 && self.unknown == 0
     }

@@ -3,7 +3,7 @@
 use yaxpeax_arch::{Decoder as _, U8Reader};
 use yaxpeax_arm::armv8::a64::{InstDecoder, Instruction, Opcode, Operand};
 
-/// What sort of branch, as `BRBINF<n>_EL1.TYPE` distinguishes them (Arm ARM,
+/// The type of a branch, as `BRBINF<n>_EL1.TYPE` distinguishes them (Arm ARM,
 /// "`BRBINF<n>_EL1`").
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -22,7 +22,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The name that the architecture's documents give to the value of TYPE.
+    /// The name that the architecture's documents give to this value of TYPE.
     pub fn name(self) -> &'static str {
         match self {
             Self::Direct => "DIRECT",
@@ -35,25 +35,26 @@ impl Kind {
     }
 }
 
-/// An instruction, as far as control flow goes.
+/// What an instruction does to the control flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flow {
-    /// Goes on behind it, or takes an exception that returns to it.
+    /// Execution goes on at the next instruction, or an exception is taken that returns
+    /// to this instruction.
     On,
-    /// A branch to its own address and `offset` bytes. A conditional one may also
-    /// not be taken.
+    /// A branch to the instruction's own address plus `offset`. A conditional branch may
+    /// also not be taken.
     Direct {
-        /// Which.
+        /// The type of the branch.
         kind: Kind,
-        /// Bytes from the instruction to its target.
+        /// The distance from the instruction to its target, in bytes.
         offset: i64,
     },
-    /// A branch to where a register says.
+    /// A branch to the address in a register.
     Indirect {
-        /// Which.
+        /// The type of the branch.
         kind: Kind,
     },
-    /// ERET and its pointer authentication forms.
+    /// `ERET` and its pointer authentication forms.
     ExceptionReturn,
     /// `SVC`, `HVC` or `SMC`: an exception that returns to the next instruction.
     Call,
@@ -64,7 +65,7 @@ pub fn is_breakpoint(word: u32) -> bool {
     word & 0xffe0_001f == 0xd420_0000
 }
 
-/// What the A64 instruction `word` does.
+/// What the A64 instruction `word` does to the control flow.
 pub fn flow(word: u32) -> Flow {
     newer(word).unwrap_or_else(|| decoded(word))
 }
@@ -72,7 +73,8 @@ pub fn flow(word: u32) -> Flow {
 /// The branches that `yaxpeax-arm` does not know (Arm ARM, C4.1, "Branches,
 /// Exception Generating and System instructions").
 fn newer(word: u32) -> Option<Flow> {
-    // A signed number of words in the `bits` above bit 4.
+    // A conditional branch whose offset is a signed number of words, in the `bits` bits
+    // above bit 4.
     let conditional = |bits: u32| Flow::Direct {
         kind: Kind::Conditional,
         offset: i64::from(((word << (27 - bits)) as i32) >> (32 - bits)) * 4,
@@ -85,8 +87,8 @@ fn newer(word: u32) -> Option<Flow> {
         // CB<cc>, FEAT_CMPBR.
         Some(conditional(9))
     } else if is(0xffc0_001f, 0x5500_001f) || is(0xffff_fbe0, 0xd65f_0be0) {
-        // RETAASPPC and RETABSPPC, FEAT_PAuth_LR, and with a register; with
-        // register 31 that is RETAA and RETAB.
+        // RETAASPPC and RETABSPPC, FEAT_PAuth_LR, and their forms with a register; the
+        // form with register 31 is RETAA and RETAB.
         Some(Flow::Indirect { kind: Kind::Return })
     } else {
         None

@@ -1,9 +1,10 @@
-//! Whether records can be one execution, of A64 code.
+//! Checks whether records can be one execution of A64 code.
 //!
-//! Between the target of a record and the source of the next newer one the CPU
-//! went straight on: there is no branch that is always taken. And a source is a
-//! branch of the recorded type, whose target, where the instruction encodes it, is
-//! the recorded one. Records from both sides of a gap fail this sooner or later.
+//! Between the target of a record and the source of the next newer one the CPU went
+//! straight on: there is no branch that is always taken. And the instruction at a
+//! record's source is a branch of the recorded type. Where that instruction encodes its
+//! target, it is the recorded one. Records from both sides of a gap fail this sooner or
+//! later.
 
 mod findings;
 mod flow;
@@ -13,14 +14,14 @@ pub use flow::{Flow, Kind, flow, is_breakpoint};
 
 use crate::record::{BranchType, RawRecord};
 
-/// What a check needs to know of a branch.
+/// What a check needs to know of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Branch {
-    /// Its source, 0 where that was kept back.
+    /// The source of the branch, 0 where the hardware kept it back.
     pub from: u64,
-    /// Its target, 0 where that was kept back.
+    /// The target of the branch, 0 where the hardware kept it back.
     pub to: u64,
-    /// What sort of branch.
+    /// The type of the branch.
     pub kind: BranchType,
 }
 
@@ -40,28 +41,28 @@ pub trait Code {
     fn fetch(&self, address: u64) -> Option<u32>;
 }
 
-/// The longest way without a taken branch that is believed, in bytes. Unrolled
-/// loops of cryptography are a few thousand instructions long.
+/// The most bytes of code that are believed to be executed without a taken branch.
+/// Unrolled loops of cryptography are a few thousand instructions long.
 pub const STRAIGHT: u64 = 1 << 16;
 
 /// Why a step is not known to be possible.
 enum Doubt {
     /// A record has one address only.
     Half,
-    /// The code is not known.
+    /// The code, or the type of the record, is not known.
     Unknown,
     Broken(Broken),
 }
 
-/// Checks records that nothing was filtered from, the newest first.
+/// Checks records, newest first, that no filter has left any branch out of.
 pub fn check(records: &[impl Into<Branch> + Copy], code: &impl Code) -> Findings {
     check_steps(records, code, |number, newer, older| {
         step(number, newer, older, code)
     })
 }
 
-/// Checks the records of a sample of all branches, the newest first. perf leaves
-/// debug exceptions out: prepare_event_branch_type_mask() in
+/// Checks the records of a sample of all branches, newest first. perf leaves debug
+/// exceptions out of a sample: prepare_event_branch_type_mask() in
 /// drivers/perf/arm_brbe.c knows no type for them.
 pub fn check_sample(records: &[impl Into<Branch> + Copy], code: &impl Code) -> Findings {
     check_steps(records, code, |number, newer, older| {
@@ -88,7 +89,8 @@ fn check_steps(
     findings
 }
 
-/// Checks each record by itself, where a filter has left some out.
+/// Checks each record by itself, and no steps between records: for records that a filter
+/// has left some branches out of.
 pub fn check_each(records: &[impl Into<Branch> + Copy], code: &impl Code) -> Findings {
     let mut findings = Findings::default();
     for (number, record) in records.iter().enumerate() {
@@ -97,13 +99,14 @@ pub fn check_each(records: &[impl Into<Branch> + Copy], code: &impl Code) -> Fin
     findings
 }
 
-/// From where `older` leads to where `newer` starts.
+/// Whether execution can go straight on from the target of `older` to the source of
+/// `newer`.
 fn step(number: usize, newer: &Branch, older: &Branch, code: &impl Code) -> Result<(), Doubt> {
     let (start, end) = (older.to, newer.from);
     if start == 0 || end == 0 {
         return Err(Doubt::Half);
     }
-    // A call of the system is executed, and lies before its record's source.
+    // An `SVC`, `HVC` or `SMC` is executed, and lies before its record's source.
     let way = match newer.kind {
         BranchType::Syscall => end.checked_sub(start).filter(|way| *way >= 4),
         _ => end.checked_sub(start),
@@ -114,7 +117,8 @@ fn step(number: usize, newer: &Branch, older: &Branch, code: &impl Code) -> Resu
     let mut known = Ok(());
     for at in (start..end).step_by(4) {
         match code.fetch(at).map(flow) {
-            // What comes behind it may still be known to be a branch.
+            // Code after this instruction may be known, and may be a branch that is
+            // always taken.
             None => known = Err(Doubt::Unknown),
             Some(
                 Flow::On
@@ -130,8 +134,9 @@ fn step(number: usize, newer: &Branch, older: &Branch, code: &impl Code) -> Resu
     known
 }
 
-/// From where `older` leads to a `BRK`, and from the vector that this leads to, to
-/// where `newer` starts; `None` where that is no part of a vector.
+/// Whether execution can go straight on from the target of `older` to a `BRK`, and from
+/// the vector of its exception to the source of `newer`. `None` where the source of
+/// `newer` is in no such vector, or no `BRK` is found.
 fn by_breakpoint(
     number: usize,
     newer: &Branch,
@@ -159,23 +164,24 @@ fn by_breakpoint(
     Some(to_brk.and_then(|()| step(number, newer, &brk, code)))
 }
 
-/// What a record's source is.
+/// What has to be at a record's source.
 enum Source {
     /// A branch of this kind.
     Branch(Kind),
     ExceptionReturn,
-    /// The instruction behind `SVC`, `HVC` or `SMC`.
+    /// The instruction after `SVC`, `HVC` or `SMC`.
     BehindCall,
     /// Any instruction: it is the preferred return address of an exception.
     Any,
-    /// Not known.
+    /// Not known: the record's type does not say.
     Unknown,
     /// No record of A64 has this type.
     None,
 }
 
-/// What drivers/perf/arm_brbe.c gives each type to, and what BRBE has in the
-/// source address of that (Tables D19-4 to D19-10, R_YSKQK to R_FYLTC).
+/// What has to be at the source of a record of type `kind`: the branches that
+/// drivers/perf/arm_brbe.c gives the type to, and what BRBE has in the source address of
+/// those (Tables D19-4 to D19-10, R_YSKQK to R_FYLTC).
 fn source_of(kind: BranchType) -> Source {
     match kind {
         BranchType::Unconditional => Source::Branch(Kind::Direct),
@@ -187,7 +193,8 @@ fn source_of(kind: BranchType) -> Source {
         BranchType::ExceptionReturn => Source::ExceptionReturn,
         BranchType::Syscall => Source::BehindCall,
         BranchType::Irq | BranchType::SystemError | BranchType::Extended(_) => Source::Any,
-        // Debug exceptions; and all, where perf was not asked for types.
+        // The type of debug exceptions, and of all records where perf was not asked for
+        // types.
         BranchType::Unknown => Source::Unknown,
         BranchType::SyscallReturn
         | BranchType::ConditionalCall
@@ -196,7 +203,7 @@ fn source_of(kind: BranchType) -> Source {
     }
 }
 
-/// Whether there is what the record's type says where it starts.
+/// Whether there is at the record's source what its type requires.
 fn source(number: usize, record: &Branch, code: &impl Code) -> Result<(), Doubt> {
     let at = record.from;
     if at == 0 {
@@ -224,7 +231,7 @@ fn source(number: usize, record: &Branch, code: &impl Code) -> Result<(), Doubt>
     if holds { Ok(()) } else { broken }
 }
 
-/// Whether a branch by `offset` leads where the record says.
+/// Whether a branch by `offset` bytes leads to the record's target.
 fn target(number: usize, record: &Branch, offset: i64) -> Result<(), Doubt> {
     let (at, leads) = (record.from, record.from.wrapping_add_signed(offset));
     if record.to == 0 || record.to == leads {

@@ -37,7 +37,7 @@ fn record(from: u64, to: u64, kind: u64) -> RawRecord {
     }
 }
 
-/// `PERF_BR_COND` and so on.
+/// Types of branches: `PERF_BR_COND` and so on.
 const COND: u64 = 1;
 const UNCOND: u64 = 2;
 const IND: u64 = 3;
@@ -63,7 +63,7 @@ fn program() -> Program {
     words.into_iter().collect()
 }
 
-/// Newest first.
+/// The records of an execution of [`program`], newest first.
 fn path() -> Vec<RawRecord> {
     vec![
         record(0x1010, 0x1000, UNCOND),
@@ -104,7 +104,7 @@ fn a_record_that_is_missing_is_seen() {
 fn an_interrupt_comes_before_any_instruction() {
     let records = [record(0x100c, 0x8280, IRQ), record(0x2004, 0x100c, RETURN)];
     assert_eq!(broken(&records), []);
-    // But not behind a branch that is always taken.
+    // But not after a branch that is always taken.
     let records = [record(0x1014, 0x8280, IRQ), record(0x2004, 0x100c, RETURN)];
     let at = 0x1010;
     assert_eq!(broken(&records), [Broken::Leaves { number: 0, at }]);
@@ -135,7 +135,7 @@ fn source_and_target_are_what_the_instruction_says() {
             record(0x1010, 0x1000, ERET_TYPE),
             Some(Broken::Source { number, at: 0x1010 }),
         ),
-        // Half a record.
+        // A half record.
         (record(0x1010, 0, UNCOND), None),
         // Between two instructions.
         (
@@ -191,7 +191,7 @@ fn a_system_call_is_before_its_source() {
     let before = |to| record(0x1008, to, SYSCALL);
     let call = record(0x1008, 0x8400, SYSCALL);
     assert_eq!(check(&[call, before(0x1000)], &program).broken, []);
-    // Not executed between the two.
+    // The `SVC` is not executed between the two records.
     let (number, start, end) = (0, 0x1008, 0x1008);
     assert_eq!(
         check(&[call, before(0x1008)], &program).broken,
@@ -214,13 +214,13 @@ fn types_that_the_driver_never_gives_are_impossible() {
             [Broken::Source { number, at }]
         );
     }
-    // Where perf was not asked for types there is none.
+    // Where perf was not asked for types, a record has none.
     let findings = check(&[record(0x1008, 0x2000, 0)], &program());
     assert_eq!((findings.broken, findings.unknown), (vec![], 1));
 }
 
-/// perf leaves the exception by a `BRK` out of a sample: from an instruction that is
-/// stepped to the handler.
+/// perf leaves the exception of a `BRK` out of a sample. Such a sample goes from an
+/// instruction that is single-stepped straight to the handler.
 #[test]
 fn a_sample_may_go_on_in_the_vector_of_a_breakpoint() {
     const BRK: u32 = 0xd420_00c0;
@@ -239,7 +239,8 @@ fn a_sample_may_go_on_in_the_vector_of_a_breakpoint() {
     assert_eq!(check_sample(&good, &program).broken, []);
     assert_eq!(check(&good, &program).broken.len(), 1, "a snapshot has it");
 
-    // Not in a vector; in that of interrupts; over a branch.
+    // The first source is in no vector, the second in that of interrupts. After that, the
+    // way to the source leads over a branch.
     for from in [vectors + 0x10c, vectors + 0x28c] {
         program.insert(from, b(0x100));
         assert_eq!(check_sample(&sample(from), &program).broken.len(), 1);
@@ -250,7 +251,7 @@ fn a_sample_may_go_on_in_the_vector_of_a_breakpoint() {
     program.insert(slot, RET);
     assert_eq!(check_sample(&good, &program).broken.len(), 1);
 
-    // Without the code nobody knows.
+    // Without the code the step is undecided.
     program.remove(&slot);
     let findings = check_sample(&good, &program);
     assert_eq!((&*findings.broken, findings.unknown), (&[][..], 1));

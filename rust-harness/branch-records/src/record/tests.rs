@@ -84,8 +84,8 @@ fn one_stale_field_is_enough() {
 }
 
 proptest! {
-    /// No bit of the word is read twice and none is left out: the fields
-    /// put together are the word.
+    /// No bit of the word is decoded twice, and none is left out: the fields put together
+    /// are the word.
     #[test]
     fn decoding_loses_nothing(from: u64, to: u64, word: u64) {
         let record = RawRecord { from, to, flags: word }.decode();

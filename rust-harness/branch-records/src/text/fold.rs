@@ -1,11 +1,12 @@
-//! What repeats itself, as loops do.
+//! Finds sequences that repeat themselves, as the branches of loops do.
 
 use std::ops::Range;
 
-/// Branches of a loop that are told from a path.
+/// The most branches of a loop that is recognised as one.
 const LONGEST: usize = 8;
 
-/// The same things in the same order, `times` times, from `start` on.
+/// A sequence of `length` things that is repeated: it comes `times` times, from index
+/// `start` on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Run {
     start: usize,
@@ -14,14 +15,14 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    /// The last time.
+    /// The indices of the last repetition.
     pub(crate) fn last(&self) -> Range<usize> {
         let end = self.start + self.length * self.times;
         end - self.length..end
     }
 }
 
-/// Every one of `count` things alone.
+/// A run for each of `count` things: nothing is folded.
 pub(crate) fn none(count: usize) -> Vec<Run> {
     (0..count).map(alone).collect()
 }
@@ -34,8 +35,8 @@ fn alone(start: usize) -> Run {
     }
 }
 
-/// Which of them repeat what is right before them. Of several ways to see it, what
-/// leaves the least to show.
+/// Splits `things` into runs that repeat themselves. Of several ways to do so, the one is
+/// taken that leaves the least to show.
 pub(crate) fn runs<T>(things: &[T], same: impl Fn(&T, &T) -> bool) -> Vec<Run> {
     let mut runs = Vec::new();
     let mut start = 0;
@@ -48,7 +49,7 @@ pub(crate) fn runs<T>(things: &[T], same: impl Fn(&T, &T) -> bool) -> Vec<Run> {
         };
         let saved = |run: &Run| (run.times - 1) * run.length;
         let longest = LONGEST.min(rest.len());
-        // The first of those that save the same: the shortest.
+        // Of the lengths that save the same, the shortest is taken.
         let best = (1..=longest).map(run).rev().max_by_key(saved);
         let run = best.filter(|run| run.times > 1).unwrap_or(alone(start));
         start += run.length * run.times;
@@ -57,7 +58,7 @@ pub(crate) fn runs<T>(things: &[T], same: impl Fn(&T, &T) -> bool) -> Vec<Run> {
     runs
 }
 
-/// How often the first `length` of them come after each other.
+/// How often the first `length` of `things` come in succession, at least once.
 fn times<T>(things: &[T], length: usize, same: impl Fn(&T, &T) -> bool) -> usize {
     let repeats = |(index, thing): (usize, &T)| same(thing, &things[index % length]);
     let matching = things.iter().enumerate().take_while(|&pair| repeats(pair));
@@ -70,7 +71,7 @@ mod tests {
 
     use proptest::prelude::*;
 
-    /// `ab` three times is `(ab)3`.
+    /// Folds a text: `ab` three times becomes `(ab)3`.
     fn folded(text: &str) -> String {
         let things: Vec<_> = text.chars().collect();
         runs(&things, |a, b| a == b)

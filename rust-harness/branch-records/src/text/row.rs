@@ -15,7 +15,7 @@ pub(super) struct Row {
     notes: String,
 }
 
-/// One end of a branch: what is on its own line and what is inlined there.
+/// One end of a branch: the function at the address, and the functions inlined there.
 struct Cell {
     name: String,
     location: String,
@@ -23,7 +23,7 @@ struct Cell {
     inlined: Vec<(String, String)>,
 }
 
-/// How wide the columns are.
+/// The widths of the columns, in characters.
 #[derive(Default)]
 pub(super) struct Widths {
     number: usize,
@@ -98,7 +98,7 @@ impl Cell {
             };
         };
         let mut name = format!("{}+{:#x}", symbol.name, symbol.offset);
-        // `bpf_prog_…` and `bpf_trampoline_…` say themselves what they are.
+        // The names `bpf_prog_…` and `bpf_trampoline_…` show that the module is `bpf`.
         if let Some(module) = symbol.module.as_deref().filter(|module| *module != "bpf") {
             // A write to a String does not fail.
             let _ = write!(name, " [{module}]");

@@ -1,11 +1,11 @@
-//! What happened, in a reader's words.
+//! Descriptions of a snapshot and its branches, in words.
 
 use crate::capture::{Moment, Returned};
 use crate::errno;
 use crate::record::{BranchType, Cycles, Privilege};
 use crate::report::{Branch, SnapshotReport};
 
-/// What was traced, and how it went.
+/// A description of what was traced, with its return value and its duration.
 pub(crate) fn happened(snapshot: &SnapshotReport) -> String {
     let function = &snapshot.function;
     let mut happened = match (snapshot.moment, snapshot.returned) {
@@ -20,7 +20,7 @@ pub(crate) fn happened(snapshot: &SnapshotReport) -> String {
     happened
 }
 
-/// Three digits and a unit.
+/// A duration with three digits and a unit.
 fn duration(nanoseconds: u64) -> String {
     let (unit, per_unit) = match nanoseconds {
         0..1_000 => return format!("{nanoseconds} ns"),
@@ -37,7 +37,7 @@ fn duration(nanoseconds: u64) -> String {
     format!("{number:.decimals$} {unit}")
 }
 
-/// A return value, and its name when it is an error that has one.
+/// A return value, and the name of the error that it stands for, if there is one.
 fn value(returned: Returned) -> String {
     let value = match returned {
         Returned::Signed(value) => value.to_string(),
@@ -52,7 +52,7 @@ fn value(returned: Returned) -> String {
     }
 }
 
-/// Why there are no records, if the helper said so.
+/// Why a snapshot has no records, if the helper returned an error.
 pub(crate) fn refusal(snapshot: &SnapshotReport) -> Option<String> {
     let returned = Returned::Signed(-i64::from(snapshot.errno?));
     Some(format!(
@@ -61,7 +61,7 @@ pub(crate) fn refusal(snapshot: &SnapshotReport) -> Option<String> {
     ))
 }
 
-/// What sort of branch, and what is out of the ordinary about it.
+/// The type of a branch, and what is unusual about it.
 pub(crate) fn notes(branch: &Branch, times: usize) -> String {
     let mut notes = Vec::new();
     if branch.kind != BranchType::Unknown {

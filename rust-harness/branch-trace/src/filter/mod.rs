@@ -1,5 +1,5 @@
-//! Which events are wanted: expressions such as `pid == 42 && comm == "dd"`, made
-//! into the steps that the BPF programs follow.
+//! Filters: which events are wanted. A filter is an expression such as
+//! `pid == 42 && comm == "dd"`, made into the steps that the BPF programs follow.
 //!
 //! ```text
 //! filter  = any ("," any)*                 all of them
@@ -23,10 +23,10 @@ use std::path::Path;
 
 pub(crate) use parse::{parse, parse_returned};
 
-/// More steps than this the BPF programs do not take: `MAX_STEPS`.
+/// The most steps of a filter: `MAX_STEPS` of the BPF programs.
 const MAX_STEPS: usize = 64;
 
-/// What of an event can be asked for, in the order of `enum field`.
+/// The fields of an event that a filter can ask for, in the order of `enum field`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Field {
@@ -40,7 +40,7 @@ pub(crate) enum Field {
     Failed,
 }
 
-/// What is done, in the order of `enum op`.
+/// What a step does, in the order of `enum op`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Op {
@@ -52,23 +52,24 @@ pub(crate) enum Op {
     Not,
 }
 
-/// `struct step`: one thing to do, with what was found before on a stack.
+/// One step of a filter: `struct step`. Its operands are a field of the event, or results
+/// of earlier steps, which are on a stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Step {
     pub(crate) op: Op,
-    /// Of a comparison.
+    /// The field that a comparison is about.
     pub(crate) field: Field,
-    /// Bits of the field that count.
+    /// The bits of the field that are compared.
     pub(crate) mask: [u64; 2],
-    /// What they are compared with.
+    /// The value that the bits are compared with.
     pub(crate) value: [u64; 2],
 }
 
-/// A condition that events are let pass by.
+/// A filter: the condition on which an event passes. Without steps, each event passes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Filter(Vec<Step>);
 
-/// Why a filter cannot be followed.
+/// Why a filter cannot be used.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub(crate) enum FilterError {
     #[error("{expected} was expected at {found:?}")]
@@ -95,12 +96,12 @@ pub(crate) enum FilterError {
 }
 
 impl Filter {
-    /// Only events of functions that failed.
+    /// A filter that only events of functions that failed pass.
     pub(crate) fn failed() -> Self {
         Self(vec![Step::equal(Field::Failed, 1)])
     }
 
-    /// Events that both let pass.
+    /// A filter that an event passes if it passes both filters.
     pub(crate) fn and(mut self, other: Self) -> Result<Self, FilterError> {
         if self.0.is_empty() || other.0.is_empty() {
             self.0.extend(other.0);
@@ -118,12 +119,12 @@ impl Filter {
         }
     }
 
-    /// What the BPF programs do.
+    /// The steps that the BPF programs follow.
     pub(crate) fn steps(&self) -> &[Step] {
         &self.0
     }
 
-    /// Whether any of it asks for this.
+    /// Whether any step of the filter compares `field`.
     pub(crate) fn asks_for(&self, field: Field) -> bool {
         let compares = |step: &Step| matches!(step.op, Op::Equal | Op::Less | Op::LessEqual);
         self.0
@@ -156,7 +157,7 @@ impl Step {
     }
 }
 
-/// The number of a control group, by its directory.
+/// The number of the control group with the directory `path`.
 pub(crate) fn cgroup_id(path: &str) -> Result<u64, FilterError> {
     let mounted = Path::new("/sys/fs/cgroup");
     let below = mounted.join(path.trim_start_matches('/'));

@@ -1,25 +1,26 @@
-//! The language of filters.
+//! Parses the language of filters.
 
 use branch_records::errno;
 
 use super::token::{Token, tokens};
 use super::{Field, Filter, FilterError, Op, Step, cgroup_id};
 
-/// Parentheses and `!` within each other.
+/// How deep parentheses and `!` may be nested.
 const DEEPEST: usize = 32;
 
-/// A filter of any field.
+/// Parses a filter in which each comparison names its field.
 pub(crate) fn parse(text: &str) -> Result<Filter, FilterError> {
     Parser::of(text, None)?.whole()
 }
 
-/// A filter of the return value, which need not be named: `< 0 || == 42`.
+/// Parses a filter of the return value, in which a comparison need not name its field:
+/// `< 0 || == 42`.
 pub(crate) fn parse_returned(text: &str) -> Result<Filter, FilterError> {
     Parser::of(text, Some(Field::Returned))?.whole()
 }
 
 struct Parser<'a> {
-    /// In the order that they are taken off the end.
+    /// The tokens that are left, in reverse: they are taken off the end.
     rest: Vec<Token<'a>>,
     /// The field of a comparison that names none.
     assumed: Option<Field>,
@@ -55,7 +56,7 @@ impl<'a> Parser<'a> {
         })
     }
 
-    /// One `part` after the other, with `sign` in between.
+    /// Parses one `part` after the other, with `sign` in between, and joins them by `op`.
     fn chain(
         &mut self,
         sign: &str,
@@ -158,7 +159,8 @@ impl<'a> Parser<'a> {
         let mut value = [0; 16];
         value[..start.len()].copy_from_slice(start.as_bytes());
         let mut mask = [0; 16];
-        // With the byte that ends it, which no longer name has there.
+        // A whole name is compared with the byte that ends it, which is another one in a
+        // longer name.
         mask[..start.len() + usize::from(whole)].fill(0xff);
         let step = Step {
             mask: words(mask),
@@ -232,7 +234,7 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// A field by its name, and that it was named.
+/// The field with this name, and `true`: the comparison names its field.
 fn field(word: &str) -> Option<(Field, bool)> {
     let field = match word {
         "pid" => Field::Pid,
@@ -248,13 +250,13 @@ fn field(word: &str) -> Option<(Field, bool)> {
     Some((field, true))
 }
 
-/// Both words of a name, as the CPU has them in memory.
+/// The bytes of a thread's name as two words, as the CPU has them in memory.
 fn words(bytes: [u8; 16]) -> [u64; 2] {
     let (halves, _) = bytes.as_chunks();
     [0, 1].map(|half| u64::from_ne_bytes(halves[half]))
 }
 
-/// A number with or without a sign, of 64 bits.
+/// Parses a number of 64 bits, decimal or hexadecimal, with or without a minus sign.
 fn number(word: &str) -> Option<i64> {
     let (negative, digits) = match word.strip_prefix('-') {
         Some(digits) => (true, digits),
@@ -287,7 +289,7 @@ fn number_or_error(word: &str) -> Result<i64, FilterError> {
     })
 }
 
-/// Nanoseconds.
+/// Parses a time with or without a unit, and returns nanoseconds.
 fn time(word: &str) -> Result<u64, FilterError> {
     let wrong = || FilterError::Time(word.to_owned());
     let end = word

@@ -2,8 +2,8 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// An event, and what the BPF programs make of a filter: `passes()` in
-/// bpf/trace.bpf.c, which this follows step by step.
+/// An event, and what the BPF programs make of a filter: [`Event::passes`] follows
+/// `passes()` in bpf/trace.bpf.c step by step.
 #[derive(Clone, Debug, Default)]
 struct Event {
     pid: u64,
@@ -190,7 +190,7 @@ fn what_is_wrong_is_named() {
     assert_eq!(parse(&deep), Err(FilterError::TooDeep));
 }
 
-/// Expressions and what they mean, by another way of reading them.
+/// Expressions and whether they hold, computed while they are made and not by the parser.
 fn expression() -> impl Strategy<Value = (String, bool)> {
     let leaf = (0..4_i64, 0..4_i64, 0..6_usize).prop_map(|(actual, value, op)| {
         let (sign, holds) = [
@@ -201,7 +201,8 @@ fn expression() -> impl Strategy<Value = (String, bool)> {
             (">", actual > value),
             (">=", actual >= value),
         ][op];
-        // The event's CPU is 2: compare so that the same comes out.
+        // The event's CPU is 2: the value is shifted so that the comparison comes out the
+        // same.
         let shifted = 2 + value - actual;
         (format!("cpu {sign} {shifted}"), holds)
     });

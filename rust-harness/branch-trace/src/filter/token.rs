@@ -1,24 +1,24 @@
-//! Words of a filter.
+//! The tokens of a filter.
 
 use super::FilterError;
 
-/// A word.
+/// A token of a filter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Token<'a> {
     /// `pid`, `42`, `-EINVAL`, `1.5ms`.
     Word(&'a str),
-    /// What was in quotes.
+    /// A text that was in quotes, without them.
     Text(&'a str),
     /// `==`, `&&`, `(` and so on.
     Sign(&'static str),
 }
 
-/// The longer ones first, where one begins as another one.
+/// All signs. Where one begins as another one does, the longer one is first.
 const SIGNS: [&str; 12] = [
     "==", "!=", "<=", ">=", "&&", "||", "<", ">", "!", "(", ")", ",",
 ];
 
-/// Takes a filter apart.
+/// Splits a filter into tokens.
 pub(super) fn tokens(text: &str) -> Result<Vec<Token<'_>>, FilterError> {
     let mut tokens = Vec::new();
     let mut rest = text.trim_start();

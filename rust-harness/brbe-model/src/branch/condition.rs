@@ -11,7 +11,8 @@ pub enum Condition {
         register: u8,
         /// The bits looked at.
         mask: u64,
-        /// Taken where they are not zero.
+        /// Whether the branch is taken where the bits are not zero. Otherwise it is taken
+        /// where they are zero.
         nonzero: bool,
     },
     /// CB\<cc\>, CBB\<cc\>, CBH\<cc\> (FEAT_CMPBR).
@@ -85,7 +86,7 @@ impl Condition {
     }
 }
 
-/// ConditionHolds of the Arm ARM.
+/// Whether a condition holds with the flags `nzcv`: ConditionHolds of the Arm ARM.
 const fn flags_hold(condition: u8, nzcv: u32) -> bool {
     let (n, z) = (nzcv >> 31 & 1 != 0, nzcv >> 30 & 1 != 0);
     let (c, v) = (nzcv >> 29 & 1 != 0, nzcv >> 28 & 1 != 0);
@@ -103,7 +104,8 @@ const fn flags_hold(condition: u8, nzcv: u32) -> bool {
 }
 
 const fn compare(test: Comparison, width: u8, left: u64, right: u64) -> bool {
-    // The operands at the top of a word: both comparisons see the right sign.
+    // The operands are moved to the top of a word: both comparisons then see the right
+    // sign.
     let shift = 64 - width as u32;
     let (left, right) = (left << shift, right << shift);
     match test {

@@ -6,16 +6,16 @@ use super::{BranchKind, Comparison, Condition, Operand};
 /// An instruction that changes the flow of execution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decoded {
-    /// To a fixed distance, under a condition or always.
+    /// A branch to a fixed distance, under a condition or always.
     Direct {
         /// B, BL or a conditional branch.
         kind: BranchKind,
-        /// Bytes from the branch to its target.
+        /// The distance from the branch to its target, in bytes.
         offset: i64,
-        /// `None` where the branch is always taken.
+        /// The condition of the branch; `None` where it is always taken.
         condition: Option<Condition>,
     },
-    /// To what a register holds.
+    /// A branch to the address in a register.
     Indirect(BranchKind),
     /// ERET, ERETAA, ERETAB.
     ExceptionReturn,
@@ -86,7 +86,7 @@ pub const fn decode(word: u32) -> Option<Decoded> {
     }
 }
 
-/// Compare and branch, FEAT_CMPBR.
+/// Decodes a compare and branch instruction, FEAT_CMPBR.
 const fn decode_compare(word: u32) -> Option<Decoded> {
     let immediate = word >> 24 & 1 != 0;
     let size = word >> 14 & 3;
@@ -132,7 +132,7 @@ const fn decode_compare(word: u32) -> Option<Decoded> {
     )
 }
 
-/// Unconditional branch (register): opc, op2 = 0b11111, op3, Rn, op4.
+/// Decodes an unconditional branch (register): opc, op2 = 0b11111, op3, Rn, op4.
 const fn decode_register(word: u32) -> Option<Decoded> {
     let (opc, op3, rn, op4) = (
         word >> 21 & 0xf,

@@ -6,7 +6,8 @@ use crate::control::Brbfcr;
 use crate::pe::{ExceptionLevel, Pe};
 use crate::record::Record;
 
-/// Where the PE is, as far as branches are recorded there: [`Brbe::region`].
+/// The region that the PE is in, as far as it matters for the branches recorded there:
+/// [`Brbe::region`].
 #[derive(Clone, Copy, Debug)]
 pub struct Region {
     el: ExceptionLevel,
@@ -15,7 +16,7 @@ pub struct Region {
 }
 
 impl Region {
-    /// The filters select branches of this kind (R_FJYDC).
+    /// Whether the filters select branches of this kind (R_FJYDC).
     #[inline]
     pub fn selects(&self, kind: BranchKind) -> bool {
         self.fcr.selects(kind)
@@ -23,8 +24,8 @@ impl Region {
 }
 
 impl Brbe {
-    /// A taken branch (R_LYGJZ to R_FJYDC). Its target is canonical. Says
-    /// whether a record was made.
+    /// Records a taken branch, if it is to be recorded (R_LYGJZ to R_FJYDC). Its target
+    /// is canonical. Returns whether a record was made.
     ///
     /// MPRED stays 0: every branch counts as predicted rightly (R_XHWRB).
     pub fn branch(&mut self, pe: &Pe, kind: BranchKind, src: u64, tgt: u64, now: u64) -> bool {
@@ -34,9 +35,9 @@ impl Brbe {
         }
     }
 
-    /// What [`Self::branch`] makes of the registers, worked out once: `None`
-    /// where no branch is recorded. It holds until the PE's state or a register
-    /// of BRBE's changes.
+    /// The region that the PE is in: what [`Self::branch`] computes from the registers,
+    /// computed once. `None` where no branch is recorded. It holds until the PE's state
+    /// or a register of BRBE's changes.
     pub fn region(&self, pe: &Pe) -> Option<Region> {
         self.allowed(pe).then(|| Region {
             el: pe.el,
@@ -45,7 +46,8 @@ impl Brbe {
         })
     }
 
-    /// A taken branch in `region`: [`Self::branch`] for those who execute many.
+    /// Records a taken branch in `region`, if the filters select it. This is
+    /// [`Self::branch`] for code that executes many branches.
     #[inline]
     pub fn branch_in(
         &mut self,

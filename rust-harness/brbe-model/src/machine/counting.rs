@@ -6,14 +6,14 @@ use crate::pe::Pe;
 use crate::record::{Cycles, Record};
 
 impl Brbe {
-    /// Both BRBCR registers must allow it, at every Exception level; the EL2
-    /// one counts as 1 where EL2 is not implemented.
+    /// Whether cycles are counted. Both BRBCR registers must allow it, at every Exception
+    /// level; BRBCR_EL2 counts as allowing it where EL2 is not implemented.
     pub(super) fn counting(&self, pe: &Pe) -> bool {
         self.config.cycle_counts && self.el1.cc() && (pe.el2.is_none() || self.el2.cc())
     }
 
-    /// The PE is in the state `pe`: in a prohibited region, or where cycles are
-    /// not counted, the cycle count becomes unknown (R_MJDLC).
+    /// Notes that the PE is in the state `pe`: in a prohibited region, or where cycles
+    /// are not counted, the cycle count becomes unknown (R_MJDLC).
     ///
     /// To be called where the state changed for another reason than an exception,
     /// an exception return or Debug state: HCR_EL2, MDCR_EL3 or SCR_EL3 was
@@ -25,14 +25,14 @@ impl Brbe {
         }
     }
 
-    /// Cycles since the last record.
+    /// The cycles since the last record, if they are known.
     #[inline]
     pub(super) fn cycles(&self, counting: bool, now: u64) -> Cycles {
         let known = counting && !self.cycles_unknown;
         known.then(|| CycleCount::encode(now.wrapping_sub(self.stamp)))
     }
 
-    /// `record` is made, and leaves the PE in the state `pe`.
+    /// Makes `record`, after which the PE is in the state `pe`.
     pub(super) fn generate(&mut self, record: Record, pe: &Pe, now: u64) {
         self.buffer.insert(record);
         self.stamp = now;

@@ -6,8 +6,9 @@ use crate::pe::Pe;
 use crate::record::{Record, RecordType};
 
 impl Brbe {
-    /// Entry to Debug state (R_LLCTG): a source-only record. Until
-    /// [`Self::debug_exit`] or a reset, nothing is recorded and nothing freezes.
+    /// Notes the entry to Debug state (R_LLCTG), which makes a source-only record. Until
+    /// [`Self::debug_exit`] or a reset, nothing is recorded and nothing freezes. Returns
+    /// whether a record was made.
     pub fn debug_entry(&mut self, before: &Pe, src: u64, now: u64) -> bool {
         let recorded = self.allowed(before);
         if recorded {
@@ -20,7 +21,8 @@ impl Brbe {
         recorded
     }
 
-    /// Exit from Debug state: a target-only record.
+    /// Notes the exit from Debug state, which makes a target-only record. Returns whether
+    /// a record was made.
     pub fn debug_exit(&mut self, after: &Pe, tgt: u64, now: u64) -> bool {
         self.halted = false;
         let recorded = self.allowed(after);

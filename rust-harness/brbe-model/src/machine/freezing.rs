@@ -5,8 +5,9 @@ use crate::freeze::{Counter, Pmu};
 use crate::pe::Pe;
 
 impl Brbe {
-    /// Freezes where a counter overflow asks for it (R_NXCWF); level-sensitive,
-    /// so it may be asked at any time. Says whether it froze just now.
+    /// Freezes BRBE if a counter overflow asks for it (R_NXCWF). The flags are
+    /// level-sensitive, so this may be called at any time. Returns whether BRBE was
+    /// frozen just now.
     #[inline]
     pub fn freeze_on_overflow(
         &mut self,
@@ -21,7 +22,8 @@ impl Brbe {
         freeze
     }
 
-    /// A successful PMU snapshot Capture event (R_LBQZR). Says whether it froze.
+    /// Notes a successful PMU snapshot Capture event (R_LBQZR). Returns whether that
+    /// froze BRBE.
     pub fn freeze_on_capture(&mut self, pe: &Pe, counter: &Counter) -> bool {
         let fzpss = self.el1.fzpss() && (pe.el2.is_none() || self.el2.fzpss());
         let freeze = fzpss && self.allowed(pe);
@@ -31,7 +33,7 @@ impl Brbe {
         freeze
     }
 
-    /// BRBFCR_EL1.PAUSED and BRBTS_EL1, nothing else (R_PYBRZ).
+    /// Sets BRBFCR_EL1.PAUSED and BRBTS_EL1, nothing else (R_PYBRZ).
     fn freeze(&mut self, pe: &Pe, counter: &Counter) {
         self.fcr = self.fcr.pause();
         self.ts = counter.timestamp(pe, self.el1, self.el2);

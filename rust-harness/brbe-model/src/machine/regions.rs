@@ -6,15 +6,15 @@ use crate::control::Brbcr;
 use crate::pe::{ExceptionLevel, Pe};
 
 impl Brbe {
-    /// Self-hosted recording at EL3 (D19.5): MDCR_EL3.E3BREC differs from
-    /// E3BREW. FEAT_BRBE without v1p1 has none.
+    /// Whether there is self-hosted recording at EL3 (D19.5): MDCR_EL3.E3BREC differs
+    /// from E3BREW. FEAT_BRBE without v1p1 has none.
     pub(super) fn el3_records(&self, pe: &Pe) -> bool {
         self.config.version >= Version::V1_1
             && pe.el3.as_ref().is_some_and(|el3| el3.e3brec != el3.e3brew)
     }
 
-    /// A prohibited region (R_FHGJN to R_YGGSC), PAUSED apart. Debug state is
-    /// one (R_LPYBQ).
+    /// Whether the PE is in a prohibited region (R_FHGJN to R_YGGSC), PAUSED apart. Debug
+    /// state is one (R_LPYBQ).
     pub(super) fn prohibited(&self, pe: &Pe) -> bool {
         if self.halted || pe.aarch32 {
             return true;
@@ -36,14 +36,14 @@ impl Brbe {
             }
     }
 
-    /// BranchRecordAllowed: what executes now may be recorded.
+    /// Whether what executes now may be recorded: BranchRecordAllowed.
     pub fn allowed(&self, pe: &Pe) -> bool {
         !self.fcr.paused() && !self.prohibited(pe)
     }
 
-    /// Some Exception level may be recorded. Where none may, exceptions and
-    /// exception returns need not be reported: nothing depends on them but the
-    /// cycle count, which is unknown then anyway.
+    /// Whether some Exception level may be recorded. Where none may, exceptions and
+    /// exception returns need not be reported: nothing depends on them but the cycle
+    /// count, which is unknown then anyway.
     pub fn may_record(&self, pe: &Pe) -> bool {
         let enabled = |brbcr: Brbcr| brbcr.exbre() || brbcr.e0bre();
         !self.fcr.paused() && (enabled(self.el1) || enabled(self.el2) || self.el3_records(pe))

@@ -11,7 +11,7 @@ impl Brbe {
         self.buffer.get(self.fcr.bank_base() + usize::from(n & 31))
     }
 
-    /// `MRS`.
+    /// `MRS`: reads the register that this name reaches.
     pub fn read(&self, pe: &Pe, register: Register) -> Result<u64, Denied> {
         Ok(match sysreg::resolve_read(pe, register)? {
             Readable::Inf(n) => self.record(n).inf,
@@ -28,11 +28,11 @@ impl Brbe {
         })
     }
 
-    /// `MSR`.
+    /// `MSR`: writes the register that this name reaches.
     pub fn write(&mut self, pe: &Pe, register: Register, value: u64) -> Result<(), Denied> {
         match sysreg::resolve_write(pe, register)? {
             Writable::CrEl1 => self.el1 = Brbcr::from_write(value, &self.config),
-            // RES0 where EL2 is not implemented: only EL3 gets here then.
+            // BRBCR_EL2 is RES0 where EL2 is not implemented: only EL3 gets here then.
             Writable::CrEl2 if pe.el2.is_none() => {}
             Writable::CrEl2 => self.el2 = Brbcr::from_write(value, &self.config),
             Writable::Fcr => self.write_fcr(Brbfcr::from_write(value)),
@@ -45,8 +45,8 @@ impl Brbe {
         Ok(())
     }
 
-    /// Unpausing makes the next record's cycle count unknown (R_MJDLC); the
-    /// records and BRBTS_EL1 stay.
+    /// Writes BRBFCR_EL1. Unpausing makes the next record's cycle count unknown
+    /// (R_MJDLC); the records and BRBTS_EL1 stay.
     fn write_fcr(&mut self, fcr: Brbfcr) {
         if self.fcr.paused() && !fcr.paused() {
             self.cycles_unknown = true;
@@ -54,7 +54,7 @@ impl Brbe {
         self.fcr = fcr;
     }
 
-    /// `BRB IALL` or `BRB INJ`.
+    /// Executes `BRB IALL` or `BRB INJ`.
     pub fn execute(&mut self, pe: &Pe, instruction: Instruction) -> Result<(), Denied> {
         sysreg::check_instruction(pe, instruction)?;
         match instruction {
@@ -67,9 +67,9 @@ impl Brbe {
         Ok(())
     }
 
-    /// BRB_INJ (D19.5.1): the contents are taken as given, whatever the filters
-    /// and enables say. A record that is not valid is not injected, so that
-    /// valid records stay without holes (R_SQLCX).
+    /// Injects a record, BRB_INJ (D19.5.1): its contents are taken as given, whatever the
+    /// filters and enables say. A record that is not valid is not injected, so that valid
+    /// records stay without holes (R_SQLCX).
     fn inject(&mut self) {
         let record = self.injection.without_res0();
         if record.valid() != Valid::None {

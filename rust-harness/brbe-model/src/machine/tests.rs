@@ -1,4 +1,4 @@
-//! The rules, grouped by the chapter that they are from.
+//! Tests of the rules, grouped by the chapter that they are from.
 
 mod branches;
 mod cycles;
@@ -47,7 +47,7 @@ fn brbe(el1: u64, el2: u64) -> Brbe {
     brbe
 }
 
-/// EL2 implemented and enabled, EL3 not implemented.
+/// A PE at `el`, with EL2 implemented and enabled, and EL3 not implemented.
 fn at(el: ExceptionLevel, tge: bool) -> Pe {
     let hcr = Hcr {
         tge,
@@ -66,7 +66,7 @@ fn at(el: ExceptionLevel, tge: bool) -> Pe {
     }
 }
 
-/// Neither EL2 nor EL3 implemented.
+/// A PE at `el`, with neither EL2 nor EL3 implemented.
 fn only(el: ExceptionLevel) -> Pe {
     Pe {
         el,

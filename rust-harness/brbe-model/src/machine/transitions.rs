@@ -6,9 +6,9 @@ use crate::pe::{ExceptionLevel, Pe};
 use crate::record::{Record, RecordType};
 
 impl Brbe {
-    /// An exception from the state `before` to the state `after` (R_YSKQK to
-    /// R_FYLTC). `src` is the preferred return address, `tgt` the vector.
-    /// Says whether a record was made.
+    /// Records an exception from the state `before` to the state `after`, if it is to be
+    /// recorded (R_YSKQK to R_FYLTC). `src` is the preferred return address, `tgt` the
+    /// vector. Returns whether a record was made.
     pub fn exception(
         &mut self,
         before: &Pe,
@@ -28,10 +28,10 @@ impl Brbe {
         self.transition(gate, before, after, kind.record_type(), src, tgt, now)
     }
 
-    /// An exception return from the state `before` to the state `after`
-    /// (R_LMXHS to R_RRBCFP). `src` is the address of the ERET. After an
-    /// illegal return, `after` has the Exception level of `before`. Says
-    /// whether a record was made.
+    /// Records an exception return from the state `before` to the state `after`, if it is
+    /// to be recorded (R_LMXHS to R_RRBCFP). `src` is the address of the ERET. After an
+    /// illegal return, `after` has the Exception level of `before`. Returns whether a
+    /// record was made.
     pub fn exception_return(
         &mut self,
         before: &Pe,
@@ -57,8 +57,8 @@ impl Brbe {
         )
     }
 
-    /// Between two regions, each prohibited or not: a whole record, a half one
-    /// or none.
+    /// Records a change between two regions, each prohibited or not, if `gate` allows it:
+    /// a full record, a half record or none. Returns whether a record was made.
     #[expect(clippy::too_many_arguments, reason = "two ends of one event")]
     fn transition(
         &mut self,

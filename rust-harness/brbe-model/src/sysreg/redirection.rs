@@ -5,7 +5,7 @@ use super::Register;
 use super::traps::{Access, Denied, check_register};
 use crate::pe::{ExceptionLevel, Pe};
 
-/// Offset from VNCR_EL2.
+/// The offset of BRBCR_EL1 from VNCR_EL2, in bytes (FEAT_NV2).
 const BRBCR_EL1_IN_MEMORY: u16 = 0x8e0;
 
 /// A register that an `MSR` reaches.
@@ -38,7 +38,7 @@ pub(crate) enum Readable {
     Tgt(u8),
     /// BRBIDR0_EL1.
     Idr0,
-    /// One that can be written too.
+    /// A register that can be written too.
     Writable(Writable),
 }
 
@@ -78,7 +78,8 @@ fn resolve(pe: &Pe, name: Register, access: Access) -> Result<Writable, Denied> 
     check_register(pe, name, access).map(|()| register)
 }
 
-/// HCR_EL2.E2H redirects the name at EL2, {NV,NV1,NV2} at EL1. TGE plays no part.
+/// The register that the name BRBCR_EL1 reaches. HCR_EL2.E2H redirects the name at EL2,
+/// {NV,NV1,NV2} at EL1. TGE plays no part.
 fn brbcr_el1(pe: &Pe, access: Access) -> Result<Writable, Denied> {
     check_register(pe, Register::CrEl1, access)?;
     match pe.el {
@@ -90,7 +91,8 @@ fn brbcr_el1(pe: &Pe, access: Access) -> Result<Writable, Denied> {
     }
 }
 
-/// BRBCR_EL1 for a host at EL2, and for EL3 while there is such a host.
+/// The register that the name BRBCR_EL12 reaches: BRBCR_EL1 for a host at EL2, and for
+/// EL3 while there is such a host.
 fn brbcr_el12(pe: &Pe, access: Access) -> Result<Writable, Denied> {
     match (pe.el, pe.nv()) {
         (ExceptionLevel::El1, Some(hcr)) if hcr.nv2 && !hcr.nv1 => {
@@ -104,7 +106,8 @@ fn brbcr_el12(pe: &Pe, access: Access) -> Result<Writable, Denied> {
     }
 }
 
-/// At EL1 there is no such register; FEAT_NV traps it for EL2 to emulate.
+/// The register that the name BRBCR_EL2 reaches. At EL1 there is no such register;
+/// FEAT_NV traps it for EL2 to emulate.
 fn brbcr_el2(pe: &Pe, access: Access) -> Result<Writable, Denied> {
     match (pe.el, pe.nv()) {
         (ExceptionLevel::El1, Some(_)) => Err(Denied::TrapToEl2),

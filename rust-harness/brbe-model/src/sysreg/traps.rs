@@ -1,10 +1,10 @@
-//! Who may access BRBE: what is UNDEFINED, and what traps (the accessors of
-//! D24.8; MDCR_EL3, HDFGRTR_EL2, HDFGWTR_EL2, HFGITR_EL2).
+//! Which accesses to BRBE are permitted, UNDEFINED, or trap (the accessors of D24.8;
+//! MDCR_EL3, HDFGRTR_EL2, HDFGWTR_EL2, HFGITR_EL2).
 
 use super::{Instruction, Register};
 use crate::pe::{ExceptionLevel, Pe};
 
-/// Direction of a register access.
+/// The direction of a register access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Access {
     /// `MRS`.
@@ -18,15 +18,15 @@ pub(super) enum Access {
 pub enum Denied {
     /// The instruction is UNDEFINED.
     Undefined,
-    /// It traps to EL2, with EC 0x18.
+    /// The instruction traps to EL2, with EC 0x18.
     TrapToEl2,
-    /// It traps to EL3, with EC 0x18.
+    /// The instruction traps to EL3, with EC 0x18.
     TrapToEl3,
-    /// FEAT_NV2 makes it an access to memory at this offset from VNCR_EL2.
+    /// FEAT_NV2 makes the access one to memory, at this offset from VNCR_EL2.
     Memory(u16),
 }
 
-/// MDCR_EL3.SBRBE: EL3 may keep lower Exception levels from the registers.
+/// Whether EL3 traps accesses at lower Exception levels (MDCR_EL3.SBRBE).
 fn el3_traps(pe: &Pe) -> bool {
     pe.el3.as_ref().is_some_and(|el3| match el3.secure {
         true => el3.sbrbe != 0b11,
@@ -43,7 +43,7 @@ fn check(pe: &Pe, fine_grained_trap: bool) -> Result<(), Denied> {
     }
 }
 
-/// May `pe` execute this `BRB` instruction: HFGITR_EL2.nBRBIALL and nBRBINJ.
+/// Checks that `pe` may execute this `BRB` instruction: HFGITR_EL2.nBRBIALL and nBRBINJ.
 pub(crate) fn check_instruction(pe: &Pe, instruction: Instruction) -> Result<(), Denied> {
     let bit = match instruction {
         Instruction::Iall => 56,
@@ -53,7 +53,7 @@ pub(crate) fn check_instruction(pe: &Pe, instruction: Instruction) -> Result<(),
     check(pe, fgt.is_some_and(|fgt| fgt.hfgitr >> bit & 1 == 0))
 }
 
-/// May `pe` access `register`, if the name has a register for it at all.
+/// Checks that `pe` may access `register`, if the name has a register for it at all.
 pub(super) fn check_register(pe: &Pe, register: Register, access: Access) -> Result<(), Denied> {
     let fgt = pe.el2_enabled().and_then(|el2| el2.fgt);
     let traps = fgt.is_some_and(|fgt| {

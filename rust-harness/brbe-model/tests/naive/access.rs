@@ -67,7 +67,7 @@ fn traps(pe: &Pe, permits: impl Fn(&FineGrainedTraps) -> bool) -> Result<(), Den
     Ok(())
 }
 
-/// Effective value of HCR_EL2.
+/// The Effective value of HCR_EL2.
 fn hcr(pe: &Pe) -> Hcr {
     match &pe.el2 {
         Some(el2) if el2.enabled => el2.hcr,

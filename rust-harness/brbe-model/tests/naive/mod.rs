@@ -1,7 +1,7 @@
-//! A second BRBE, written as plainly as the specification reads: a vector of
-//! records, raw registers and one `if` for each rule. It shares the words of the
-//! model's interface (who is at which Exception level, which register is meant)
-//! and none of its decisions.
+//! A second BRBE, written as plainly as the specification reads: a vector of records, raw
+//! registers and one `if` for each rule. It shares the types of the model's interface
+//! (which Exception level a PE is at, which register is meant), and none of the model's
+//! decisions.
 
 mod access;
 mod codes;
@@ -27,7 +27,7 @@ enum Since {
 #[derive(Debug)]
 pub(crate) struct Naive {
     config: Config,
-    /// Youngest first.
+    /// The records, youngest first.
     records: Vec<Entry>,
     brbcr_el1: u64,
     brbcr_el2: u64,
@@ -59,7 +59,7 @@ impl Naive {
         }
     }
 
-    /// Section 2.8; what is UNKNOWN is zero.
+    /// Section 2.8: a Warm reset. What is UNKNOWN is zero.
     pub(crate) fn warm_reset(&mut self) {
         const FZPSS: u64 = 1 << 9;
         if self.config.version == Version::V1_1 {
@@ -133,7 +133,7 @@ impl Naive {
         pe.el2.is_none() || bit(self.brbcr_el2, 3)
     }
 
-    /// The PE is, or was, in the state `pe`.
+    /// Notes that the PE is, or was, in the state `pe`.
     pub(crate) fn be_in(&mut self, pe: &Pe) {
         if self.prohibited(pe) {
             self.since.push(Since::Prohibited);
@@ -143,7 +143,7 @@ impl Naive {
         }
     }
 
-    /// CCU and CC.
+    /// The fields CCU and CC of a record that is made at `now`.
     fn count(&self, pe: &Pe, now: u64) -> u64 {
         if !self.since.is_empty() || !self.counting(pe) {
             return record::CCU;

@@ -20,7 +20,7 @@ pub(crate) enum Operation {
         src: u64,
         tgt: u64,
     },
-    /// From EL3 to the Security state `secure`.
+    /// An exception return. From EL3 it leads to the Security state that `secure` says.
     ExceptionReturn {
         to: ExceptionLevel,
         to_aarch32: bool,
@@ -33,18 +33,19 @@ pub(crate) enum Operation {
     Read(Register),
     Write(Register, u64),
     Brb(Instruction),
-    /// PMOVSCLR_EL0, with FEAT_PMUv3_ICNTR's flag.
+    /// A new value of PMOVSCLR_EL0, with FEAT_PMUv3_ICNTR's flag.
     OverflowFlags(u64),
     Capture,
     WarmReset,
     /// Firmware or a hypervisor writes a register that BRBE depends on.
     Configure(Setting),
-    /// And writes what was there before, at once.
+    /// Firmware or a hypervisor writes a register that BRBE depends on, and at once
+    /// writes back what was there before.
     ConfigureForAMoment(Setting),
     Cycles(u64),
 }
 
-/// Registers that are not BRBE's.
+/// Values of registers that are not BRBE's.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Setting {
     Hcr(Hcr),
@@ -64,11 +65,11 @@ pub(crate) struct Branch {
     pub(crate) kind: BranchKind,
     pub(crate) src: u64,
     pub(crate) tgt: u64,
-    /// Cycles until the next one.
+    /// The cycles until the next branch.
     pub(crate) cycles: u64,
 }
 
-/// What is implemented besides BRBE.
+/// What the PE implements besides BRBE.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Processor {
     pub(crate) el2: bool,

@@ -41,12 +41,14 @@ pub(crate) fn processors() -> impl Strategy<Value = Processor> {
     )
 }
 
-/// Few, so that a flag is likely to be one of a counter; or as many as can be.
+/// Numbers of counters: few, so that a flag is likely to be one of a counter, or as many
+/// as there can be.
 fn counters() -> impl Strategy<Value = u8> {
     prop_oneof![3 => 0..=6_u8, 1 => Just(31)]
 }
 
-/// Firmware and software set everything up, and then anything happens.
+/// Sequences of operations: firmware and software set everything up, and then anything
+/// happens.
 pub(crate) fn operations(max: usize) -> impl Strategy<Value = Vec<Operation>> {
     let settings =
         (hcr(), counters(), mdcr(), any::<bool>()).prop_map(|(hcr, hpmn, mdcr, secure_el2)| {
@@ -182,7 +184,7 @@ fn write() -> impl Strategy<Value = Operation> {
     .prop_map(|(register, value)| Operation::Write(register, value))
 }
 
-/// Each bit that enables something is likely to be 1.
+/// Values in which each of `bits`, the bits that enable something, is likely to be 1.
 fn mostly(bits: u64) -> impl Strategy<Value = u64> {
     (any::<u64>(), any::<u64>(), any::<u64>()).prop_map(move |(a, b, c)| bits & (a | b | c))
 }
@@ -193,7 +195,7 @@ fn brbcr() -> impl Strategy<Value = u64> {
     (mostly(ENABLES), any::<u64>()).prop_map(|(enables, rest)| enables | rest & !ENABLES)
 }
 
-/// PAUSED now and then, any filters and banks, EnI or not.
+/// Values of BRBFCR_EL1: PAUSED now and then, any filters and banks, EnI or not.
 fn brbfcr() -> impl Strategy<Value = u64> {
     const PAUSED: u64 = 1 << 7;
     (any::<u64>(), prop::bool::weighted(0.2)).prop_map(|(value, paused)| match paused {
@@ -202,7 +204,7 @@ fn brbfcr() -> impl Strategy<Value = u64> {
     })
 }
 
-/// Mostly none: a flag that is set keeps BRBE paused.
+/// Overflow flags, mostly none: a flag that is set keeps BRBE paused.
 fn overflow_flags() -> impl Strategy<Value = Operation> {
     let one = prop_oneof![4 => 0..8_u32, 2 => 29..34_u32].prop_map(|n| 1 << n);
     prop_oneof![6 => Just(0), 6 => one, 1 => any::<u64>()].prop_map(Operation::OverflowFlags)

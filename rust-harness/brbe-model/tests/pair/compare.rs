@@ -1,4 +1,4 @@
-//! What software could read, of the model and of the naive implementation.
+//! Compares what software could read of the model and of the naive implementation.
 
 use brbe_model::{Brbe, Denied, Instruction, Pe, Record, Register};
 use proptest::prelude::*;
@@ -19,7 +19,7 @@ const BESIDES_RECORDS: [Register; 8] = [
 ];
 
 impl Pair {
-    /// What there is besides the record buffer, and the youngest record.
+    /// Compares the registers besides the record buffer, and the youngest record.
     pub(crate) fn compare_registers(&self) -> Result<(), TestCaseError> {
         let (pe, observer) = (&self.around.pe, self.around.observer());
         for register in BESIDES_RECORDS {
@@ -32,13 +32,13 @@ impl Pair {
         Ok(())
     }
 
-    /// Every record, in every bank.
+    /// Compares every record, in every bank.
     pub(crate) fn compare_records(&self) -> Result<(), TestCaseError> {
         let records = records(&self.model, &self.around.observer()).map_err(unexpected)?;
         let mut holes = false;
         for (index, entry) in records.into_iter().enumerate() {
             prop_assert_eq!(entry, self.naive.record(index), "record {}", index);
-            // R_SQLCX: none is valid after one that is not.
+            // R_SQLCX: no record is valid after one that is not.
             prop_assert!(
                 !(holes && is_valid(&entry)),
                 "a hole before record {}",
@@ -49,7 +49,7 @@ impl Pair {
         Ok(())
     }
 
-    /// D19.5.1: a buffer that is saved, and injected into another BRBE from the
+    /// Checks D19.5.1: a buffer that is saved, and injected into another BRBE from the
     /// oldest record to the youngest, is the same.
     pub(crate) fn compare_restored(&self) -> Result<(), TestCaseError> {
         let observer = self.around.observer();
@@ -73,7 +73,7 @@ fn is_valid(entry: &Entry) -> bool {
     entry.inf & 0b11 != 0
 }
 
-/// What the registers show in either bank.
+/// The records that the registers show in both banks.
 fn records(brbe: &Brbe, observer: &Pe) -> Result<Vec<Entry>, Denied> {
     let mut brbe = brbe.clone();
     let mut records = Vec::new();

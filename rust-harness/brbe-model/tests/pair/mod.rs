@@ -23,7 +23,7 @@ pub(crate) struct Pair {
 }
 
 impl Pair {
-    /// After a Cold reset.
+    /// The model and the naive implementation, after a Cold reset.
     pub(crate) fn new(config: Config, processor: Processor) -> Self {
         Self {
             model: Brbe::new(config),
@@ -116,7 +116,8 @@ impl Pair {
         self.naive.be_in(&self.around.pe);
     }
 
-    /// One by one, or with the region worked out once.
+    /// Executes branches on both: on the model one by one, or with the region computed
+    /// once.
     fn branches(&mut self, branches: &[Branch]) -> Result<(), TestCaseError> {
         let pe = self.around.pe;
         let worked_out = branches.len().is_multiple_of(2);

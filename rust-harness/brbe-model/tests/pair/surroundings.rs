@@ -13,7 +13,7 @@ pub(crate) struct Surroundings {
 }
 
 impl Surroundings {
-    /// After a Cold reset, at the highest Exception level.
+    /// The PE after a Cold reset, at the highest Exception level.
     pub(crate) fn new(processor: Processor) -> Self {
         let el2 = El2 {
             enabled: true,
@@ -41,7 +41,7 @@ impl Surroundings {
         self.pe.el = highest(&self.pe);
     }
 
-    /// Somebody who may see everything.
+    /// A PE that may read everything.
     pub(crate) fn observer(&self) -> Pe {
         let mut pe = self.pe;
         pe.el = highest(&pe);
@@ -55,7 +55,8 @@ impl Surroundings {
         pe
     }
 
-    /// Where an exception leads: never down, and to an Exception level that is.
+    /// The state that an exception leads to: never to a lower Exception level, and to one
+    /// that is implemented.
     pub(crate) fn exception(&self, to: ExceptionLevel, to_aarch32: bool) -> Pe {
         let mut pe = self.pe;
         let lowest = pe.el.max(ExceptionLevel::El1);
@@ -67,8 +68,8 @@ impl Surroundings {
         pe
     }
 
-    /// Where an exception return leads; an illegal one stays. EL3 returns to the
-    /// Security state that it likes.
+    /// The state that an exception return leads to. An illegal return stays at its
+    /// Exception level. From EL3, `secure` says to which Security state it leads.
     pub(crate) fn exception_return(
         &self,
         to: ExceptionLevel,
@@ -90,7 +91,7 @@ impl Surroundings {
         pe
     }
 
-    /// EL2 is enabled but in Secure state without SCR_EL3.EEL2.
+    /// Enables EL2, except in Secure state without SCR_EL3.EEL2.
     fn enable_el2(&self, pe: &mut Pe) {
         let secure = pe.el3.as_ref().is_some_and(|el3| el3.secure);
         if let Some(el2) = &mut pe.el2 {
@@ -98,7 +99,7 @@ impl Surroundings {
         }
     }
 
-    /// A register that is not BRBE's is written, if it is implemented.
+    /// Writes a register that is not BRBE's, if it is implemented.
     pub(crate) fn configure(&mut self, setting: Setting) {
         let (el2, el3) = (self.pe.el2.as_mut(), self.pe.el3.as_mut());
         match (setting, el2, el3) {
@@ -114,7 +115,7 @@ impl Surroundings {
                 _,
                 Some(el3),
             ) => (el3.sbrbe, el3.e3brec, el3.e3brew) = (sbrbe, e3brec, e3brew),
-            // EL2 does not vanish from under who executes there.
+            // EL2 is not disabled while the PE executes there.
             (Setting::SecureEl2(enabled), ..) if self.pe.el != ExceptionLevel::El2 => {
                 self.secure_el2 = enabled;
                 let mut pe = self.pe;

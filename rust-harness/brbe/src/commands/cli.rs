@@ -50,7 +50,7 @@ enum Command {
     /// One virtual machine: what this program runs as a process of its own.
     #[command(name = "__vm", hide = true)]
     Vm,
-    /// One run of Arm's model, the same.
+    /// One run of Arm's model: what this program runs as a process of its own.
     #[command(name = "__fvp", hide = true)]
     Fvp {
         settings: String,

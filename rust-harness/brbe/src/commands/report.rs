@@ -18,7 +18,7 @@ const MAX_BYTES: u64 = 64 << 20;
 /// machines that ran a partition.
 #[derive(Args, Debug)]
 pub struct Report {
-    /// As what
+    /// The format of the output
     #[arg(long, value_enum, default_value_t)]
     format: Format,
 

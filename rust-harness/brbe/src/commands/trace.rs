@@ -140,7 +140,7 @@ impl Trace {
                 self.capture.is_none() && self.show.html.is_none(),
                 "--capture and --html need --vmlinux with --on ssh://…"
             );
-            let run = run(&captures::shown(self.words()))?;
+            let run = run(&captures::branch_trace(self.words()))?;
             let mut out = io::stdout().lock();
             out.write_all(run.output.as_bytes())
                 .and_then(|()| out.flush())

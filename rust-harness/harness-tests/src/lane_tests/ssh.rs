@@ -291,7 +291,7 @@ impl Machine {
         };
         match self.run(paths, &stranger, "true", COMMAND)? {
             (End::Failed(why), _) if why.contains("compare the key") => {}
-            end => bail!("an unknown host was talked to: {end:?}"),
+            end => bail!("an unknown host key was accepted: {end:?}"),
         }
 
         // Status, output and files come back; nothing is left of a command that hangs.

@@ -145,7 +145,7 @@ pub fn verdict(output: &str) -> Verdict {
                 .any(|word| said.starts_with(word))
         });
     match said {
-        None => Verdict::Fail(whole("perf said nothing of its result:")),
+        None => Verdict::Fail(whole("perf printed no result:")),
         Some(said) if said.starts_with("Skip") => Verdict::Skip(
             lines()
                 .find(|line| line.contains("skip"))
@@ -213,10 +213,10 @@ perf is missing symbols - skipping test
 
     #[test]
     fn no_result_is_a_failure() {
-        assert!(fails("perf: command not found\n").starts_with("perf said nothing"));
+        assert!(fails("perf: command not found\n").starts_with("perf printed no result"));
         let nothing = "125: Check branch stack sampling : Ok\n";
         assert!(fails(nothing).starts_with("it passes without a part"));
         let died = PASSED.replace(": Ok", ": Running (1 active)");
-        assert!(fails(&died).starts_with("perf said nothing"));
+        assert!(fails(&died).starts_with("perf printed no result"));
     }
 }

@@ -48,7 +48,7 @@ pub(super) fn of_perf_events(output: &str) -> Verdict {
 /// run several times is listed each time.
 fn each(output: &str) -> Vec<(&str, Outcome)> {
     let is_test = |number: &str| number.bytes().all(|byte| byte.is_ascii_digit());
-    told(output, is_test)
+    outcomes(output, is_test)
 }
 
 /// How each subtest of the helper's test ended, by name:
@@ -56,7 +56,7 @@ fn each(output: &str) -> Vec<(&str, Outcome)> {
 /// second time, at the end.
 fn subtests(output: &str) -> BTreeMap<&str, Outcome> {
     let is_subtest = |number: &str| number.contains('/');
-    let tests = told(output, is_subtest).into_iter();
+    let tests = outcomes(output, is_subtest).into_iter();
     tests
         .filter_map(|(name, outcome)| match name.split_once('/') {
             Some((HELPER, name)) => Some((name, outcome)),
@@ -66,7 +66,7 @@ fn subtests(output: &str) -> BTreeMap<&str, Outcome> {
 }
 
 /// How each test or subtest ended whose number `is_wanted` takes, in the order of the output.
-fn told(output: &str, is_wanted: impl Fn(&str) -> bool) -> Vec<(&str, Outcome)> {
+fn outcomes(output: &str, is_wanted: impl Fn(&str) -> bool) -> Vec<(&str, Outcome)> {
     let outcome = |word: &str| match word {
         "OK" => Some(Outcome::Pass),
         "SKIP" => Some(Outcome::Skip),

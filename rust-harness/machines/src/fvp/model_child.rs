@@ -13,7 +13,7 @@ use anyhow::{Context, Result, ensure};
 use super::root::Root;
 use super::{Settings, command, terminal};
 use crate::backend::Boot;
-use crate::program::{Event, tell};
+use crate::program::{Event, report_event};
 
 /// How many lines of the model's own output are reported when the model ends too early.
 const TAIL: usize = 20;
@@ -40,9 +40,9 @@ pub fn main(settings: &str) -> Result<()> {
     }
     let said = run(&settings, &start)?;
     for line in root.output().lines() {
-        tell(&Event::Output(line.to_owned()))?;
+        report_event(&Event::Output(line.to_owned()))?;
     }
-    tell(&match root.status() {
+    report_event(&match root.status() {
         Some(status) => Event::Exited(status),
         None => Event::Failed(ended_early(&said)),
     })
@@ -105,7 +105,7 @@ fn run(settings: &Settings, start: &command::Start<'_>) -> Result<Vec<String>> {
     follow(stderr, others);
     let telling = thread::spawn(move || -> Result<()> {
         for line in from_terminal {
-            tell(&Event::Console(line))?;
+            report_event(&Event::Console(line))?;
         }
         Ok(())
     });
@@ -117,7 +117,7 @@ fn run(settings: &Settings, start: &command::Start<'_>) -> Result<Vec<String>> {
         {
             terminal::listen(port, lines);
         }
-        tell(&Event::Console(format!("fvp: {line}")))?;
+        report_event(&Event::Console(format!("fvp: {line}")))?;
         said.push(line);
     }
     drop(terminal);

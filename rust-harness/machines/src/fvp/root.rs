@@ -26,7 +26,7 @@ const OUTPUT: &str = ".brbe-output";
 /// to.
 const STATUS: &str = ".brbe-status";
 /// How many bytes of the command's output are read.
-const MOST: u64 = 1 << 26;
+const MAX_OUTPUT: u64 = 1 << 26;
 
 /// The script of the guest's first process. It makes of the root what vmtest's init makes of
 /// it, runs the command, and powers off.
@@ -99,7 +99,7 @@ impl Root {
         let mut output = Vec::new();
         if let Ok(file) = open_from_guest(&self.share.join(OUTPUT), u64::MAX) {
             // Whatever part of the output can be read is better than nothing.
-            let _ = file.into_inner().take(MOST).read_to_end(&mut output);
+            let _ = file.into_inner().take(MAX_OUTPUT).read_to_end(&mut output);
         }
         String::from_utf8_lossy(&output).into_owned()
     }

@@ -20,7 +20,7 @@ use super::processors::{self, Monitor};
 use super::{heterogeneous, late_pmu};
 use crate::backend::{Boot, SHARE};
 use crate::mark::mark;
-use crate::program::{Event, tell};
+use crate::program::{Event, report_event};
 use host::arch::Arch;
 use kernels::guest_root;
 
@@ -50,11 +50,17 @@ pub fn main() -> Result<()> {
     let (sender, receiver) = mpsc::channel();
     let running = thread::spawn(move || machine.run_one(0, sender));
     let last_chance = started + boot.timeout.saturating_sub(processors::ASKING);
-    let ending = report(&receiver, &mark, last_chance, || monitor.processors(), tell)?;
+    let ending = report(
+        &receiver,
+        &mark,
+        last_chance,
+        || monitor.processors(),
+        report_event,
+    )?;
     match ending {
         // The parent process ends what is left of the machine.
-        Ending::Told => Ok(()),
-        Ending::OfVmtest => running
+        Ending::ByGuest => Ok(()),
+        Ending::ByVmtest => running
             .join()
             .map_err(|_| anyhow::anyhow!("vmtest panicked")),
     }
@@ -81,12 +87,12 @@ fn device_tree(boot: &mut Boot) -> Result<Option<NamedTempFile>> {
 enum Ending {
     /// The guest, with a mark. That is sooner than vmtest, which asks whether the command has
     /// ended at intervals that grow to seconds.
-    Told,
+    ByGuest,
     /// The crate vmtest.
-    OfVmtest,
+    ByVmtest,
 }
 
-/// Calls `tell` with each event of the run. If the run has not ended at `last_chance`, the
+/// Calls `emit` with each event of the run. If the run has not ended at `last_chance`, the
 /// lines of `processors`, which say where the machine's CPUs are, are reported as well: the
 /// parent process is about to end the run.
 fn report(
@@ -94,7 +100,7 @@ fn report(
     mark: &str,
     last_chance: Instant,
     processors: impl Fn() -> Vec<String>,
-    mut tell: impl FnMut(&Event) -> Result<()>,
+    mut emit: impl FnMut(&Event) -> Result<()>,
 ) -> Result<Ending> {
     let mut asked = false;
     let mut console = Console::default();
@@ -106,19 +112,19 @@ fn report(
         match outputs.recv_timeout(patience) {
             Ok(Output::Command(line)) => {
                 let (said, ended) = split_at_end(line, mark);
-                said.map_or(Ok(()), |event| tell(&event))?;
+                said.map_or(Ok(()), |event| emit(&event))?;
                 if let Some(event) = ended {
-                    console.catch_up(outputs, &mut tell)?;
-                    tell(&event)?;
-                    return Ok(Ending::Told);
+                    console.catch_up(outputs, &mut emit)?;
+                    emit(&event)?;
+                    return Ok(Ending::ByGuest);
                 }
             }
-            Ok(output) => console.pass(output, &mut tell)?,
-            Err(RecvTimeoutError::Disconnected) => return Ok(Ending::OfVmtest),
+            Ok(output) => console.pass(output, &mut emit)?,
+            Err(RecvTimeoutError::Disconnected) => return Ok(Ending::ByVmtest),
             Err(RecvTimeoutError::Timeout) => {
                 asked = true;
                 for line in processors() {
-                    tell(&Event::Console(format!("brbe: {line}")))?;
+                    emit(&Event::Console(format!("brbe: {line}")))?;
                 }
             }
         }
@@ -134,9 +140,9 @@ struct Console {
 }
 
 impl Console {
-    fn pass(&mut self, output: Output, tell: &mut impl FnMut(&Event) -> Result<()>) -> Result<()> {
+    fn pass(&mut self, output: Output, emit: &mut impl FnMut(&Event) -> Result<()>) -> Result<()> {
         self.is_complete |= matches!(&output, Output::Boot(line) if line.contains(LAST_LINE));
-        event(output).map_or(Ok(()), |event| tell(&event))
+        event(output).map_or(Ok(()), |event| emit(&event))
     }
 
     /// Waits until the console has shown what the guest has logged so far, no longer than
@@ -144,7 +150,7 @@ impl Console {
     fn catch_up(
         mut self,
         outputs: &Receiver<Output>,
-        tell: &mut impl FnMut(&Event) -> Result<()>,
+        emit: &mut impl FnMut(&Event) -> Result<()>,
     ) -> Result<()> {
         let until = Instant::now() + PRINTING;
         while !self.is_complete {
@@ -152,7 +158,7 @@ impl Console {
             match outputs.recv_timeout(left) {
                 // vmtest has found the end as well. The end is reported after this.
                 Ok(Output::CommandEnd(_)) => {}
-                Ok(output) => self.pass(output, tell)?,
+                Ok(output) => self.pass(output, emit)?,
                 Err(_) => break,
             }
         }
@@ -372,10 +378,10 @@ mod tests {
         // The console is late, and vmtest finds the end itself.
         let ended = Output::CommandEnd(Ok(7));
         let told = reported(vec![output("mark-7"), warning(), ended, last()]);
-        assert_eq!(told, (expected.to_vec(), Ending::Told));
+        assert_eq!(told, (expected.to_vec(), Ending::ByGuest));
         // The console comes first.
         let told = reported(vec![warning(), last(), output("mark-7")]);
-        assert_eq!(told, (expected.to_vec(), Ending::Told));
+        assert_eq!(told, (expected.to_vec(), Ending::ByGuest));
         // A child process of the command still prints.
         let (told, _) = reported(vec![output("mark-7"), output("late"), last()]);
         assert_eq!(told[0], Event::Output("late".to_owned()));
@@ -384,7 +390,7 @@ mod tests {
     #[test]
     fn an_end_that_only_vmtest_finds_is_one() {
         let told = reported(vec![Output::CommandEnd(Ok(3))]);
-        assert_eq!(told, (vec![Event::Exited(3)], Ending::OfVmtest));
+        assert_eq!(told, (vec![Event::Exited(3)], Ending::ByVmtest));
     }
 
     #[test]

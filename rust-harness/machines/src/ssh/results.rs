@@ -7,7 +7,7 @@ use std::path::{Component, Path};
 use anyhow::{Context, Result, bail, ensure};
 
 /// How many bytes may come back.
-const MOST: u64 = 1 << 30;
+const MAX_ARCHIVE: u64 = 1 << 30;
 /// The time stamp of all files that go to the other machine, in seconds since 1970:
 /// 2006-07-24, which the crate `tar` gives to files. A file with another time stamp there is
 /// new, and comes back.
@@ -39,9 +39,9 @@ pub(super) fn pack(share: &Path, name: &str, text: &str) -> Result<Vec<u8>> {
 }
 
 /// Unpacks the files of a tar archive into `share`. The other machine is not trusted: entries
-/// have to be regular files, within `share`, and not more than [`MOST`] bytes together.
+/// have to be regular files, within `share`, and not more than [`MAX_ARCHIVE`] bytes together.
 pub(super) fn unpack(archive: impl Read, share: &Path) -> Result<()> {
-    let mut archive = tar::Archive::new(archive.take(MOST));
+    let mut archive = tar::Archive::new(archive.take(MAX_ARCHIVE));
     for entry in archive.entries().context("reading the archive")? {
         let mut entry = entry.context("reading the archive")?;
         let path = entry.path().context("a file's name")?.into_owned();

@@ -1,4 +1,4 @@
-//! From block to block: which branches were taken.
+//! Follows a vCPU from block to block: which branches were taken.
 
 use brbe_model::{Decoded, decode};
 
@@ -10,7 +10,7 @@ use crate::watch::WatchedBlock;
 use crate::words::Word;
 
 impl Vcpu {
-    /// A block starts.
+    /// Called when a block starts.
     #[inline]
     pub(crate) fn block_start(&mut self, block: Block) {
         if !self.trail.push(block) {
@@ -18,8 +18,8 @@ impl Vcpu {
         }
     }
 
-    /// The trail is full, or empty because something is to be completed, or the
-    /// last block needs a closer look.
+    /// Handles a block that starts and that the trail did not take: the trail is full, or
+    /// empty because something is to be completed, or the last block needs a closer look.
     #[inline(never)]
     fn block_start_slowly(&mut self, block: Block) {
         let pc = || self.registers.read(self.registers.pc);
@@ -30,7 +30,7 @@ impl Vcpu {
                 self.wake(pc);
                 self.complete(pc, self.read_pe());
             }
-            // Set by what was executed and not followed.
+            // The word may have been set by code that was executed and not followed.
             self.take_reached();
             self.trail.push_with(block, None);
             return;
@@ -47,7 +47,7 @@ impl Vcpu {
         self.trail.push_with(block, address);
     }
 
-    /// A block of watched code starts.
+    /// Called when a block of watched code starts.
     pub(crate) fn watched_block(&self, block: WatchedBlock) {
         if let Some(watch) = &self.shared.watch {
             let r = &self.registers;
@@ -55,13 +55,14 @@ impl Vcpu {
         }
     }
 
-    /// The current block's branch was reached: translated code says it once.
+    /// Whether the current block's branch was reached. Translated code reports that once:
+    /// the word is cleared.
     fn take_reached(&self) -> bool {
         self.scoreboard.take(Word::Reached, self.shared.index) != 0
     }
 
-    /// Tells the model of the branches on the trail. To be called before anything
-    /// that they come before.
+    /// Passes the branches on the trail to the model. To be called before the model
+    /// learns of anything that comes after them.
     pub(super) fn drain(&mut self) {
         let (shared, brbe) = (self.shared, &mut self.brbe);
         let Some(region) = &self.region else { return };
@@ -81,8 +82,8 @@ impl Vcpu {
         });
     }
 
-    /// The current block is left for `address`, by an interrupt or because the
-    /// next instruction cannot be fetched.
+    /// Ends the current block, which is left for `address`, by an interrupt or because
+    /// the next instruction cannot be fetched.
     pub(super) fn finish_block(&mut self, address: u64) {
         if self.region.is_none() {
             self.trail.restart(address);
@@ -105,12 +106,12 @@ impl Vcpu {
         }
     }
 
-    /// A semihosting call: it may end QEMU.
+    /// Called before a semihosting call, which may end QEMU.
     pub(crate) fn before_host_call(&mut self) {
         self.drain();
     }
 
-    /// A conditional branch to the next instruction is about to execute.
+    /// Called before a conditional branch to the next instruction executes.
     pub(crate) fn conditional_to_next(&mut self, site: Site) {
         if let Some(Decoded::Direct {
             condition: Some(condition),
@@ -126,7 +127,7 @@ impl Vcpu {
         }
     }
 
-    /// The last instruction of a block is about to write a register that the PE's
+    /// Called before the last instruction of a block writes a register that the PE's
     /// state or the freezing depends on.
     pub(crate) fn before_state_write(&mut self, site: Site) {
         let address = self.address(site);

@@ -1,4 +1,4 @@
-//! One vCPU with BRBE: follows what it executes and tells the model.
+//! One vCPU with BRBE: follows what the vCPU executes, and passes it to the model.
 
 mod flow;
 mod state;
@@ -17,7 +17,7 @@ use crate::words::{Scoreboard, Word};
 
 pub(crate) use system::Outcome;
 
-/// What is completed when the next block starts.
+/// What is to be completed when the next block starts.
 #[derive(Clone, Copy)]
 enum Pending {
     /// An exception return at `src` in the state `before`.
@@ -26,7 +26,7 @@ enum Pending {
     Refresh,
 }
 
-/// A vCPU.
+/// A vCPU with BRBE.
 ///
 /// Only its own thread touches it, while it executes a callback.
 pub(crate) struct Vcpu {
@@ -37,17 +37,18 @@ pub(crate) struct Vcpu {
     pe: Pe,
     pending: Option<Pending>,
     trail: Trail,
-    /// The vCPU executes A32 or T32: no word means what it means in A64. QEMU's
-    /// registers do not tell, exception returns do.
+    /// Whether the vCPU executes A32 or T32: no word then means what it means in A64.
+    /// QEMU's registers do not show that, exception returns do.
     aarch32: bool,
-    /// Where the vCPU is, if branches are recorded there.
+    /// The region that the vCPU is in, if branches are recorded there.
     region: Option<Region>,
-    /// What [`Word::Following`] and [`Word::Active`] are.
+    /// `following` and `active` are the values of [`Word::Following`] and
+    /// [`Word::Active`].
     following: bool,
     active: bool,
-    /// Software has accessed BRBE since the last reset.
+    /// Whether software has accessed BRBE since the last reset.
     touched: bool,
-    /// Where the vCPU went idle.
+    /// The address at which the vCPU went idle, while it is idle.
     idle_at: Option<u64>,
     started: Instant,
 }
@@ -98,9 +99,9 @@ impl Vcpu {
 
     /// The address of the instruction at `site`, which is about to execute.
     ///
-    /// The address known when it was translated need not be the one that it
-    /// runs at: only the offset in the page is. The vCPU's PC is somewhere in
-    /// the same block, and so in the same page.
+    /// The address known when the instruction was translated need not be the one that it
+    /// runs at: only the offset in the page is. The vCPU's PC is somewhere in the same
+    /// block, and so in the same page.
     fn address(&self, site: Site) -> u64 {
         let pc = self.registers.read(self.registers.pc);
         pc & !0xfff | site.offset()
@@ -114,17 +115,19 @@ impl Vcpu {
         }
     }
 
-    /// Cycles: instructions executed where recording was allowed.
+    /// The current time in cycles: the number of instructions executed where recording
+    /// was allowed.
     fn now(&self) -> u64 {
         self.shared.counts.instructions.get()
     }
 
     // --- freezing --------------------------------------------------------------
 
-    /// Freezes if an overflow flag asks for it; level-sensitive, so it is asked
-    /// before and after all that software or an exception changes, and now and
-    /// then in between: QEMU's timer sets a flag at no instruction in particular,
-    /// and interrupts with it. The trail is drained.
+    /// Freezes BRBE if an overflow flag asks for it. The trail has to be drained before.
+    ///
+    /// The flags are level-sensitive. So they are looked at before and after all that
+    /// software or an exception changes, and now and then in between: QEMU's timer sets a
+    /// flag at no instruction in particular, and interrupts with it.
     fn check_freeze(&mut self) {
         let freezes = self.brbe.brbcr_el1().fzp() || self.brbe.brbcr_el2().fzp();
         if self.region.is_none() || !freezes {
@@ -156,7 +159,7 @@ impl Vcpu {
 
     // --- idling and reset ------------------------------------------------------------
 
-    /// The vCPU has nothing to execute, until something wakes or resets it.
+    /// Called when the vCPU has nothing to execute, until something wakes or resets it.
     pub(crate) fn idle(&mut self) {
         let pc = self.registers.read(self.registers.pc);
         if self.pending.is_none() {
@@ -169,8 +172,8 @@ impl Vcpu {
         }
     }
 
-    /// It goes on at `pc`. At another address than it stopped at, it was reset:
-    /// QEMU tells no plugin of that.
+    /// Called when the vCPU goes on at `pc`. If it was idle at another address, it was
+    /// reset: QEMU reports a reset to no plugin.
     fn wake(&mut self, pc: u64) {
         let moved = self.idle_at.take().is_some_and(|idle_at| idle_at != pc);
         if moved && self.touched {
@@ -188,13 +191,14 @@ impl Vcpu {
     }
 }
 
-/// Index of the registers of an Exception level that exceptions are taken to.
+/// The index of ESR, ELR and SPSR of an Exception level that exceptions are taken to;
+/// `None` for EL0.
 fn level(el: ExceptionLevel) -> Option<usize> {
     (el as usize).checked_sub(1)
 }
 
-/// The generic timer's count: the time since the vCPU started, at the
-/// frequency that software was told.
+/// The generic timer's count: the time since the vCPU started, at the frequency that
+/// software reads in CNTFRQ_EL0.
 fn counter(registers: &Registers, started: Instant) -> Counter {
     let frequency = u128::from(registers.read(registers.cntfrq));
     let physical = (started.elapsed().as_nanos() * frequency / 1_000_000_000) as u64;

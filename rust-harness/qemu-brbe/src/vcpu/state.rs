@@ -1,11 +1,11 @@
-//! The processing element's state, as QEMU's registers tell it.
+//! The state of the PE (processing element), as QEMU's registers show it.
 
 use brbe_model::{El2, El3, ExceptionLevel, FineGrainedTraps, Hcr, Pe};
 
 use super::Vcpu;
 
 impl Vcpu {
-    /// The state that the vCPU is in.
+    /// Reads the state that the vCPU is in from its registers.
     pub(super) fn read_pe(&self) -> Pe {
         let r = &self.registers;
         let el3 = r.el3.map(|el3| {

@@ -1,4 +1,4 @@
-//! `MRS`, `MSR`, `BRB` and `WFE`.
+//! Emulates `MRS`, `MSR`, `BRB` and `WFE`.
 
 use std::thread;
 
@@ -11,14 +11,14 @@ use crate::watch::Watch;
 
 /// What became of a system instruction.
 pub(crate) enum Outcome {
-    /// It was emulated: go on at this address.
+    /// The instruction was emulated: the vCPU goes on at this address.
     Resume(u64),
-    /// It is for QEMU to execute.
+    /// The instruction is left to QEMU to execute.
     PassOn,
 }
 
 impl Vcpu {
-    /// Executes the instruction on the model.
+    /// Executes the system instruction at `site` on the model.
     pub(crate) fn system(&mut self, site: Site, system: System) -> Outcome {
         if self.aarch32 {
             return Outcome::PassOn;
@@ -50,8 +50,8 @@ impl Vcpu {
         self.publish();
         // An overflow flag that is still set freezes again at once.
         self.check_freeze();
-        // While nothing is recorded there are few lines: whoever reads the logs then
-        // finds them whole, even if QEMU is killed later.
+        // While nothing is recorded there are few lines. The logs are written then, so
+        // that they are whole even if QEMU is killed later.
         if !self.active {
             self.shared.log.iter().for_each(Log::flush);
             self.shared.watch.iter().for_each(Watch::flush);
@@ -59,11 +59,11 @@ impl Vcpu {
         Outcome::Resume(next)
     }
 
-    /// Does not wait for an event, as the architecture allows: a PE may go on from
-    /// WFE for any reason (Arm ARM, Wait for Event). QEMU 11.1 halts the vCPU until
-    /// the event stream's next tick, which now and then does not come: a vCPU that
-    /// waits for a spinlock with interrupts masked then waits forever. Says where
-    /// to go on.
+    /// Goes on after a WFE without waiting for an event, as the architecture allows: a PE
+    /// may go on from WFE for any reason (Arm ARM, Wait for Event). QEMU 11.1 halts the
+    /// vCPU until the event stream's next tick, which now and then does not come: a vCPU
+    /// that waits for a spinlock with interrupts masked then waits forever. Returns the
+    /// address to go on at.
     pub(crate) fn wait_for_event(&mut self, site: Site) -> Option<u64> {
         if self.aarch32 {
             return None;
@@ -72,12 +72,14 @@ impl Vcpu {
         let next = self.address(site).wrapping_add(4);
         self.count_run(next);
         self.trail.restart(next);
-        // What it waits for is mostly done by another vCPU, which may have no CPU here.
+        // What the vCPU waits for is mostly done by another vCPU, which may have no CPU
+        // of the host now.
         thread::yield_now();
         Some(next)
     }
 
-    /// `ID_AA64DFR0_EL1` is QEMU's at EL0, and where HCR_EL2.TID3 traps it.
+    /// Whether a read of `ID_AA64DFR0_EL1` is left to QEMU: at EL0, and where
+    /// HCR_EL2.TID3 traps it.
     fn id_is_hidden(&self) -> bool {
         let r = &self.registers;
         let tid3 = || r.el2.is_some_and(|el2| r.read(el2.hcr) >> 18 & 1 != 0);

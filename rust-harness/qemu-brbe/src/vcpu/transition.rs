@@ -25,15 +25,15 @@ impl Vector {
     }
 }
 
-/// ESR_ELx.EC: is the exception one of the instruction that was to execute next,
-/// not of one that did? Instruction Abort, PC alignment, Branch Target,
-/// breakpoint and software step.
+/// Whether the exception is one of the instruction that was to execute next, not of one
+/// that did, by ESR_ELx.EC: Instruction Abort, PC alignment, Branch Target, breakpoint
+/// and software step.
 fn is_of_next_instruction(esr: u64) -> bool {
     matches!(esr >> 26 & 0x3f, 0x0d | 0x20..=0x22 | 0x30..=0x33)
 }
 
 impl Vcpu {
-    /// An exception return is about to execute.
+    /// Called before an exception return executes.
     pub(crate) fn exception_return(&mut self, site: Site) {
         if self.aarch32 {
             return;
@@ -41,7 +41,7 @@ impl Vcpu {
         if !self.active {
             self.pe = self.read_pe();
         }
-        // UNDEFINED at EL0.
+        // An exception return is UNDEFINED at EL0.
         let Some(level) = level(self.pe.el) else {
             return;
         };
@@ -59,7 +59,7 @@ impl Vcpu {
         }
     }
 
-    /// What was pending is done, and led to `tgt` in the state `after`.
+    /// Completes what was pending, which led to `tgt` in the state `after`.
     pub(super) fn complete(&mut self, tgt: u64, after: Pe) {
         self.pe = after;
         let pending = self.pending.take();
@@ -77,7 +77,7 @@ impl Vcpu {
         self.check_freeze();
     }
 
-    /// An exception or interrupt was taken from `from` to the vector `tgt`.
+    /// Called when an exception or interrupt was taken from `from` to the vector `tgt`.
     pub(crate) fn exception(&mut self, from: u64, tgt: u64) {
         self.aarch32 = false;
         if let Some(watch) = &self.shared.watch
@@ -125,13 +125,13 @@ impl Vcpu {
         self.trail.restart(tgt);
         self.pe = after;
         self.publish();
-        // From where recording is prohibited an overflow leads here.
+        // An overflow where recording is prohibited leads here.
         self.check_freeze();
     }
 
-    /// Completes what led to `from`, where an exception was taken in the state
-    /// `before`. One that is the instruction's `own` stops the branch or
-    /// exception return that raised it.
+    /// Completes what led to `from`, where an exception was taken in the state `before`.
+    /// An exception that is the instruction's `own` stops the branch or exception return
+    /// that raised it.
     fn end_before_exception(&mut self, from: u64, own: bool, before: Pe) {
         match self.pending {
             Some(Pending::ExceptionReturn { src, .. }) if own && from == src => self.pending = None,

@@ -100,8 +100,8 @@ fn check(run: &Run, el: u64) {
     check_freeze(run);
 }
 
-/// The branch and the exception at its target are two records; the address of
-/// the second is no label.
+/// An exception at the target of a branch: branch and exception are two records. The
+/// address of the second is no label.
 fn check_abort(run: &Run, el: u64) {
     let records = run.records("abort");
     let [.., exception, branch] = records.as_slice() else {
@@ -174,7 +174,7 @@ fn check_freeze(run: &Run) {
         (one[0][1], one[0][2]),
         (run.labels["FREEZE_SRC"], run.labels["FREEZE_TGT"])
     );
-    // Frozen, with a time stamp; frozen again; and not any more.
+    // BRBE is frozen, with a time stamp; frozen again; and not any more.
     assert_eq!(
         run.values("freeze"),
         [ALL_TYPES | PAUSED, 1, ALL_TYPES | PAUSED, 0]

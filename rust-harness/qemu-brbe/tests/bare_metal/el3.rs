@@ -1,14 +1,15 @@
-//! EL3: FEAT_BRBEv1p1 records there, MDCR_EL3.SBRBE says who does below.
+//! EL3: FEAT_BRBEv1p1 records there, and MDCR_EL3.SBRBE says what is recorded below it.
 
 use crate::run::*;
 
 const EL1: Option<u64> = Some(1);
 const EL3: Option<u64> = Some(3);
 
-/// EL1's branch, and nothing of the way there and back.
+/// The record of EL1's branch, and none of the way there and back.
 const BELOW: [(u64, Option<u64>, &str, &str); 1] = [(DIRECT, EL1, "EL1", "EL1_TGT")];
 
-/// Without PSCI all vCPUs would start with the guest: one is enough.
+/// Runs the guest on one vCPU, which is enough: without PSCI all vCPUs would start with
+/// the guest.
 fn run(options: &str) -> Run {
     Run::with("el3.S", ",secure=on,gic-version=3", options, &["-smp", "1"])
 }

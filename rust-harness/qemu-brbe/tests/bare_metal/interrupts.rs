@@ -6,7 +6,7 @@ const EL1: Option<u64> = Some(1);
 
 #[test]
 fn at_branches_that_repeat_and_where_there_are_none() {
-    // Time is instructions: the timer fires where it did the last time.
+    // With deterministic time the timer fires where it did the last time.
     let more = ["-smp", "1", "-icount", "shift=0"];
     let run = Run::with("interrupts.S", ",gic-version=3", "", &more);
     for (case, kind, label, next) in [

@@ -1,5 +1,5 @@
-//! The plugin from the guest's side: a program without an operating system runs
-//! on QEMU and prints what BRBE recorded of it, and what its registers say.
+//! The plugin from the guest's side: a program without an operating system runs on QEMU
+//! and prints what BRBE recorded of it, and what BRBE's registers say.
 //!
 //! `aarch64-linux-gnu-gcc` and `qemu-system-aarch64` are found on `PATH`.
 

@@ -31,7 +31,7 @@ fn bad_options_end_qemu_with_a_message() {
     }
 }
 
-/// QEMU 11.1 writes the number of one vCPU into code that all of a thread execute.
+/// QEMU 11.1 writes the number of one vCPU into code that all vCPUs of a thread execute.
 #[test]
 fn vcpus_that_share_a_thread_are_refused() {
     let (elf, _) = guest("branches.S");
@@ -82,7 +82,7 @@ fn the_log_tells_what_happened() {
     assert!(text.lines().all(|line| line.starts_with("0 ")));
 }
 
-/// The function that the guest calls is watched, and then all of the guest.
+/// All of the guest is watched, and then only the function that the guest calls.
 #[test]
 fn watched_code_is_told_block_by_block() {
     let log = Path::new(env!("CARGO_TARGET_TMPDIR")).join("watched.log");
@@ -116,7 +116,7 @@ fn an_interrupt_of_watched_code_is_told() {
     assert!(text.contains(&interrupted), "{text}");
 }
 
-/// `qemu_info_t`, by its first fields.
+/// The first fields of `qemu_info_t`.
 #[repr(C)]
 struct Info {
     target_name: *const std::ffi::c_char,
@@ -127,7 +127,8 @@ struct Info {
     max_vcpus: i32,
 }
 
-/// In a process without QEMU's functions: the version comes first.
+/// The process of this test does not have QEMU's functions: the version is checked before
+/// they are looked up.
 #[test]
 fn another_version_of_the_api_is_refused() {
     for (min, cur) in [(1, 5), (8, 9)] {

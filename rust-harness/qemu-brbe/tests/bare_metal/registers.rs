@@ -1,4 +1,4 @@
-//! Every register, and injection.
+//! Reads and writes of every register, and injection.
 
 use crate::run::*;
 

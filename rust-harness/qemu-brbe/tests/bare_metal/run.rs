@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// The plugin, beside this test's own program.
+/// The path of the plugin, which is beside this test's own program.
 pub(crate) fn plugin() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let deps = test.parent().unwrap();
@@ -13,7 +13,8 @@ pub(crate) fn plugin() -> PathBuf {
     library
 }
 
-/// Assembles the guest of that name, and finds its labels.
+/// Assembles the guest of that name. Returns the path of the program and the addresses of
+/// its labels.
 pub(crate) fn guest(name: &str) -> (PathBuf, HashMap<String, u64>) {
     let source = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("tests/guest")
@@ -53,7 +54,8 @@ pub(crate) fn qemu(elf: &Path, machine: &str, options: &str) -> Output {
     qemu_with(elf, machine, options, &["-smp", "2"])
 }
 
-/// The same with more arguments.
+/// Runs `elf` on a machine with these options, with those of the plugin, and with more
+/// arguments for QEMU.
 pub(crate) fn qemu_with(elf: &Path, machine: &str, options: &str, more: &[&str]) -> Output {
     Command::new("timeout")
         .args([
@@ -75,7 +77,7 @@ pub(crate) fn qemu_with(elf: &Path, machine: &str, options: &str, more: &[&str])
         .unwrap()
 }
 
-/// What the guest printed, by case.
+/// The guest's labels, and what it printed, by case.
 pub(crate) struct Run {
     pub(crate) labels: HashMap<String, u64>,
     cases: HashMap<String, Vec<Vec<u64>>>,
@@ -87,7 +89,7 @@ impl Run {
         Self::with(source, machine, options, &["-smp", "2"])
     }
 
-    /// The same with more arguments for QEMU.
+    /// Runs the guest of that name to its end, with more arguments for QEMU.
     pub(crate) fn with(source: &str, machine: &str, options: &str, more: &[&str]) -> Self {
         let (elf, labels) = guest(source);
         let output = qemu_with(&elf, machine, options, more);
@@ -131,9 +133,9 @@ impl Run {
             .collect()
     }
 
-    /// The records of `case`, oldest first, are these: type, EL, source, target.
-    /// An empty label is an address that the record does not have; `None` is
-    /// an EL that it does not have.
+    /// Checks that the records of `case`, oldest first, are as expected: type, EL,
+    /// source, target. An empty label is an address that the record does not have; `None`
+    /// is an EL that it does not have.
     #[track_caller]
     pub(crate) fn expect(&self, case: &str, expected: &[(u64, Option<u64>, &str, &str)]) {
         let label = |name: &str| match name {

@@ -1,21 +1,22 @@
-//! Nothing may stand still for long.
+//! A watchdog: nothing in the stress test may stand still for long.
 
 use std::fs;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// Takes keys of Documentation/admin-guide/sysrq.rst.
+/// The file that takes the keys of Documentation/admin-guide/sysrq.rst.
 const SYSRQ: &str = "/proc/sysrq-trigger";
-/// Where each task is that is blocked, and what each CPU does.
+/// The keys that make the kernel log where each blocked task is, and what each CPU does.
 const KEYS: [&str; 2] = ["w", "l"];
 
-/// Waits for signs of life, for as long as there is who gives them.
+/// A thread that waits for signs of life, for as long as there is a sender of them.
 #[derive(Debug)]
 pub(super) struct Watchdog(JoinHandle<bool>);
 
 impl Watchdog {
-    /// Does `bark` when there was no sign for `limit`, and waits no longer then: to give
+    /// Starts a watchdog, and returns also the sender for signs of life. The watchdog
+    /// calls `bark` when there was no sign for `limit`, and waits no longer then: sending
     /// one is an error.
     pub(super) fn new(limit: Duration, bark: impl FnOnce() + Send + 'static) -> (Self, Sender<()>) {
         let (signs, seen) = mpsc::channel();
@@ -34,15 +35,15 @@ impl Watchdog {
         (Self(thread), signs)
     }
 
-    /// Whether it has barked, once nobody gives signs any more.
+    /// Whether the watchdog has barked. Waits until it has, or until the sender is gone.
     pub(super) fn has_barked(self) -> bool {
         let Self(thread) = self;
-        // It does not panic.
+        // The thread does not panic.
         thread.join().unwrap_or(true)
     }
 }
 
-/// Has the kernel's log say where it stands still.
+/// Makes the kernel log where it stands still.
 pub(super) fn show_where() {
     for key in KEYS {
         if let Err(error) = fs::write(SYSRQ, key) {

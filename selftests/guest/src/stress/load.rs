@@ -1,4 +1,4 @@
-//! What goes on while snapshots are taken.
+//! The load: what goes on while snapshots are taken.
 
 use std::fs::{self, File};
 use std::io::{self, Read as _};
@@ -16,16 +16,16 @@ use rustix::io::Errno;
 use crate::cpus;
 use crate::perf::{self, FOR_SNAPSHOTS, OF_USER, Recording};
 
-/// Where the version 2 hierarchy is, whose groups perf can count.
+/// Where the hierarchy of control groups of version 2 is, whose groups perf can count.
 const CGROUPS: &str = "/sys/fs/cgroup";
 
-/// Shared with the threads that make the load.
+/// What is shared with the threads that make the load.
 #[derive(Debug, Default)]
 pub(super) struct Shared {
     stop: AtomicBool,
-    /// Events opened and closed.
+    /// The number of events that were opened and closed.
     pub(super) events: AtomicU64,
-    /// Processes started.
+    /// The number of processes that were started.
     pub(super) processes: AtomicU64,
 }
 
@@ -39,7 +39,7 @@ impl Shared {
     }
 }
 
-/// Short system calls on one CPU, or elsewhere while that is offline.
+/// Makes short system calls on one CPU, or elsewhere while that CPU is offline.
 pub(super) fn work(shared: &Shared, cpu: u32) -> Result<()> {
     let nothing = File::options()
         .write(true)
@@ -47,7 +47,7 @@ pub(super) fn work(shared: &Shared, cpu: u32) -> Result<()> {
         .context("cannot open /dev/null")?;
     let mut zeros = File::open("/dev/zero").context("cannot open /dev/zero")?;
     while shared.goes_on() {
-        // Taking a CPU away makes its threads free to go anywhere.
+        // When a CPU is taken offline, its threads become free to go anywhere.
         let _ = cpus::pin_to(cpu);
         for _ in 0..100 {
             rustix::io::write(&nothing, b"x").context("cannot write")?;
@@ -73,8 +73,9 @@ pub(super) fn storm(
         if !shared.goes_on() {
             break;
         }
-        // Who was preempted in a BPF program stays on a CPU that goes, and holds it up, for
-        // as long as it neither sleeps nor yields (migrate_disable(), balance_push()).
+        // A thread that was preempted in a BPF program stays on a CPU that goes offline,
+        // and holds that up, for as long as the thread neither sleeps nor yields
+        // (migrate_disable(), balance_push()).
         thread::yield_now();
         for (event, whose) in [
             (perf::open(cpu, *recording), "a CPU"),
@@ -112,7 +113,7 @@ pub(super) fn start_processes(shared: &Shared, group: &Group, samples: Recording
             .stdout(Stdio::null())
             .spawn()
             .context("cannot start a process: is /proc mounted?")?;
-        // It may have ended.
+        // The process may have ended.
         let _ = fs::write(procs, child.id().to_string());
         let status = child.wait().context("cannot wait for a process")?;
         drop(event);
@@ -122,12 +123,12 @@ pub(super) fn start_processes(shared: &Shared, group: &Group, samples: Recording
     fs::write(&root, "0").with_context(|| format!("cannot write {}", root.display()))
 }
 
-/// Whether an event could not be opened because its CPU is not there now.
+/// Whether an event could not be opened because its CPU is offline.
 pub(super) fn is_offline(error: &io::Error) -> bool {
     error.raw_os_error() == Some(Errno::NODEV.raw_os_error())
 }
 
-/// A group of processes, gone when dropped.
+/// A control group of processes. It is removed when this is dropped.
 #[derive(Debug)]
 pub(super) struct Group {
     path: PathBuf,
@@ -136,8 +137,9 @@ pub(super) struct Group {
 
 impl Group {
     pub(super) fn new() -> Result<Self> {
-        // Once any controller is enabled, those that always are, as perf's, come to
-        // be for new groups. It is no error if this one cannot be.
+        // Once any controller is enabled, those that are always enabled, as perf's is,
+        // come to be for new groups. It is no error if the CPU controller cannot be
+        // enabled.
         let _ = fs::write(Path::new(CGROUPS).join("cgroup.subtree_control"), "+cpu");
         let path = Path::new(CGROUPS).join(format!("branch-guest-{}", std::process::id()));
         fs::create_dir(&path)
@@ -152,19 +154,20 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // It is empty: who went in has ended.
+        // The group is empty: the processes that went in have ended.
         let _ = fs::remove_dir(&self.path);
     }
 }
 
-/// Takes CPUs away and brings them back. All are back when it is dropped.
+/// Takes CPUs offline and brings them back. All are online when this is dropped.
 #[derive(Debug)]
 pub(super) struct Hotplug {
     files: Vec<(u32, PathBuf)>,
 }
 
 impl Hotplug {
-    /// For those CPUs that can be taken away; the first stays, for what has to run.
+    /// A hotplug of those CPUs that can be taken offline. The first stays online, for
+    /// what has to run.
     pub(super) fn of(cpus: &[u32]) -> Self {
         let file = |cpu: &u32| {
             let path = PathBuf::from(format!("/sys/devices/system/cpu/cpu{cpu}/online"));
@@ -175,8 +178,9 @@ impl Hotplug {
         }
     }
 
-    /// Takes one CPU after the other away and back, says which, and waits until
-    /// there are events on it again, for as long as somebody listens.
+    /// Takes one CPU after the other offline and back, and sends a sign of life for each.
+    /// Sends the CPU's number to `back`, and waits for `go_on` until there are events on
+    /// it again. Ends when the other end of these channels is gone.
     pub(super) fn cycle(
         &mut self,
         back: &Sender<u32>,
@@ -188,7 +192,7 @@ impl Hotplug {
                 fs::write(file, state)
                     .with_context(|| format!("cannot write {state} to {}", file.display()))?;
             }
-            // An error if it took too long once: that is told when all is over.
+            // This fails if a CPU took too long once, which is reported when all is over.
             let _ = signs.send(());
             if back.send(*cpu).is_err() || go_on.recv().is_err() {
                 break;
@@ -201,19 +205,19 @@ impl Hotplug {
 impl Drop for Hotplug {
     fn drop(&mut self) {
         for (_, file) in &self.files {
-            // An error if it is there already.
+            // This fails if the CPU is online already.
             let _ = fs::write(file, "1");
         }
     }
 }
 
-/// `perf record -b` of everything that runs, ended when dropped.
+/// A `perf record -b` of everything that runs. It is ended when this is dropped.
 #[derive(Debug)]
 pub(super) struct PerfRecord(Child);
 
 impl PerfRecord {
-    /// Starts it, with a sample every `period` cycles, and returns when it records;
-    /// `None` without perf.
+    /// Starts `perf record`, with a sample every `period` cycles, and returns when it
+    /// records. `None` if there is no perf.
     pub(super) fn start(period: u64) -> Result<Option<Self>> {
         let child = Command::new("perf")
             .args(["record", "--quiet", "-b", "--all-cpus"])
@@ -231,7 +235,7 @@ impl PerfRecord {
             Err(error) => return Err(error).context("cannot start perf"),
         };
         let mut output = child.stdout.take().context("perf has an output")?;
-        // Its header comes when the events are open.
+        // perf's header comes when the events are open.
         output
             .read_exact(&mut [0])
             .context("perf record -b -a wrote nothing")?;
@@ -239,7 +243,7 @@ impl PerfRecord {
         Ok(Some(Self(child)))
     }
 
-    /// Whether it still records.
+    /// Whether `perf record` still records.
     pub(super) fn is_running(&mut self) -> Result<bool> {
         let status = self.0.try_wait().context("cannot ask for perf's state")?;
         Ok(status.is_none())

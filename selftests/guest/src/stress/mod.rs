@@ -1,5 +1,5 @@
-//! Snapshots from programs of every sort on all CPUs, while CPUs come and go,
-//! events are opened and closed, and perf records: for a bounded time.
+//! Takes snapshots from BPF programs of every kind on all CPUs, while CPUs go offline and
+//! come back, events are opened and closed, and perf records: for a bounded time.
 
 mod hang;
 mod load;
@@ -32,7 +32,8 @@ use hang::Watchdog;
 use load::{Group, Hotplug, PerfRecord, Shared};
 use splats::Splats;
 
-/// In the order of `enum sort`.
+/// The kinds of programs that take snapshots, in the order of the BPF programs'
+/// `enum sort`.
 const SORTS: [&str; 7] = [
     "fentry",
     "fexit",
@@ -42,18 +43,19 @@ const SORTS: [&str; 7] = [
     "perf event",
     "nested",
 ];
-/// A program that runs while records are read: an overflow there, or the end of
-/// the event, may have left none.
+/// Kinds of programs that run while records are read: an overflow there, or the end of
+/// the event, may have left no records.
 const MAY_HAVE_NONE: [&str; 2] = ["perf event", "nested"];
-/// A CPU goes and comes back in less, on a loaded machine and with all of debugging.
+/// The time in which a CPU goes offline and comes back, on a loaded machine and with a
+/// debug kernel.
 const HOTPLUG: Duration = Duration::from_secs(60);
-/// On a machine so much slower it may take longer to see what has to be seen.
+/// How many times longer the test may take to see what has to be seen, on a slow machine.
 const SLOWER: u32 = 4;
-/// Snapshots that are looked at before something else is done.
+/// The most snapshots that are checked before something else is done.
 const AT_ONCE: usize = 100;
 
-/// For so long, or longer on a slow machine, with so many cycles from one sample of an
-/// event to the next.
+/// Runs the stress test for `time`, or longer on a slow machine. `period` is the number
+/// of cycles from one sample of an event to the next.
 pub(crate) fn run(time: Duration, period: u64) -> Result<Verdict> {
     let symbols = Kallsyms::read()?;
     if !symbols.has_snapshot_function() {
@@ -70,7 +72,7 @@ pub(crate) fn run(time: Duration, period: u64) -> Result<Verdict> {
     let code = Steady::read(&symbols);
     let group = Group::new()?;
     let samples = perf::all_branches(Some(period));
-    // Both take long under load.
+    // perf's start and the opening of events take long under load, and so come first.
     let perf_record = PerfRecord::start(period)?;
     let watch_cpu = |cpu: &u32| Watched::new(*cpu, samples, &skeleton);
     let watched = cpus.iter().map(watch_cpu).collect::<Result<_>>()?;
@@ -113,7 +115,7 @@ pub(crate) fn run(time: Duration, period: u64) -> Result<Verdict> {
         let seconds = HOTPLUG.as_secs();
         let hung =
             format!("no CPU went and came back within {seconds} s: the kernel's log has what hung");
-        // What it has may have been taken for a complaint.
+        // What the kernel's log has of the hang may have been taken for a complaint.
         seen.problem = Some(match seen.problem {
             Some(problem) => format!("{hung}; {problem}"),
             None => hung,
@@ -124,8 +126,8 @@ pub(crate) fn run(time: Duration, period: u64) -> Result<Verdict> {
     Ok(verdict(seen, splats.next()?))
 }
 
-/// Loads and attaches the programs, that for a nested snapshot if there is a
-/// function to probe.
+/// Loads and attaches the BPF programs. The one for nested snapshots is attached only if
+/// there is a function to probe.
 fn load<'object>(
     object: &'object mut MaybeUninit<OpenObject>,
     symbols: &Kallsyms,
@@ -145,25 +147,25 @@ fn load<'object>(
     Ok(skeleton)
 }
 
-/// What goes on in the thread that looks at it all.
+/// The state of the thread that checks snapshots and samples.
 struct Watch<'a> {
     skeleton: &'a StressSkel<'a>,
     code: &'a Steady,
     seen: &'a RefCell<Seen>,
     splats: &'a mut Splats,
-    /// CPUs that were away.
+    /// Receives the numbers of CPUs that were offline and are back.
     came_back: Receiver<u32>,
-    /// Lets the next one go.
+    /// Lets the next CPU go offline.
     go_on: Sender<()>,
-    /// What is opened again on a CPU that was away.
+    /// The recording of samples that is opened again on a CPU that was offline.
     samples: Recording,
     watched: Vec<Watched>,
     perf_record: Option<PerfRecord>,
 }
 
 impl Watch<'_> {
-    /// Looks at snapshots and samples until the time is over and there were some of
-    /// each sort, or something is wrong, and has CPUs come and go.
+    /// Checks snapshots and samples until the time is over and there were some of each
+    /// kind, or something is wrong. Meanwhile, it makes CPUs go offline and come back.
     fn run(&mut self, time: Duration) -> Result<()> {
         let mut builder = RingBufferBuilder::new();
         builder
@@ -183,7 +185,8 @@ impl Watch<'_> {
             start.elapsed() < needed && seen.problem.is_none()
         };
         while goes_on(&self.seen.borrow()) {
-            // As in `load::storm()`.
+            // A thread that does not yield may hold up a CPU that goes offline, as in
+            // `load::storm()`.
             thread::yield_now();
             let consumed = ring.consume_raw_n(AT_ONCE);
             ensure!(consumed >= 0, "cannot read from the BPF programs");
@@ -195,11 +198,12 @@ impl Watch<'_> {
             }
             if let Ok(cpu) = self.came_back.try_recv() {
                 self.seen.borrow_mut().hotplugs += 1;
-                // Events of a CPU that was away do not come back with it.
+                // Events of a CPU that was offline do not come back with it.
                 self.watched.retain(|watched| watched.cpu != cpu);
                 self.watched
                     .push(Watched::new(cpu, self.samples, self.skeleton)?);
-                // An error if that thread has failed: it is asked when all is over.
+                // This fails if the thread of the hotplug has failed: its result is
+                // looked at when all is over.
                 let _ = self.go_on.send(());
             }
         }
@@ -226,7 +230,7 @@ impl Watched {
         let snapshots = perf::open(cpu, FOR_SNAPSHOTS).with_context(cannot)?;
         let overflows = perf::open(cpu, samples).with_context(cannot)?;
         let samples = Ring::map(&overflows)?;
-        // libbpf closes the one that it is given.
+        // libbpf closes the descriptor that it is given.
         let given = overflows.try_clone().with_context(cannot)?.into_raw_fd();
         let link = skeleton
             .progs
@@ -242,14 +246,15 @@ impl Watched {
     }
 }
 
-/// What was seen.
+/// What the test has seen.
 #[derive(Debug, Default)]
 struct Seen {
-    /// Of each sort, snapshots with records and without.
+    /// For each kind of program in [`SORTS`], the number of snapshots with records and
+    /// without.
     snapshots: [(u64, u64); SORTS.len()],
-    /// Records of snapshots and samples.
+    /// The number of records in snapshots and samples.
     records: u64,
-    /// Steps and sources of those that are possible.
+    /// The number of steps and sources of those records that are possible.
     possible: u64,
     samples: u64,
     hotplugs: u64,
@@ -291,7 +296,7 @@ impl Seen {
         Ok(())
     }
 
-    /// How the records are no path.
+    /// Counts records, and returns how they are no path, if they are none.
     fn records(
         &mut self,
         records: &[RawRecord],
@@ -303,7 +308,8 @@ impl Seen {
                 self.possible += findings.possible as u64;
                 None
             }
-            // The first one is enough, and reading the symbols takes seconds.
+            // Only the records of the first problem are listed: reading the symbols takes
+            // seconds.
             Err(error) if self.problem.is_none() => {
                 let listed = path::list(records);
                 Some(listed.map_or_else(|why| format!("{error}; {why:#}"), |()| error.to_string()))
@@ -312,7 +318,7 @@ impl Seen {
         }
     }
 
-    /// What has to be seen and was not.
+    /// Something that has to be seen and was not, if there is any.
     fn missing(&self) -> Option<String> {
         let sort = SORTS
             .iter()
@@ -353,8 +359,9 @@ impl fmt::Display for Seen {
     }
 }
 
-/// Takes apart the programs' `struct event`: sort, CPU, and of each snapshot what
-/// the helper returned, and the memory that it was given.
+/// Parses the BPF programs' `struct event`: the kind of program as an index into
+/// [`SORTS`], the CPU, and of each snapshot what the helper returned, and the memory that
+/// it was given.
 fn parse(bytes: &[u8]) -> Result<(usize, u32, [Answer; 2])> {
     let cut_off = || format!("an event of {} bytes from a BPF program", bytes.len());
     let (sort, rest) = bytes.split_first_chunk().with_context(cut_off)?;
@@ -366,7 +373,8 @@ fn parse(bytes: &[u8]) -> Result<(usize, u32, [Answer; 2])> {
     Ok((sort, u32::from_ne_bytes(*cpu), [first, second]))
 }
 
-/// Takes apart the programs' `struct snapshot`, and says what follows it.
+/// Parses the BPF programs' `struct snapshot`, and returns it with the bytes that follow
+/// it.
 fn split_snapshot(bytes: &[u8]) -> Option<(Answer, &[u8])> {
     let (taken, rest) = bytes.split_first_chunk()?;
     let (memory, rest) = rest.split_at_checked((MAX_RECORDS + 1) * RawRecord::SIZE)?;
@@ -375,7 +383,7 @@ fn split_snapshot(bytes: &[u8]) -> Option<(Answer, &[u8])> {
     Some((answer, rest))
 }
 
-/// How this is not what the helper may answer.
+/// How an answer of the helper is wrong, if it is.
 fn wrong(answer: &Answer) -> Option<String> {
     let returned = answer.returned;
     let whole = returned > 0 && returned % RawRecord::SIZE as i64 == 0;

@@ -1,4 +1,4 @@
-//! What the kernel complains of while a test runs.
+//! The kernel's complaints in its log while a test runs.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom};
@@ -9,13 +9,14 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 const LOG: &str = "/dev/kmsg";
-/// What lockdep says of itself (kernel/locking/lockdep_proc.c).
+/// The file with lockdep's own state (kernel/locking/lockdep_proc.c).
 const LOCKDEP: &str = "/proc/lockdep_stats";
-/// A message is no longer (`PRINTKRB_RECORD_MAX`, kernel/printk/internal.h).
+/// The most bytes of a message in the log (`PRINTKRB_RECORD_MAX`,
+/// kernel/printk/internal.h).
 const MESSAGE: usize = 2048;
 
-/// In the first lines of every report of lockdep, KASAN, RCU, the scheduler and
-/// `WARN()`, or in the trace below it.
+/// The signs of a complaint. One is in the first lines of every report of lockdep, KASAN,
+/// RCU, the scheduler and `WARN()`, or in the trace below it.
 const SIGNS: [&str; 5] = [
     "BUG:",
     "WARNING:",
@@ -24,7 +25,7 @@ const SIGNS: [&str; 5] = [
     "------------[ cut here ]------------",
 ];
 
-/// The kernel's log from now on.
+/// The kernel's log, from when watching it began.
 #[derive(Debug)]
 pub(super) struct Splats {
     log: File,
@@ -54,7 +55,8 @@ impl Splats {
                     }
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
-                // Written over before it was read: the next call goes on behind that.
+                // A message was overwritten before it was read: the next call goes on
+                // after it.
                 Err(error) if error.raw_os_error() == Some(Errno::PIPE.raw_os_error()) => {}
                 Err(error) => return Err(error).with_context(|| format!("cannot read {LOG}")),
             }
@@ -62,16 +64,17 @@ impl Splats {
     }
 }
 
-/// The text of a message that is a complaint. `level,sequence,time,flags;text`
-/// and lines of details (Documentation/ABI/testing/dev-kmsg).
+/// The text of a message, if it is a complaint. A message is
+/// `level,sequence,time,flags;text` and lines of details
+/// (Documentation/ABI/testing/dev-kmsg).
 fn complaint(message: &str) -> Option<&str> {
     let (_, text) = message.split_once(';')?;
     let text = text.lines().next()?;
     SIGNS.iter().any(|sign| text.contains(sign)).then_some(text)
 }
 
-/// Whether lockdep looks at the locks: it stops at its first report. `None` where
-/// there is none.
+/// Whether lockdep looks at the locks: it stops at its first report. `None` where the
+/// kernel has no lockdep.
 pub(super) fn lockdep_is_on() -> Option<bool> {
     let stats = fs::read_to_string(LOCKDEP).ok()?;
     debug_locks(&stats)

@@ -1,8 +1,9 @@
-//! Random programs, executed and recorded: the checker accepts what was recorded,
-//! and of what was changed in it only what the program can do all the same.
+//! Random programs, executed and recorded. The checker accepts what was recorded. Where
+//! the records were changed, it accepts them only if the program can do that all the
+//! same.
 //!
-//! Whether it can is decided by [`possible`], which knows the program as it was
-//! made, not as the words that the checker decodes.
+//! [`possible`] decides whether it can. It knows the program as it was made, not the
+//! words that the checker decodes.
 
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -11,7 +12,7 @@ use super::*;
 
 const BASE: u64 = 0x1000;
 
-/// An instruction, with where it leads as a place in the program.
+/// An instruction. The target of a branch is an index into the program.
 #[derive(Clone, Copy, Debug)]
 enum Made {
     Nop,
@@ -29,11 +30,12 @@ enum Made {
     Svc,
 }
 
-/// What came, of each kind of record that an execution has.
+/// What happens at one instruction of an execution, for each kind of record that there
+/// is.
 #[derive(Clone, Copy, Debug)]
 struct Choice {
     taken: bool,
-    /// An interrupt comes first.
+    /// An interrupt is taken before the instruction.
     interrupt: bool,
     /// Where an indirect branch or an exception leads.
     target: Index,
@@ -62,8 +64,8 @@ impl Made {
         }
     }
 
-    /// The word at `place`, as the Arm ARM, C4.1, "A64 instruction set encoding",
-    /// has it.
+    /// The word of the instruction at index `place`, as the Arm ARM, C4.1, "A64
+    /// instruction set encoding", has it.
     fn word(self, place: usize) -> u32 {
         let words = |target: usize| target as i64 - place as i64;
         let imm = |target, bits: u32| words(target) as u32 & ((1 << bits) - 1);
@@ -84,8 +86,8 @@ impl Made {
         }
     }
 
-    /// The type of a record that starts here, and where it leads if the
-    /// instruction says so.
+    /// The type of a record that starts at this instruction, and its target as an index
+    /// into the program, if the instruction encodes it.
     fn branch(self) -> Option<(u64, Option<usize>)> {
         Some(match self {
             Self::Nop | Self::Svc => return None,
@@ -107,7 +109,8 @@ impl Made {
     }
 }
 
-/// What is executed from the first instruction on, the newest record first.
+/// Executes a program from its first instruction on, and returns the records, newest
+/// first.
 fn run(made: &[Made], choices: &[Choice]) -> Vec<RawRecord> {
     let (mut at, mut records) = (0, Vec::new());
     for choice in choices {
@@ -135,7 +138,7 @@ fn run(made: &[Made], choices: &[Choice]) -> Vec<RawRecord> {
     records
 }
 
-/// Whether the program can have been recorded so.
+/// Whether an execution of the program can have been recorded as `records`.
 fn possible(made: &[Made], records: &[RawRecord]) -> bool {
     let place = |address: u64| {
         let bytes = address.checked_sub(BASE)?;
@@ -209,7 +212,7 @@ proptest! {
     fn every_execution_is_possible((made, records) in execution()) {
         let findings = check(&records, &words(&made));
         prop_assert_eq!(findings.broken, vec![]);
-        // An interrupt behind the last instruction.
+        // An interrupt after the last instruction is undecided.
         let behind = records.iter().filter(|record| record.from == address(made.len()));
         prop_assert!(findings.undecided <= behind.count());
         prop_assert!(possible(&made, &records));

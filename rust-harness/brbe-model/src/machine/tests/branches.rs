@@ -54,7 +54,7 @@ fn r_fjydc_eni_records_what_does_not_match() {
     }
 }
 
-/// A region worked out once says the same as each branch for itself.
+/// A region that is computed once gives the same as each branch by itself.
 #[test]
 fn branches_in_a_region() {
     for (cc, expected) in [(CC, Some(3)), (0, None)] {

@@ -64,13 +64,15 @@ fn counting_enabled_between_records_makes_the_next_unknown() {
 #[test]
 fn prohibited_regions_make_the_count_unknown() {
     let (el0, el1) = (at(El0, false), at(El1, false));
-    // ERTN = 0: no record of the return, the next one does not know.
+    // ERTN = 0: there is no record of the return, and the count of the next record is
+    // unknown.
     let mut quiet = brbe(E0BRE | CC, CC);
     cycles_at(&mut quiet, &el0, 0);
     assert!(!quiet.exception(&el0, &el1, ExceptionKind::Call, 1, 2, 1));
     assert!(!quiet.exception_return(&el1, &el0, 1, 2, 50));
     assert_eq!(cycles_at(&mut quiet, &el0, 51), None);
-    // ERTN = 1: the target-only record does not know, the next one does.
+    // ERTN = 1: the count of the target-only record is unknown, that of the next record
+    // is known.
     let mut half = brbe(E0BRE | CC | ERTN | EXCEPTION, CC);
     cycles_at(&mut half, &el0, 0);
     assert!(half.exception(&el0, &el1, ExceptionKind::Call, 1, 2, 3));
@@ -80,7 +82,7 @@ fn prohibited_regions_make_the_count_unknown() {
     assert_eq!(cycles_at(&mut half, &el0, 54), Some(4));
 }
 
-/// EL3 that stops recording, by MDCR_EL3, is a prohibited region on the spot.
+/// When EL3 stops recording, by MDCR_EL3, it is a prohibited region at once.
 #[test]
 fn r_mjdlc_a_region_prohibited_for_a_moment_makes_the_count_unknown() {
     let mon = |e3brec| Pe {

@@ -37,7 +37,7 @@ fn r_lpybq_nothing_is_recorded_and_nothing_freezes_in_debug_state() {
     assert!(!brbe.freeze_on_capture(&el1, &clock()));
     assert_eq!(youngest(&brbe), halt);
     assert!(brbe.debug_exit(&el1, 0x20, 9));
-    // The exit's own record is the one that does not know its count.
+    // The exit's own record is the one whose count is unknown.
     assert_eq!(cycles_at(&mut brbe, &el1, 11), Some(2));
     assert!(brbe.freeze_on_overflow(&el1, &OVERFLOW, clock));
 }
@@ -61,7 +61,7 @@ fn a_warm_reset_leaves_debug_state() {
     assert!(branches(&mut brbe, &el1));
 }
 
-/// No filter and no gate, but the region decides.
+/// Neither a filter nor an enable decides, but the region.
 #[test]
 fn r_llctg_debug_state_in_a_prohibited_region_leaves_no_record() {
     let mut brbe = brbe(E0BRE | EXCEPTION | ERTN, 0);

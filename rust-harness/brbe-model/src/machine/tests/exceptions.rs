@@ -127,8 +127,8 @@ fn table_d19_2_types() {
     }
 }
 
-/// With EL3 recording, an exception from a prohibited region has a target only;
-/// without FEAT_BRBEv1p1 there is not even half a record.
+/// With EL3 recording, an exception from a prohibited region has a target only; without
+/// FEAT_BRBEv1p1 there is not even a half record.
 #[test]
 fn r_glkgw_half_records_of_exceptions_to_el3() {
     let before = Pe {
@@ -148,7 +148,8 @@ fn r_glkgw_half_records_of_exceptions_to_el3() {
     }
 }
 
-/// TGE alone picks the register of EL0; the gate is the target's.
+/// TGE alone picks the register that governs EL0. Whether the exception is recorded is
+/// for the register of the target's level to say.
 #[test]
 fn exceptions_from_el0_to_el2_under_tge() {
     let (el0, el2) = (at(El0, true), at(Hyp, true));

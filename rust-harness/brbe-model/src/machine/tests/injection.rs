@@ -72,7 +72,7 @@ fn injection_is_independent_of_what_is_recorded() {
     assert!(brbe.paused());
 }
 
-/// R_SQLCX: an injection pushes the others on, and the oldest out.
+/// R_SQLCX: an injection makes the other records older, and drops the oldest.
 #[test]
 fn r_sqlcx_injection_into_a_full_buffer_drops_the_oldest() {
     let config = Config {

@@ -93,7 +93,7 @@ fn nothing_is_recorded_while_paused() {
     assert!(!brbe.debug_entry(&only(El1), 1, 0) && !brbe.debug_exit(&only(El1), 1, 0));
 }
 
-/// SBRBE is about EL0 to EL2, each of them.
+/// SBRBE governs each of EL0 to EL2.
 #[test]
 fn sbrbe_prohibits_every_exception_level_below_el3() {
     for (el, tge) in [(El0, false), (El0, true), (El1, false), (Hyp, false)] {

@@ -56,7 +56,8 @@ fn s_ylmqq_fzpss_survives_a_warm_reset() {
     }
 }
 
-/// What resets to an UNKNOWN value is zero, and the next record knows no count.
+/// What resets to an UNKNOWN value is zero, and the cycle count of the next record is
+/// unknown.
 #[test]
 fn s_ylmqq_a_warm_reset_clears_the_injection_registers_and_the_count() {
     for version in [Version::V1_0, Version::V1_1] {

@@ -21,7 +21,8 @@ fn record_registers_are_numbered_by_crm_and_op2() {
     assert_eq!(Register::decode(2, 1, 7, 0, 0), None); // the trace unit's
 }
 
-/// D24.8: every register but the records', and the neighbours that are none.
+/// D24.8: every register but the records', and the neighbouring encodings, which are no
+/// registers of BRBE.
 #[test]
 fn control_registers_by_their_encodings() {
     let known = [

@@ -8,7 +8,7 @@ const UNDEFINED: Result<Writable, Denied> = Err(Denied::Undefined);
 const TRAP: Result<Writable, Denied> = Err(Denied::TrapToEl2);
 const MEMORY: Result<Writable, Denied> = Err(Denied::Memory(0x8e0));
 
-/// What BRBCR_EL1, BRBCR_EL12 and BRBCR_EL2 reach.
+/// The registers that the names BRBCR_EL1, BRBCR_EL12 and BRBCR_EL2 reach.
 fn names(pe: &Pe) -> [Result<Writable, Denied>; 3] {
     [Register::CrEl1, Register::CrEl12, Register::CrEl2].map(|name| brbcr(pe, name))
 }

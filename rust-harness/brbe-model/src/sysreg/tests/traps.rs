@@ -1,4 +1,4 @@
-//! What is UNDEFINED and what traps (the accessors of D24.8).
+//! Which accesses are UNDEFINED, and which trap (the accessors of D24.8).
 
 use super::*;
 

@@ -26,7 +26,7 @@ enum What {
     /// `./brbe snapshot` from nothing, seconds for each step: with caches of its own, which
     /// go when it ends
     Cold,
-    /// The same with all that is cached
+    /// `./brbe snapshot` with everything cached, seconds for each step
     Warm,
     Waste(waste::Waste),
 }

@@ -146,7 +146,7 @@ fn measure(
     );
     let console = fs::read_to_string(&run.console)
         .with_context(|| format!("reading {}", run.console.display()))?;
-    let boot = booted(&console).context("the console does not tell when the boot was over")?;
+    let boot = booted(&console).context("the console does not show when the boot was over")?;
     let loops = run.output.lines().filter(|line| line.starts_with('{'));
     let loops = loops
         .map(|line| serde_json::from_str(line).context("reading the guest's times"))

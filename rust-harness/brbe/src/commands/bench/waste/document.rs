@@ -49,7 +49,8 @@ fn document(paths: &Paths) -> Result<String> {
 /// What all kernels waste where all branches are recorded, and one of them with each filter.
 fn tables(all: &Measured, one: &str) -> String {
     let all_branches = |kept: &Kept| cell(kept, 0);
-    let (debug, ordinary): (Vec<_>, Vec<_>) = all.iter().partition(|(name, _)| is_debug(name));
+    let (debug, ordinary): (Vec<_>, Vec<_>) =
+        all.iter().partition(|(name, _)| plot::is_debug(name));
     let mut text = "## By kernel, all branches recorded\n\n".to_owned();
     text += &table(
         ordinary.iter().map(|(name, ways)| (name.as_str(), *ways)),
@@ -109,12 +110,6 @@ fn table<'a>(
 fn cell(kept: &Kept, filter: usize) -> String {
     let more = if kept.all { " or more" } else { "" };
     format!("{}{more}", kept.wasted[filter])
-}
-
-/// Whether the kernel of this name has lockdep or other checks of its own: its name ends with
-/// them, behind a comma.
-pub(super) fn is_debug(kernel: &str) -> bool {
-    kernel.contains(", ")
 }
 
 #[cfg(test)]

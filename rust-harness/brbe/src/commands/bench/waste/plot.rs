@@ -38,10 +38,7 @@ pub(super) fn svg(all: &Measured, kernels: &[String; 2]) -> Result<String> {
             .ok_or_else(|| anyhow!("no numbers of {name} are kept: measure it first"))
     };
     let [before, after] = [ways(&kernels[0])?, ways(&kernels[1])?];
-    let debug: Vec<_> = all
-        .iter()
-        .filter(|(name, _)| super::document::is_debug(name))
-        .collect();
+    let debug: Vec<_> = all.iter().filter(|(name, _)| is_debug(name)).collect();
     let groups = i32::try_from(before.len())?;
     let panel = HEAD + groups * GROUP + 30;
     let height = panel + 44 + i32::try_from(debug.len())? * 24;
@@ -58,6 +55,12 @@ pub(super) fn svg(all: &Measured, kernels: &[String; 2]) -> Result<String> {
         drawn.map_err(|error| anyhow!("drawing: {error}"))?;
     }
     Ok(text)
+}
+
+/// Whether the kernel of this name has lockdep or other checks of its own: its name ends with
+/// them, behind a comma.
+pub(super) fn is_debug(kernel: &str) -> bool {
+    kernel.contains(", ")
 }
 
 /// What is drawn on.
