@@ -60,14 +60,14 @@ pub fn functions(vmlinux: &Path) -> Result<Functions> {
     let entry = function(vmlinux.function(ENTRY)?, Place::Entry, false);
     let samples = sample(&entry_code).with_context(|| format!("the code of {ENTRY}()"))?;
     let samples = entry.range.start + 4 * samples as u64;
+    let found = |name: &&str| vmlinux.function(name).ok();
+    let read = READ.iter().filter_map(found);
+    let read: Vec<_> = read
+        .map(|range| function(range, Place::Read, true))
+        .collect();
+    ensure!(!read.is_empty(), "vmlinux has none of {READ:?}");
     let Ok(paused) = vmlinux.function_in_rust(PAUSED_IN_RUST) else {
         let paused = function(vmlinux.function(PAUSED)?, Place::Paused, false);
-        let found = |name: &&str| vmlinux.function(name).ok();
-        let read = READ.iter().filter_map(found);
-        let read: Vec<_> = read
-            .map(|range| function(range, Place::Read, true))
-            .collect();
-        ensure!(!read.is_empty(), "vmlinux has none of {READ:?}");
         let all = [entry, paused].into_iter().chain(read);
         return Ok(Functions {
             all: all.collect(),
@@ -84,6 +84,9 @@ pub fn functions(vmlinux: &Path) -> Result<Functions> {
         let read = vmlinux.function_in_rust(name)?;
         all.push(function(read, Place::Read, false));
     }
+    // The handler of an overflow reads by these. Only where the plugin sees the handler does
+    // it see that the overflow is over, and the next one is another.
+    all.extend(read);
     Ok(Functions { all, samples })
 }
 
