@@ -134,30 +134,19 @@ struct Names<'a> {
 impl Names<'_> {
     /// Notes the module that a path leads to, if it is another one of this crate.
     fn note(&mut self, path: &[String]) {
-        let Some((first, rest)) = path.split_first() else {
-            return;
-        };
-        let mut rest = rest;
-        let mut base = match &**first {
-            "crate" => Module::new(),
-            "self" => self.module.clone(),
-            "super" => self.module[..self.module.len().saturating_sub(1)].to_vec(),
-            child => [&self.module[..], &[child.to_owned()]].concat(),
-        };
-        while let Some((next, after)) = rest.split_first().filter(|(next, _)| *next == "super") {
-            debug_assert_eq!(next, "super");
-            base.pop();
-            rest = after;
-        }
-        let is_child = !["crate", "self", "super"].contains(&&**first);
-        if is_child && !self.modules.contains(&base) {
-            return;
-        }
-        for name in rest {
-            base.push(name.clone());
-            if !self.modules.contains(&base) {
-                base.pop();
-                break;
+        let mut base = self.module.clone();
+        for name in path {
+            match &**name {
+                "crate" => base.clear(),
+                "self" => {}
+                "super" => drop(base.pop()),
+                name => {
+                    base.push(name.to_owned());
+                    if !self.modules.contains(&base) {
+                        base.pop();
+                        break;
+                    }
+                }
             }
         }
         if base != *self.module {

@@ -244,6 +244,15 @@ pub struct Kept {
     pub path: Vec<String>,
 }
 
+impl Kept {
+    /// The number of records that the way wastes with the filter `FILTERS[filter]`, in words:
+    /// `64 or more` where the buffer does not hold them all.
+    pub fn count(&self, filter: usize) -> String {
+        let more = if self.all { " or more" } else { "" };
+        format!("{}{more}", self.wasted[filter])
+    }
+}
+
 /// What was measured of each kernel, by the kernel's title.
 pub type Measured = BTreeMap<String, Vec<Kept>>;
 

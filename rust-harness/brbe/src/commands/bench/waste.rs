@@ -17,6 +17,7 @@ use machines::guest::Guest;
 
 mod by_patch;
 mod document;
+mod markdown;
 mod plot;
 
 /// The records that are spent on running a program, before its snapshot

@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
+use super::markdown;
 use host::paths::Paths;
 use kernel_tests::kept_figures;
 use kernel_tests::waste::{self, FILTERS, Way};
@@ -90,18 +91,16 @@ pub(super) fn tables(all: &Measured) -> String {
             Some(patch) => patch.split('-').next().unwrap_or(patch).to_owned(),
         });
         let heads: Vec<_> = heads.collect();
-        let _ = writeln!(text, "| | {} |", heads.join(" | "));
-        let _ = writeln!(text, "|---|{}", "---|".repeat(heads.len()));
         // The last kernel can do what those before it can.
         let ways = measured.last().map_or(&[][..], |last| &last.wasted);
-        for (way, _) in ways {
-            let cells = measured.iter().map(|up_to| match up_to.of(way) {
+        let line = |(way, _): &(String, _)| {
+            let cell = |up_to: &UpTo| match up_to.of(way) {
                 Some(wasted) => wasted.to_string(),
                 None => "-".to_owned(),
-            });
-            let cells: Vec<_> = cells.collect();
-            let _ = writeln!(text, "| {way} | {} |", cells.join(" | "));
-        }
+            };
+            (way.clone(), measured.iter().map(cell).collect())
+        };
+        text += &markdown::table(&heads, ways.iter().map(line));
         text.push('\n');
         for patch in measured.iter().filter_map(|up_to| up_to.patch.as_ref()) {
             let _ = writeln!(text, "- `{patch}`");

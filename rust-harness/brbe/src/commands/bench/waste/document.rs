@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use anyhow::Result;
 
-use super::{by_patch, plot};
+use super::{by_patch, markdown, plot};
 use host::cache;
 use host::paths::Paths;
 use kernel_tests::kept_figures;
@@ -27,38 +27,32 @@ pub(super) fn write(paths: &Paths, kernel: &str, ways: &[Way]) -> Result<()> {
 
 /// Makes the tables and the plot from the numbers that are kept.
 pub(super) fn render(paths: &Paths) -> Result<()> {
-    let plot = plot::svg(&waste::known(paths)?, &compared(paths)?)?;
+    let (tables, plot) = document(paths)?;
     cache::write_atomically(&paths.repo(PLOT), plot.as_bytes())?;
-    kept_figures::replace(paths, TABLE, COMMAND, &document(paths)?)
+    kept_figures::replace(paths, TABLE, COMMAND, &tables)
 }
 
-/// The kernels that the plot puts beside each other: the default base's with the snapshot,
-/// and with the series on top of it that spends fewer records.
-fn compared(paths: &Paths) -> Result<[String; 2]> {
+/// The tables and the plot, of the numbers that are kept. The plot puts the kernel of the
+/// default base with the snapshot beside the one with the series that spends fewer records.
+fn document(paths: &Paths) -> Result<(String, String)> {
+    let all = waste::known(paths)?;
     let base = bases::choose(&bases::load(paths)?, None)?;
-    Ok([Variant::Snapshot, Variant::LowWaste].map(|variant| variant.title(&base)))
-}
-
-/// The tables, of the numbers that are kept.
-fn document(paths: &Paths) -> Result<String> {
-    let [snapshot, _] = compared(paths)?;
-    let tables = tables(&waste::known(paths)?, &snapshot);
-    Ok(tables + &by_patch::tables(&by_patch::known(paths)?))
+    let compared = [Variant::Snapshot, Variant::LowWaste].map(|variant| variant.title(&base));
+    let tables = tables(&all, &compared[0]) + &by_patch::tables(&by_patch::known(paths)?);
+    Ok((tables, plot::svg(&all, &compared)?))
 }
 
 /// What all kernels waste where all branches are recorded, and one of them with each filter.
 fn tables(all: &Measured, one: &str) -> String {
-    let all_branches = |kept: &Kept| cell(kept, 0);
     let (debug, ordinary): (Vec<_>, Vec<_>) =
         all.iter().partition(|(name, _)| plot::is_debug(name));
     let mut text = "## By kernel, all branches recorded\n\n".to_owned();
-    text += &table(
-        ordinary.iter().map(|(name, ways)| (name.as_str(), *ways)),
-        all_branches,
-    );
+    text += &by_kernel(&ordinary);
     text += "\n## Debug kernels, all branches recorded\n\n";
-    let spends_all = |(_, ways): &(&String, &Vec<Kept>)| ways.iter().all(|kept| kept.all);
-    if debug.iter().all(spends_all) {
+    if debug
+        .iter()
+        .all(|(_, ways)| ways.iter().all(|kept| kept.all))
+    {
         let names: Vec<_> = debug.iter().map(|(name, _)| name.as_str()).collect();
         let names = names.join("; ");
         let _ = writeln!(
@@ -66,50 +60,33 @@ fn tables(all: &Measured, one: &str) -> String {
             "Each way wastes the whole buffer, on each of them: {names}."
         );
     } else {
-        text += &table(
-            debug.iter().map(|(name, ways)| (name.as_str(), *ways)),
-            all_branches,
-        );
+        text += &by_kernel(&debug);
     }
     if let Some(ways) = all.get(one) {
         let _ = writeln!(text, "\n## By filter, {one}\n");
-        let _ = writeln!(text, "| | {} |", FILTERS.join(" | "));
-        let _ = writeln!(text, "|---|{}", "---|".repeat(FILTERS.len()));
-        for kept in ways {
-            let cells: Vec<_> = (0..FILTERS.len())
-                .map(|filter| cell(kept, filter))
-                .collect();
-            let _ = writeln!(text, "| {} | {} |", kept.way, cells.join(" | "));
-        }
+        let counts = |kept: &Kept| {
+            let counts = (0..FILTERS.len()).map(|filter| kept.count(filter));
+            (kept.way.clone(), counts.collect())
+        };
+        text += &markdown::table(&FILTERS, ways.iter().map(counts));
     }
     text + "\n"
 }
 
 /// A table with a line for each way to attach a program, and a column for each kernel.
-fn table<'a>(
-    kernels: impl Iterator<Item = (&'a str, &'a Vec<Kept>)>,
-    cell: impl Fn(&Kept) -> String,
-) -> String {
-    let kernels: Vec<_> = kernels.collect();
-    let names: Vec<_> = kernels.iter().map(|(name, _)| *name).collect();
-    let mut text = format!("| | {} |\n", names.join(" | "));
-    let _ = writeln!(text, "|---|{}", "---|".repeat(names.len()));
+fn by_kernel(kernels: &[(&String, &Vec<Kept>)]) -> String {
+    let names: Vec<_> = kernels.iter().map(|(name, _)| name.as_str()).collect();
     // A kernel that has more ways than another has them at the end.
     let most_ways = kernels.iter().max_by_key(|(_, ways)| ways.len());
-    for place in 0..most_ways.map_or(0, |(_, ways)| ways.len()) {
-        let of_kernel =
-            |(_, ways): &(&str, &Vec<Kept>)| ways.get(place).map_or_else(|| "-".to_owned(), &cell);
-        let cells: Vec<_> = kernels.iter().map(of_kernel).collect();
-        let way = most_ways.map_or("", |(_, ways)| &ways[place].way);
-        let _ = writeln!(text, "| {way} | {} |", cells.join(" | "));
-    }
-    text
-}
-
-/// The records that a way wastes with a filter.
-fn cell(kept: &Kept, filter: usize) -> String {
-    let more = if kept.all { " or more" } else { "" };
-    format!("{}{more}", kept.wasted[filter])
+    let most_ways = most_ways.map_or(&[][..], |(_, ways)| ways);
+    let line = |(place, kept): (usize, &Kept)| {
+        let count = |(_, ways): &(&String, &Vec<Kept>)| match ways.get(place) {
+            Some(kept) => kept.count(0),
+            None => "-".to_owned(),
+        };
+        (kept.way.clone(), kernels.iter().map(count).collect())
+    };
+    markdown::table(&names, most_ways.iter().enumerate().map(line))
 }
 
 #[cfg(test)]
@@ -138,16 +115,14 @@ mod tests {
         let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
         let paths = Paths::at(root, root);
         let page = fs::read_to_string(paths.repo(TABLE)).unwrap();
-        assert!(page.ends_with(&document(&paths).unwrap()), "{COMMAND}");
+        let (tables, plot) = document(&paths).unwrap();
+        assert!(page.ends_with(&tables), "{COMMAND}");
         let lines = page.lines().count();
         assert!(
             lines <= 200,
             "{TABLE} has {lines} lines: who would read them?"
         );
         let drawn = fs::read_to_string(paths.repo(PLOT)).unwrap();
-        assert!(
-            drawn == plot::svg(&waste::known(&paths).unwrap(), &compared(&paths).unwrap()).unwrap(),
-            "{COMMAND}"
-        );
+        assert!(drawn == plot, "{COMMAND}");
     }
 }

@@ -85,8 +85,7 @@ impl<B: DrawingBackend> Sheet<'_, B> {
         let length = i32::try_from(records).unwrap_or(0) * LONGEST / FULL as i32;
         let corners = [(LEFT, top), (LEFT + length.max(1), top + BAR)];
         self.area.draw(&Rectangle::new(corners, colour.filled()))?;
-        let more = if kept.all { " or more" } else { "" };
-        let number = format!("{}{more}", kept.wasted[0]);
+        let number = kept.count(0);
         self.text(
             &number,
             (LEFT + length + 6, top + BAR / 2 + 1),
