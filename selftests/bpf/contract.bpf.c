@@ -15,7 +15,7 @@ struct record buffer[MAX_RECORDS + 1];
 /* What the helper returned. */
 __s64 taken;
 
-/* The CPU that take ran on. */
+/* The CPU that take_and_note_cpu ran on. */
 __u32 cpu;
 
 /* A second call right after the first, and what it returned. */
@@ -28,7 +28,12 @@ __s64 waited;
 /* The process whose system calls are of interest. */
 const volatile __u32 target_pid;
 
-/* { size, flags } */
+/*
+ * { size, flags }
+ *
+ * Calls no other helper: what a JIT writes into a program requires a JIT, and this one is
+ * interpreted, too.
+ */
 SEC("raw_tp")
 int take(struct bpf_raw_tracepoint_args *ctx)
 {
@@ -38,6 +43,18 @@ int take(struct bpf_raw_tracepoint_args *ctx)
 	if (size > MAX_RECORDS * sizeof(struct record))
 		return 1;
 	taken = bpf_get_branch_snapshot(buffer, size, flags);
+	return 0;
+}
+
+/* { size } */
+SEC("raw_tp")
+int take_and_note_cpu(struct bpf_raw_tracepoint_args *ctx)
+{
+	__u64 size = ctx->args[0];
+
+	if (size > MAX_RECORDS * sizeof(struct record))
+		return 1;
+	taken = bpf_get_branch_snapshot(buffer, size, 0);
 	cpu = bpf_get_smp_processor_id();
 	return 0;
 }

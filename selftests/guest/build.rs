@@ -11,7 +11,6 @@ fn main() -> anyhow::Result<()> {
             "contract",
             "cost",
             "overflow",
-            "interpreted",
             "nested",
             "pending",
             "raw_section",

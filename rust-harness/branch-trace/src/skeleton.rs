@@ -1,21 +1,6 @@
-//! The skeleton of the BPF programs, by which libbpf-cargo hands them to Rust. It is
-//! generated: the lints are for what people write.
-#![allow(
-    clippy::all,
-    clippy::multiple_unsafe_ops_per_block,
-    clippy::semicolon_if_nothing_returned,
-    clippy::undocumented_unsafe_blocks,
-    clippy::uninlined_format_args,
-    clippy::unwrap_used,
-    dead_code,
-    missing_docs,
-    unreachable_pub,
-    unused_imports
-)]
+//! The skeleton of the BPF program, as the build script generates it.
 
-pub(crate) mod trace {
-    include!(concat!(env!("OUT_DIR"), "/trace.skel.rs"));
-}
+include!(concat!(env!("OUT_DIR"), "/skeletons.rs"));
 
 impl From<&trace::types::record> for branch_records::record::RawRecord {
     fn from(record: &trace::types::record) -> Self {

@@ -1,5 +1,6 @@
 //! Calls the helper, `bpf_get_branch_snapshot()`, with arguments that a test chooses.
 
+use std::fs;
 use std::mem::MaybeUninit;
 
 use anyhow::{Context as _, Result, ensure};
@@ -8,12 +9,15 @@ use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
 use libbpf_rs::{OpenObject, ProgramInput, ProgramMut};
 
 use crate::path::Paths;
-use crate::skeleton::contract::{ContractSkel, ContractSkelBuilder, types};
+use crate::skeleton::contract::{ContractSkel, ContractSkelBuilder, OpenContractSkel, types};
 
 /// The number of records that the BPF program has room for, and so the most it asks for.
 pub(crate) const MAX_RECORDS: usize = 64;
 /// The word that memory is filled with before the helper writes there.
-pub(crate) const STALE: u64 = u64::MAX;
+const STALE: u64 = u64::MAX;
+
+/// The file that says whether programs are compiled that are loaded from now on.
+const JIT: &str = "/proc/sys/net/core/bpf_jit_enable";
 
 /// The loaded BPF program that calls the helper.
 pub(crate) struct Helper<'object> {
@@ -32,7 +36,30 @@ pub(crate) struct Answer {
 }
 
 impl<'object> Helper<'object> {
+    /// The program, compiled.
     pub(crate) fn load(object: &'object mut MaybeUninit<OpenObject>) -> Result<Self> {
+        Self::of(Self::open(object)?)
+    }
+
+    /// The program as it is, not compiled, for [`Self::call`] alone. `None` where the kernel
+    /// only compiles.
+    pub(crate) fn interpreted(
+        object: &'object mut MaybeUninit<OpenObject>,
+    ) -> Result<Option<Self>> {
+        let mut open = Self::open(object)?;
+        for mut program in open.open_object_mut().progs_mut() {
+            program.set_autoload(program.name() == "take");
+        }
+        let before = fs::read_to_string(JIT).with_context(|| format!("reading {JIT}"))?;
+        if fs::write(JIT, "0").is_err() {
+            return Ok(None);
+        }
+        let loaded = Self::of(open);
+        fs::write(JIT, before).with_context(|| format!("writing {JIT}"))?;
+        loaded.map(Some)
+    }
+
+    fn open(object: &'object mut MaybeUninit<OpenObject>) -> Result<OpenContractSkel<'object>> {
         let mut open = ContractSkelBuilder::default()
             .open(object)
             .context("cannot open a BPF program")?;
@@ -41,6 +68,10 @@ impl<'object> Helper<'object> {
             .as_deref_mut()
             .context("the BPF program has no constants")?
             .target_pid = std::process::id();
+        Ok(open)
+    }
+
+    fn of(open: OpenContractSkel<'object>) -> Result<Self> {
         let skeleton = open
             .load()
             .context("cannot load a BPF program: run as root, or with CAP_PERFMON and CAP_BPF")?;
@@ -55,9 +86,13 @@ impl<'object> Helper<'object> {
         self.first()
     }
 
-    /// The CPU that the last [`Self::call`] ran on.
-    pub(crate) fn cpu(&mut self) -> Result<u32> {
-        Ok(self.data()?.cpu)
+    /// Calls the helper without flags. Returns the CPU that the program ran on, too: this
+    /// process need not be bound to one.
+    pub(crate) fn call_anywhere(&mut self, size: usize) -> Result<(Answer, u32)> {
+        self.fill(i64::MIN)?;
+        run(&self.skeleton.progs.take_and_note_cpu, [size as u64, 0])?;
+        let cpu = self.data()?.cpu;
+        Ok((self.first()?, cpu))
     }
 
     /// Calls the helper twice, without anything between the two calls.
@@ -131,7 +166,7 @@ impl<'object> Helper<'object> {
 }
 
 /// Runs a BPF program that takes two numbers.
-pub(crate) fn run(program: &ProgramMut<'_>, arguments: [u64; 2]) -> Result<()> {
+fn run(program: &ProgramMut<'_>, arguments: [u64; 2]) -> Result<()> {
     let mut context = arguments.map(u64::to_ne_bytes).concat();
     let input = ProgramInput {
         context_in: Some(&mut context),

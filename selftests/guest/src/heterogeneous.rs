@@ -215,8 +215,7 @@ impl Test<'_> {
                 self.big.name,
                 self.little.name
             );
-            let answer = self.helper.call(RawRecord::SIZE * MAX_RECORDS, 0)?;
-            let cpu = self.helper.cpu()?;
+            let (answer, cpu) = self.helper.call_anywhere(RawRecord::SIZE * MAX_RECORDS)?;
             if self.big.cpus.contains(&cpu) {
                 on_big += 1;
                 check!(
