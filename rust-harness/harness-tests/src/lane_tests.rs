@@ -12,41 +12,29 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use host::paths::Paths;
 use host::process::{self, Group};
-use kernels::kernel::Kernel;
-use kernels::subject::Subject;
-use machines::guest::Guest;
-use report::Job;
+use kernel_tests::context::Context;
+use kernel_tests::registry::{Batch, Scope, Test};
 use report::{Report, Verdict};
 
-/// The jobs that test the other lanes with the patched `kernel` of `subject`.
-pub fn jobs<'a>(
-    paths: &'a Paths,
-    guest: &'a Guest,
-    kernel: &'a Kernel,
-    subject: &'a Subject,
-) -> Vec<Job<'a>> {
-    let title = subject.title(true);
-    let name = title.clone();
+/// The tests of the other lanes.
+pub(super) fn tests() -> Vec<Batch> {
+    let of = |name, check: fn(&Context<'_>) -> Result<Verdict>| {
+        let test = Test {
+            needs_plugin: true,
+            ..Test::new(name, Scope::DEFAULT)
+        };
+        Batch::of_one(test, move |context, _| check(context))
+    };
     vec![
-        Job::new(
-            &title,
-            "lane ssh: an sshd in a VM, over loopback",
-            move || ssh::check(paths, guest, kernel, &name),
-        ),
-        Job::new(&title, "lane fvp: a stand-in for the model", move || {
-            fvp::check(paths, kernel, subject)
-        }),
-        Job::new(
-            &title,
-            "lane of one file: scripts/lanes/example",
-            move || one_file::check(paths, kernel, subject),
-        ),
+        of("lane ssh: an sshd in a VM, over loopback", ssh::check),
+        of("lane fvp: a stand-in for the model", fvp::check),
+        of("lane of one file: scripts/lanes/example", one_file::check),
     ]
 }
 

@@ -5,7 +5,20 @@
 //! * [`lane_tests`]: whether the other lanes do what QEMU does.
 //! * [`trace_tests`]: whether branch-trace shows what happened.
 
-pub mod lane_tests;
-pub mod machine_tests;
-pub mod plugin_tests;
-pub mod trace_tests;
+mod lane_tests;
+mod machine_tests;
+mod plugin_tests;
+mod trace_tests;
+
+use kernel_tests::registry::Batch;
+
+/// All tests of the harness.
+pub fn tests() -> Vec<Batch> {
+    let several = [
+        trace_tests::tests().into(),
+        machine_tests::tests(),
+        plugin_tests::tests(),
+        lane_tests::tests(),
+    ];
+    several.into_iter().flatten().collect()
+}

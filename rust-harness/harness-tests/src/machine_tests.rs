@@ -5,60 +5,68 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use host::paths::Paths;
-use kernels::kernel::Kernel;
+use kernel_tests::context::Context;
+use kernel_tests::registry::{Batch, Scope, Test};
 use machines::backend::End;
-use machines::guest::{Guest, Setup};
-use machines::share::Share;
-use report::Job;
+use machines::machine_spec::MachineSpec;
 use report::Verdict;
 
-/// A job for each way in which a guest can end.
-pub fn jobs<'a>(paths: &'a Paths, guest: &'a Guest, kernel: &'a Kernel) -> Vec<Job<'a>> {
-    let run = move |name: &str, command: &str, seconds: u64| {
-        let setup = Setup {
-            timeout: Duration::from_secs(seconds),
-            ..Setup::default()
+/// A way in which a guest can end: the name of the test, the command that ends it so, and how
+/// long the run may take. `expected` says whether it has ended so.
+struct Ending {
+    name: &'static str,
+    command: &'static str,
+    seconds: u64,
+    expected: fn(&End) -> bool,
+}
+
+const ENDINGS: [Ending; 3] = [
+    Ending {
+        name: "a command's exit status comes back",
+        command: "exit 7",
+        seconds: 70,
+        expected: |end| matches!(end, End::Exited(7)),
+    },
+    Ending {
+        name: "a panic is reported in the kernel's words",
+        command: "echo c > /proc/sysrq-trigger; sleep 100",
+        seconds: 70,
+        expected: |end| matches!(end, End::Panicked(said) if has(said, "sysrq triggered crash")),
+    },
+    Ending {
+        name: "a guest that hangs is ended, and its CPUs' PCs are reported",
+        command: "echo here > /dev/kmsg; sleep 1000",
+        seconds: 60,
+        expected: |end| matches!(end, End::TimedOut(last) if has(last, "here") && has(last, "CPU#0 PC=")),
+    },
+];
+
+fn has(lines: &[String], words: &str) -> bool {
+    lines.iter().any(|line| line.contains(words))
+}
+
+/// The tests, one for each way in which a guest can end.
+pub(super) fn tests() -> Vec<Batch> {
+    let batch = |ending: Ending| {
+        let test = Test {
+            needs_plugin: true,
+            ..Test::new(ending.name, Scope::DEFAULT)
         };
-        guest.run_as(&setup, kernel, name, command, &Share::new(paths)?)
+        Batch::of_one(test, move |context, machine| ending.check(context, machine)).about("machine")
     };
-    let job = |test: &str, body: Box<dyn FnOnce() -> Result<Verdict> + Send + 'a>| {
-        Job::new("machine", test, body)
-    };
-    vec![
-        job(
-            "a command's exit status comes back",
-            Box::new(move || {
-                Ok(match run("exit status", "exit 7", 70)?.end {
-                    End::Exited(7) => Verdict::pass(),
-                    end => Verdict::Fail(format!("{end:?} instead of 7")),
-                })
-            }),
-        ),
-        job(
-            "a panic is reported in the kernel's words",
-            Box::new(move || {
-                let command = "echo c > /proc/sysrq-trigger; sleep 100";
-                Ok(match run("panic", command, 70)?.end {
-                    End::Panicked(said) if said.join("\n").contains("sysrq triggered crash") => {
-                        Verdict::pass()
-                    }
-                    end => Verdict::Fail(format!("{end:?} instead of a panic")),
-                })
-            }),
-        ),
-        job(
-            "a guest that hangs is ended, and its CPUs' PCs are reported",
-            Box::new(move || {
-                let end = run("hang", "echo here > /dev/kmsg; sleep 1000", 60)?.end;
-                let told = |last: &[String], what| last.iter().any(|line| line.contains(what));
-                Ok(match &end {
-                    End::TimedOut(last) if told(last, "here") && told(last, "CPU#0 PC=") => {
-                        Verdict::pass()
-                    }
-                    end => Verdict::Fail(format!("{end:?} instead of a time-out")),
-                })
-            }),
-        ),
-    ]
+    ENDINGS.into_iter().map(batch).collect()
+}
+
+impl Ending {
+    fn check(&self, context: &Context<'_>, machine: &MachineSpec) -> Result<Verdict> {
+        let (timeout, share) = (Duration::from_secs(self.seconds), context.share()?);
+        let end = context
+            .run_within(timeout, machine, self.name, self.command, &share)?
+            .end;
+        Ok(if (self.expected)(&end) {
+            Verdict::pass()
+        } else {
+            Verdict::Fail(format!("the guest ended otherwise: {end:?}"))
+        })
+    }
 }

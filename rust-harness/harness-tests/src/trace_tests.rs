@@ -2,15 +2,13 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context as _, Result};
 use branch_records::vmlinux::Vmlinux;
 
-use host::paths::Paths;
-use kernels::kernel::Kernel;
-use kernels::subject::Subject;
-use machines::guest::{self, Guest, Setup};
-use machines::share::Share;
-use report::Job;
+use kernel_tests::context::Context;
+use kernel_tests::registry::{Batch, Scope, Test};
+use machines::guest;
+use machines::machine_spec::MachineSpec;
 use report::Verdict;
 
 mod addr2line;
@@ -23,41 +21,33 @@ mod stopped;
 /// another guest, and 450 s on a slow machine beside a compiler.
 const TIMEOUT: Duration = Duration::from_secs(1200);
 
-/// The jobs that test branch-trace on the patched `kernel` of `subject`, on machines with and
-/// without BRBE.
-pub fn jobs<'a>(
-    paths: &'a Paths,
-    guest: &'a Guest,
-    kernel: &'a Kernel,
-    subject: &'a Subject,
-) -> Vec<Job<'a>> {
-    let title = subject.title(true);
+/// The tests of branch-trace, on machines with and without BRBE.
+pub(super) fn tests() -> [Batch; 2] {
+    let test = |name| Test {
+        needs_plugin: true,
+        ..Test::new(name, Scope::DEFAULT)
+    };
     let tests = [
         "branch-trace, targets and filters",
         "branch-trace, on the machine itself",
         "branch-trace, 1,000 snapshots",
         "branch-trace, stopped",
     ];
-    let name = format!("branch-trace on {title}");
-    let none = format!("branch-trace without BRBE on {title}");
-    vec![
-        Job::several(title.clone(), tests.map(str::to_owned).into(), move || {
-            in_one_boot(paths, guest, kernel, subject, &name)
-        }),
-        Job::new(title, "branch-trace, without BRBE", move || {
-            without_brbe(paths, guest, kernel, &none)
-        }),
+    let without = Test {
+        machine: MachineSpec {
+            plugin: None,
+            ..MachineSpec::default()
+        },
+        ..test("branch-trace, without BRBE")
+    };
+    [
+        Batch::inseparable(tests.map(test).into(), in_one_boot),
+        Batch::of_one(without, without_brbe),
     ]
 }
 
-fn in_one_boot(
-    paths: &Paths,
-    guest: &Guest,
-    kernel: &Kernel,
-    subject: &Subject,
-    name: &str,
-) -> Result<Vec<Verdict>> {
-    let share = Share::new(paths)?;
+fn in_one_boot(context: &Context<'_>) -> Result<Vec<Verdict>> {
+    let (share, kernel) = (context.share()?, context.kernel()?);
     share.put(&kernel.vmlinux)?;
     let script = [
         many::script(),
@@ -65,16 +55,13 @@ fn in_one_boot(
         stopped::script(),
         local::script(),
     ];
-    let setup = Setup {
-        timeout: TIMEOUT,
-        ..Setup::default()
-    };
-    let run = guest.run_as(&setup, kernel, name, &script.concat(), &share)?;
+    let machine = MachineSpec::default();
+    let run = context.run_within(TIMEOUT, &machine, "branch-trace", &script.concat(), &share)?;
     guest::status(&run)?;
     let vmlinux = Vmlinux::open(&kernel.vmlinux).context("the kernel's debug information")?;
-    let source = |file: &str| subject.source(file);
+    let source = |file: &str| context.subject.source(file);
     Ok(vec![
-        captured::verdict(guest, &share, &vmlinux, &source, &run.output)?,
+        captured::verdict(context.guest, &share, &vmlinux, &source, &run.output)?,
         local::verdict(&share, &run.output)?,
         many::verdict(&share, &kernel.vmlinux)?,
         stopped::verdict(&share, &run.output)?,
@@ -83,14 +70,14 @@ fn in_one_boot(
 
 /// Checks that branch-trace, on a machine as QEMU alone makes it, says that there is no BRBE
 /// and what to do.
-fn without_brbe(paths: &Paths, guest: &Guest, kernel: &Kernel, name: &str) -> Result<Verdict> {
-    let setup = Setup {
-        plugin: None,
-        ..Setup::default()
-    };
-    let share = Share::new(paths)?;
+fn without_brbe(context: &Context<'_>, machine: &MachineSpec) -> Result<Verdict> {
     let script = "./branch-trace vfs_read 2>&1";
-    let run = guest.run_as(&setup, kernel, name, script, &share)?;
+    let run = context.run(
+        machine,
+        "branch-trace without BRBE",
+        script,
+        &context.share()?,
+    )?;
     let status = guest::status(&run)?;
     let said = run.output.trim();
     let expected = ["no BRBE or LBR", "this is a virtual machine (QEMU)"];

@@ -2,25 +2,28 @@
 
 use std::io::BufReader;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use serde::{Deserialize, Serialize};
 
+use crate::context::Context;
 use crate::entry_code::{MASK_ALL, REGISTER, entry_code};
 use crate::kept_figures;
+use crate::registry::{Batch, Scope, Test};
 use crate::watch::functions::functions;
 use crate::watch::window::{Window, windows};
 use host::paths::Paths;
-use kernels::kernel::Kernel;
-use machines::guest::{self, Guest, Setup};
-use machines::share::{self, Share};
-use report::Verdict;
+use kernels::variant::Variant;
+use machines::guest;
+use machines::machine_spec::MachineSpec;
+use machines::share;
+use report::{Job, Verdict};
 
 /// The most that a snapshot in Rust may cost, as a multiple of the cost of one in C.
-pub const LIMIT_IN_RUST: f64 = 1.1;
+const LIMIT_IN_RUST: f64 = 1.1;
 /// The most that a snapshot of the series `cheaper` may cost, as a multiple of the cost of
 /// one of the series `snapshot`. `cheaper` reads all records of a bank at once; `snapshot`
 /// reads each record by its number.
-pub const LIMIT_OF_CHEAPER: f64 = 0.4;
+const LIMIT_OF_CHEAPER: f64 = 0.4;
 
 /// The instruction `MSR DAIF, <Xt>` without the bits of [`REGISTER`] (Arm ARM, C5.2, "DAIF").
 const WRITE_DAIF: u32 = 0xd51b_4220;
@@ -71,6 +74,21 @@ pub const KNOWN: &str = "Documentation/cost.json";
 /// The name of the test that compares costs with those that are kept in [`KNOWN`].
 pub const TEST: &str = "instructions of a snapshot, as in Documentation/cost.json";
 
+/// The test that compares costs with those that are kept in [`KNOWN`]. They are of the
+/// default base; those of `low-waste` would be the snapshot's.
+pub fn tests() -> Batch {
+    let scope = Scope {
+        series: &[Variant::Snapshot, Variant::Cheaper, Variant::Rust],
+        is_of_default_base: true,
+        ..Scope::SNAPSHOT
+    };
+    let test = Test {
+        needs_plugin: true,
+        ..Test::new(TEST, scope)
+    };
+    Batch::of_one(test, |context, _| check(context))
+}
+
 /// The most bytes of the plugin's log that are read.
 const LOG: u64 = 4 << 30;
 /// By which share of the kept cost the cost of a snapshot may differ. How long a cycle count
@@ -86,36 +104,27 @@ pub fn known(paths: &Paths) -> Result<Vec<Measured>> {
     kept_figures::known(paths, KNOWN)
 }
 
-/// Measures the costs of snapshots of `kernel`, which is called `title`, on a machine with
-/// this many records.
+/// Measures the costs of snapshots of a kernel on a machine with this many records.
 ///
 /// # Errors
 ///
 /// When the machine or the guest's program fails, when no snapshot is full or none is empty,
 /// when plugin and guest saw different numbers of snapshots, or when the code of the snapshot
 /// does not mask exceptions, unmask them and return.
-pub fn measure(
-    paths: &Paths,
-    guest: &Guest,
-    kernel: &Kernel,
-    title: &str,
-    records: u8,
-) -> Result<Costs> {
-    let share = Share::new(paths)?;
+pub fn measure(context: &Context<'_>, records: u8) -> Result<Costs> {
+    let (share, title) = (context.share()?, &context.title);
     let log = share.path().join("watch.log");
-    let functions = functions(&kernel.vmlinux)?;
-    let setup = Setup {
+    let vmlinux = &context.kernel()?.vmlinux;
+    let functions = functions(vmlinux)?;
+    let machine = MachineSpec {
         cpus: 1,
-        plugin: Some(vec![
-            format!("records={records}"),
-            format!("watch={}", functions.to_option()),
-            format!("watch-log={}", log.display()),
-        ]),
+        records: Some(records),
+        plugin: Some(functions.watched_in(&log)),
         kernel_args: vec!["nokaslr".to_owned()],
-        ..Setup::default()
+        ..MachineSpec::default()
     };
-    let name = format!("cost of {records} records on {title}");
-    let run = guest.run_as(&setup, kernel, &name, "./branch-guest cost", &share)?;
+    let name = format!("cost of {records} records");
+    let run = context.run(&machine, &name, "./branch-guest cost", &share)?;
     let status = guest::status(&run)?;
     ensure!(status == 0, "no snapshots on {title}:\n{}", run.output);
     let line = run.output.lines().find(|line| line.starts_with('['));
@@ -129,7 +138,7 @@ pub fn measure(
         windows.len(),
         counts.len()
     );
-    let unmasked = unmasked(&entry_code(&kernel.vmlinux)?)?;
+    let unmasked = unmasked(&entry_code(vmlinux)?)?;
     let of = |wanted: usize| {
         let total = dearest(&windows, &counts, wanted)
             .with_context(|| format!("no snapshot on {title} has {wanted} records"))?;
@@ -173,25 +182,24 @@ fn unmasked(entry: &[u32]) -> Result<u64> {
 /// The number of records for [`compare`]: the most that a CPU can have.
 const MOST: u8 = 64;
 
-/// Whether snapshots of `kernel`, which is called `title`, cost what is kept of the kernel of
-/// this title.
+/// Whether snapshots of a kernel cost what is kept of the kernel of this title.
 ///
 /// # Errors
 ///
 /// The errors of [`known`] and [`measure`], and another when nothing is kept of this kernel.
-pub fn check(paths: &Paths, guest: &Guest, kernel: &Kernel, title: &str) -> Result<Verdict> {
-    let known = known(paths)?;
+fn check(context: &Context<'_>) -> Result<Verdict> {
+    let (known, title) = (known(context.paths)?, &context.title);
     let mut seen = Vec::new();
     for records in RECORDS {
         let mut known = known.iter();
-        let known = known.find(|known| known.kernel == title && known.records == records);
+        let known = known.find(|known| known.kernel == *title && known.records == records);
         let known = known.with_context(|| {
             format!(
                 "{KNOWN} has nothing of {title} with {records} records: `./brbe bench snapshot \
                  --write` measures it"
             )
         })?;
-        let measured = measure(paths, guest, kernel, title, records)?;
+        let measured = measure(context, records)?;
         if let Some(said) = differs(&known.costs, &measured) {
             return Ok(Verdict::Fail(format!("with {records} records, {said}")));
         }
@@ -220,24 +228,32 @@ fn differs(known: &Costs, measured: &Costs) -> Option<String> {
     })
 }
 
-/// Whether a full snapshot of the second kernel costs no more than `limit` times what one of
-/// the first kernel costs. Each kernel comes with its title.
+/// Whether a full snapshot of the kernel `other` costs no more than `limit` times what one of
+/// the kernel `below` costs.
 ///
 /// # Errors
 ///
 /// The errors of [`measure`].
-pub fn compare(
-    paths: &Paths,
-    guest: &Guest,
-    [(first, first_title), (other, other_title)]: [(&Kernel, &str); 2],
-    limit: f64,
-) -> Result<Verdict> {
-    let full = |kernel, title| measure(paths, guest, kernel, title, MOST).map(|costs| costs.full);
-    Ok(judge(
-        full(first, first_title)?.total,
-        full(other, other_title)?.total,
-        limit,
-    ))
+fn compare(below: &Context<'_>, other: &Context<'_>, limit: f64) -> Result<Verdict> {
+    let full = |context| measure(context, MOST).map(|costs| costs.full.total);
+    Ok(judge(full(below)?, full(other)?, limit))
+}
+
+/// The job that compares the cost of a snapshot with that of the series below. `None` if the
+/// series has no limit.
+pub fn beside<'a>(below: Context<'a>, other: Context<'a>) -> Option<Job<'a>> {
+    let limit = match other.subject.variant {
+        Variant::Rust => LIMIT_IN_RUST,
+        Variant::Cheaper => LIMIT_OF_CHEAPER,
+        Variant::Fixes | Variant::Snapshot | Variant::LowWaste => return None,
+    };
+    let (title, has_plugin) = (other.title.clone(), other.guest.capabilities().plugin);
+    let job = Job::new(
+        title,
+        "cost of a snapshot, beside the series below",
+        move || compare(&below, &other, limit),
+    );
+    Some(job.or_skipped((!has_plugin).then_some("it needs QEMU with the plugin")))
 }
 
 fn judge(first: u64, other: u64, limit: f64) -> Verdict {

@@ -9,10 +9,14 @@ use branch_records::path::{Flow, Kind, flow};
 use branch_records::vmlinux::Vmlinux;
 use object::{Object as _, ObjectSection as _};
 
+use crate::registry::{Batch, Scope, Test};
 use report::Verdict;
 
-/// The name of the test that does this check.
-pub const TEST: &str = "no branch before the pause, by the code";
+/// The test that the code of a kernel's snapshot passes [`check`].
+pub fn tests() -> Batch {
+    let test = Test::new("no branch before the pause, by the code", Scope::SNAPSHOT);
+    Batch::of_one(test, |context, _| check(&context.kernel()?.vmlinux))
+}
 
 /// The entry of a snapshot: the driver's function that BPF calls, in C and in Rust.
 pub const ENTRY: &str = "arm_brbe_snapshot_branch_stack";

@@ -3,26 +3,20 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context as _, Result};
 
-use host::paths::Paths;
-use kernels::kernel::Kernel;
-use machines::guest::{self, Guest, Setup};
-use machines::share::Share;
-use report::Job;
+use crate::context::Context;
+use crate::registry::{Batch, Scope, Test};
+use kernels::variant::Variant;
+use machines::guest;
+use machines::machine_spec::MachineSpec;
 use report::Verdict;
 use report::kernel_ktap::Suite;
 
-/// A KUnit suite, and the machine that it runs on.
-#[derive(Debug)]
-pub struct Kind {
-    /// The name of the test.
-    pub name: &'static str,
+/// A KUnit suite, and what is expected of it.
+#[derive(Clone, Copy, Debug)]
+struct Expected {
     suite: &'static str,
-    /// The kernel runs at EL2.
-    vhe: bool,
-    /// The number of records that BRBE has.
-    records: u8,
     /// Parts of names of tests that the suite must have.
     tests: &'static [&'static str],
     /// How many tests of the suite must say in the kernel's log how many buffers they
@@ -30,37 +24,60 @@ pub struct Kind {
     compares: usize,
 }
 
-/// All suites that are run, each with its machine.
-pub static KINDS: [Kind; 3] = [
-    Kind {
-        name: "KUnit: decoding, and 20,000 buffers as in C",
-        suite: "arm_brbe_snapshot",
-        vhe: false,
-        records: 64,
-        tests: &["injected_records_as_in_c", "live_records_as_in_c"],
-        compares: 2,
-    },
-    Kind {
-        name: "KUnit: decoding and 20,000 buffers, at EL2 (VHE), 8 records",
-        suite: "arm_brbe_snapshot",
-        vhe: true,
-        records: 8,
-        tests: &["injected_records_as_in_c", "live_records_as_in_c"],
-        compares: 2,
-    },
-    Kind {
-        name: "KUnit: examples in the documentation",
-        suite: "rust_doctests_kernel",
-        vhe: false,
-        records: 64,
-        tests: &[
-            "_perf_rs_",
-            "_arch_arm64_daif_rs_",
-            "_arch_arm64_sysreg_rs_",
-        ],
-        compares: 0,
-    },
-];
+/// The suite of the driver.
+const DRIVER: Expected = Expected {
+    suite: "arm_brbe_snapshot",
+    tests: &["injected_records_as_in_c", "live_records_as_in_c"],
+    compares: 2,
+};
+
+/// The suite that the kernel's build makes of the examples in Rust's documentation.
+const EXAMPLES: Expected = Expected {
+    suite: "rust_doctests_kernel",
+    tests: &[
+        "_perf_rs_",
+        "_arch_arm64_daif_rs_",
+        "_arch_arm64_sysreg_rs_",
+    ],
+    compares: 0,
+};
+
+/// The tests: suites, each on a machine.
+pub fn tests() -> Vec<Batch> {
+    let on = |name, records, vhe, expected: Expected| {
+        let scope = Scope {
+            series: &[Variant::Rust],
+            is_of_changes: false,
+            ..Scope::SNAPSHOT
+        };
+        let test = Test {
+            machine: MachineSpec {
+                vhe,
+                records: Some(records),
+                ..MachineSpec::default()
+            },
+            ..Test::new(name, scope)
+        };
+        Batch::of_one(test, move |context, machine| {
+            expected.run(context, machine, name)
+        })
+    };
+    vec![
+        on(
+            "KUnit: decoding, and 20,000 buffers as in C",
+            64,
+            false,
+            DRIVER,
+        ),
+        on(
+            "KUnit: decoding and 20,000 buffers, at EL2 (VHE), 8 records",
+            8,
+            true,
+            DRIVER,
+        ),
+        on("KUnit: examples in the documentation", 64, false, EXAMPLES),
+    ]
+}
 
 /// How long a suite may take, from power-on to power-off: several times as long as one needs.
 const TIMEOUT: Duration = Duration::from_secs(180);
@@ -68,48 +85,19 @@ const TIMEOUT: Duration = Duration::from_secs(180);
 /// The words by which a test says in the kernel's log that it has compared buffers.
 const COMPARED: &str = "buffers compared";
 
-/// A job for each of [`KINDS`], on `kernel`, which is called `title`.
-pub fn jobs<'a>(
-    paths: &'a Paths,
-    guest: &'a Guest,
-    kernel: &'a Kernel,
-    title: &str,
-) -> impl Iterator<Item = Job<'a>> {
-    KINDS.iter().map(move |kind| {
-        let title = title.to_owned();
-        Job::new(title.clone(), kind.name, move || {
-            kind.run(paths, guest, kernel, &title)
-        })
-    })
-}
-
-impl Kind {
-    /// Boots `kernel`, which is called `title`, on the machine of this kind, and runs the
-    /// suite.
+impl Expected {
+    /// Boots the kernel on `machine` and runs the suite. `name` is in the names of the logs.
     ///
     /// # Errors
     ///
     /// When the guest dies or does not end in time, or the results that it prints are not
     /// complete KTAP.
-    pub fn run(
-        &self,
-        paths: &Paths,
-        guest: &Guest,
-        kernel: &Kernel,
-        title: &str,
-    ) -> Result<Verdict> {
-        let setup = Setup {
-            timeout: TIMEOUT,
-            virtualization: self.vhe,
-            plugin: Some(vec![format!("records={}", self.records)]),
-            ..Setup::default()
-        };
+    fn run(&self, context: &Context<'_>, machine: &MachineSpec, name: &str) -> Result<Verdict> {
         let command = format!(
             "cd /sys/kernel/debug/kunit/{} || exit; echo > run && cat results && dmesg | grep '{COMPARED}'; true",
             self.suite
         );
-        let name = format!("{} on {title}", self.name);
-        let run = guest.run_as(&setup, kernel, &name, &command, &Share::new(paths)?)?;
+        let run = context.run_within(TIMEOUT, machine, name, &command, &context.share()?)?;
         if guest::status(&run)? != 0 {
             let reason = format!("this kernel has no suite {}", self.suite);
             return Ok(Verdict::Fail(reason));

@@ -13,12 +13,14 @@
 //! * [`x86`]: the selftests on x86-64, which shares the helper with arm64.
 //!
 //! [`kept_figures`] keeps the figures of [`cost`] and [`waste`] in `Documentation/`.
-//! [`any_test`] finds a test by its name, [`proofs`] runs one on a mutant, and [`matrix`]
-//! runs tests on each combination of kernel and machine.
+//! [`registry`] is the model of a test, and [`tests`] are all of them. [`proofs`] runs one on
+//! a mutant, and [`matrix`] runs tests on each combination of kernel and machine.
 
-pub mod any_test;
+pub mod compiler;
+pub mod context;
 pub mod cost;
 pub mod entry_code;
+mod explained;
 pub mod guest_tests;
 pub mod kept_figures;
 pub mod kunit;
@@ -27,7 +29,34 @@ pub mod overflow;
 pub mod perf;
 pub mod proofs;
 pub mod raw_memory;
+pub mod registry;
 pub mod selftests;
+pub mod unpatched;
 pub mod waste;
 pub mod watch;
 pub mod x86;
+
+use registry::Batch;
+
+/// All tests of a kernel for arm64. A test that is not here runs nowhere.
+pub fn tests() -> Vec<Batch> {
+    let alone = [
+        compiler::tests(),
+        explained::tests(),
+        entry_code::tests(),
+        raw_memory::tests(),
+        waste::tests(),
+        cost::tests(),
+    ];
+    let several = [
+        selftests::tests(),
+        guest_tests::tests(),
+        overflow::tests(),
+        kunit::tests(),
+        perf::tests().into(),
+    ];
+    alone
+        .into_iter()
+        .chain(several.into_iter().flatten())
+        .collect()
+}

@@ -6,8 +6,9 @@ mod definition;
 use std::fs;
 use std::str::FromStr;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 
+use crate::context::Context;
 use crate::guest_tests;
 use crate::selftests;
 use crate::x86;
@@ -16,8 +17,8 @@ use host::paths::Paths;
 use kernels::kernel::Kernel;
 use kernels::subject::{Choice, Subject};
 use kernels::variant::Variant;
-use machines::backend::Capabilities;
-use machines::guest::{Guest, PSEUDO_NMI, Setup};
+use machines::guest::Guest;
+use machines::machine_spec::MachineSpec;
 use report::Job;
 
 pub use definition::{AXES, Cell, Machine};
@@ -92,11 +93,12 @@ impl Kernels {
         paths: &Paths,
         choice: &Choice,
         cell: &Cell,
-        guest: impl FnOnce(Arch) -> Result<Guest>,
+        guest: impl FnOnce(Arch) -> Guest,
     ) -> Result<Self> {
-        let series = match cell.in_rust {
-            true => Variant::Rust,
-            false => Variant::Snapshot,
+        let series = if cell.in_rust {
+            Variant::Rust
+        } else {
+            Variant::Snapshot
         };
         let choice = Choice {
             base: Some(cell.base.clone()),
@@ -108,7 +110,7 @@ impl Kernels {
         if arch != Arch::Arm64 {
             subject = subject.on(paths, arch)?;
         }
-        let guest = guest(arch)?.for_kernels_of(&subject)?;
+        let guest = guest(arch).for_kernels_of(&subject)?;
         Ok(Self { subject, guest })
     }
 
@@ -116,25 +118,26 @@ impl Kernels {
     /// be those of the cell.
     pub fn job<'a>(&'a self, paths: &'a Paths, cell: &Cell) -> Job<'a> {
         let title = cell.to_string();
-        if let Some(reason) = unmet(cell, &self.guest.capabilities()) {
+        let machine = machine(cell);
+        if let Some(reason) = machine.unmet(&self.guest.capabilities()) {
             return Job::skipped(title, "all tests", reason);
         }
-        let setup = setup(cell);
         let name = format!("tests of {title}");
         match cell.machine {
             Machine::X86_64 => {
                 let tests = selftests::DECIDED.map(str::to_owned).into();
-                Job::several(title, tests, move || {
-                    let kernel = self.build()?;
-                    selftests::on_patched(paths, &self.guest, &setup, &self.subject, &kernel)
+                Job::partial(title, tests, move |wanted: &[usize]| {
+                    let context = Context::patched(paths, &self.guest, &self.subject);
+                    selftests::run_decided(&context, &machine, wanted)
                 })
             }
             Machine::Arm64 | Machine::Heterogeneous => {
-                let tests = guest_tests::on(cell.machine == Machine::Heterogeneous);
+                let tests = guest_tests::for_any_machine(cell.machine == Machine::Heterogeneous);
                 let names = tests.iter().map(|test| test.name.to_owned()).collect();
-                Job::several(title, names, move || {
-                    let kernel = self.build()?;
-                    guest_tests::on_machine(paths, &self.guest, &setup, &kernel, &name, &tests)
+                Job::partial(title, names, move |wanted: &[usize]| {
+                    let (kernel, guest) = (self.build()?, &self.guest);
+                    let tests: Vec<_> = wanted.iter().map(|index| &tests[*index]).collect();
+                    guest_tests::on_machine(paths, guest, &machine, &kernel, &name, &tests)
                 })
             }
         }
@@ -151,55 +154,25 @@ impl Kernels {
     }
 }
 
-/// The setup of a cell's machine.
-fn setup(cell: &Cell) -> Setup {
-    let mut setup = Setup {
-        plugin: Some(vec![format!("records={}", cell.records)]),
-        virtualization: cell.vhe,
-        ..Setup::default()
-    };
-    if cell.pseudo_nmi {
-        setup.kernel_args.push(PSEUDO_NMI.to_owned());
-    }
-    match cell.machine {
-        Machine::Arm64 => {}
-        Machine::Heterogeneous => {
-            (setup.cpus, setup.brbe_cpus) = (4, Some(2));
-        }
-        Machine::X86_64 => {
-            setup.plugin = Some(vec![format!("depth={}", cell.records)]);
-            setup.qemu = x86::emulated();
+/// The machine of a cell.
+fn machine(cell: &Cell) -> MachineSpec {
+    MachineSpec {
+        vhe: cell.vhe,
+        pseudo_nmi: cell.pseudo_nmi,
+        records: Some(cell.records),
+        ..match cell.machine {
+            Machine::Arm64 => MachineSpec::default(),
+            Machine::Heterogeneous => MachineSpec::heterogeneous(),
+            Machine::X86_64 => x86::emulated(),
         }
     }
-    setup
-}
-
-/// Why `machines` cannot run a cell; `None` if they can.
-fn unmet(cell: &Cell, machines: &Capabilities) -> Option<String> {
-    let needs = [
-        (
-            cell.machine == Machine::X86_64 && !machines.plugin,
-            "x86_64",
-        ),
-        (
-            cell.machine == Machine::Heterogeneous && !machines.heterogeneous,
-            "heterogeneous CPUs",
-        ),
-        (cell.vhe && !machines.vhe, "a kernel at EL2"),
-        (cell.pseudo_nmi && !machines.pseudo_nmi, "pseudo-NMIs"),
-        (
-            !machines.plugin && cell.records != machines.records,
-            "another number of records",
-        ),
-    ];
-    let missing = needs.into_iter().find(|(is_missing, _)| *is_missing);
-    missing.map(|(_, what)| format!("it needs {what}"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use machines::backend::Backend as _;
+    use machines::machine_spec::Capabilities;
     use machines::qemu::Qemu;
 
     fn cells() -> Vec<Cell> {
@@ -229,23 +202,11 @@ mod tests {
             ..Capabilities::default()
         };
         let able = |machines: &Capabilities| {
-            let able = |cell: &&Cell| unmet(cell, machines).is_none();
+            let able = |cell: &&Cell| machine(cell).unmet(machines).is_none();
             cells().iter().filter(able).count()
         };
         assert_eq!(able(&Qemu.capabilities()), cells().len());
         // Two levels, of two bases and two languages but one.
         assert_eq!(able(&model), 6);
-    }
-
-    #[test]
-    fn a_cell_is_a_machine() {
-        for cell in cells() {
-            let setup = setup(&cell);
-            assert_eq!(setup.virtualization, cell.vhe);
-            assert_eq!(setup.kernel_args.len(), usize::from(cell.pseudo_nmi));
-            let records = format!("={}", cell.records);
-            let plugin = setup.plugin.unwrap();
-            assert!(plugin.iter().any(|option| option.ends_with(&records)));
-        }
     }
 }

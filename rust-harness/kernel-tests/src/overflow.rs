@@ -12,20 +12,20 @@ use std::io::{self, BufReader};
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context as _, Result};
 use branch_records::path;
 use branch_records::record::{BranchType, Cycles, RawRecord};
 use branch_records::sweep::Sweep;
 
+use crate::context::Context;
+use crate::registry::{Batch, Scope, Test};
 use crate::watch::functions::functions;
 use crate::watch::window::{Functions, windows};
-use host::paths::Paths;
 use host::progress;
-use judge::{Findings, judge};
-use kernels::kernel::Kernel;
-use machines::guest::{self, Guest, PSEUDO_NMI, Setup};
-use machines::share::{self, Share};
-use report::Job;
+use judge::Findings;
+use machines::guest;
+use machines::machine_spec::MachineSpec;
+use machines::share;
 use report::Verdict;
 
 /// How long a sweep may take, from power-on to power-off. It has thousands of rounds.
@@ -59,132 +59,169 @@ impl Taken {
     }
 }
 
-/// A kind of sweep: how its snapshots are taken, and on which machine.
-#[derive(Clone, Copy, Debug)]
-pub struct Kind {
-    /// The name of the test.
-    pub name: &'static str,
-    /// The overflow's interrupt is a pseudo-NMI, which `local_irq_save()` does
-    /// not mask.
-    pub pseudo_nmi: bool,
-    /// How the guest's program takes the snapshot.
-    pub taken: Taken,
-    /// The number of records that BRBE has.
-    pub records: u32,
-}
-
-/// All kinds of sweeps that are run.
-pub const KINDS: [Kind; 5] = [
-    Kind {
-        name: "overflow at each instruction",
-        pseudo_nmi: false,
-        taken: Taken::Plainly,
-        records: 16,
-    },
-    Kind {
-        name: "overflow at each instruction, interrupts off",
-        pseudo_nmi: false,
-        taken: Taken::InterruptsOff,
-        records: 16,
-    },
-    Kind {
-        name: "overflow at each instruction, pseudo-NMI",
-        pseudo_nmi: true,
-        taken: Taken::Plainly,
-        records: 16,
-    },
-    Kind {
-        name: "overflow at each instruction, pseudo-NMI, interrupts off",
-        pseudo_nmi: true,
-        taken: Taken::InterruptsOff,
-        records: 16,
-    },
-    Kind {
-        name: "overflow at each instruction, pseudo-NMI, two banks",
-        pseudo_nmi: true,
-        taken: Taken::Plainly,
-        records: 64,
-    },
-];
-
-/// A job for each of [`KINDS`], on `kernel`, which is called `title`.
-pub fn jobs<'a>(
-    paths: &'a Paths,
-    guest: &'a Guest,
-    kernel: &'a Kernel,
-    title: &str,
-) -> impl Iterator<Item = Job<'a>> {
-    KINDS.into_iter().map(move |kind| {
-        let title = title.to_owned();
-        Job::new(title.clone(), kind.name, move || {
-            sweep(paths, guest, kernel, &title, kind)
-        })
-    })
-}
-
-/// Runs a sweep of one kind on `kernel`, which is called `title`. If instructions were not
-/// hit, and nothing else is wrong, it is run once more and the two count together: an
-/// interrupt may have kept an overflow from where it should have come.
-pub fn sweep(
-    paths: &Paths,
-    guest: &Guest,
-    kernel: &Kernel,
-    title: &str,
-    kind: Kind,
-) -> Result<Verdict> {
-    let functions = functions(&kernel.vmlinux)?;
-    let name = format!("{} on {title}", kind.name);
-    let once = || sweep_once(paths, guest, kernel, &name, kind, &functions);
-    Ok(match once()? {
-        Err(said) => Verdict::Fail(said),
-        Ok(findings) if findings.wrong > 0 || findings.missed().is_empty() => {
-            verdict(kind, &findings)
-        }
-        Ok(mut findings) => match once()? {
-            Err(said) => Verdict::Fail(said),
-            Ok(more) => {
-                findings.add(more);
-                verdict(kind, &findings)
+/// The tests: sweeps, each with its machine and its way to take snapshots.
+pub fn tests() -> Vec<Batch> {
+    let sweep = |name, pseudo_nmi, taken, records| {
+        let test = Test {
+            machine: MachineSpec {
+                // With a pseudo-NMI, `local_irq_save()` does not mask the overflow's interrupt.
+                pseudo_nmi,
+                records: Some(records),
+                kernel_args: vec!["nokaslr".to_owned()],
+                ..MachineSpec::deterministic(1)
+            },
+            needs_plugin: true,
+            ..Test::new(name, Scope::ONCE)
+        };
+        Batch::of_one(test, move |context, machine| {
+            Sweeping {
+                context,
+                machine,
+                name,
+                taken,
             }
-        },
-    })
+            .verdict()
+        })
+    };
+    use Taken::{InterruptsOff, Plainly};
+    vec![
+        sweep("overflow at each instruction", false, Plainly, 16),
+        sweep(
+            "overflow at each instruction, interrupts off",
+            false,
+            InterruptsOff,
+            16,
+        ),
+        sweep(
+            "overflow at each instruction, pseudo-NMI",
+            true,
+            Plainly,
+            16,
+        ),
+        sweep(
+            "overflow at each instruction, pseudo-NMI, interrupts off",
+            true,
+            InterruptsOff,
+            16,
+        ),
+        sweep(
+            "overflow at each instruction, pseudo-NMI, two banks",
+            true,
+            Plainly,
+            64,
+        ),
+    ]
 }
 
-/// Runs a sweep in one boot. Returns what it showed, or the guest's output if the guest's
-/// program failed.
-fn sweep_once(
-    paths: &Paths,
-    guest: &Guest,
-    kernel: &Kernel,
-    name: &str,
-    kind: Kind,
-    functions: &Functions,
-) -> Result<Result<Findings, String>> {
-    let share = Share::new(paths)?;
-    let log = share.path().join("watch.log");
-    let setup = setup(kind, functions, &log);
-    let command = format!(
-        "./branch-guest overflow --step {CYCLES} --taken {} --output sweep.json",
-        kind.taken.option()
-    );
-    let run = guest.run_as(&setup, kernel, name, &command, &share)?;
-    if guest::status(&run)? != 0 {
-        return Ok(Err(run.output));
+/// A sweep that is to run.
+struct Sweeping<'a> {
+    context: &'a Context<'a>,
+    machine: &'a MachineSpec,
+    name: &'static str,
+    taken: Taken,
+}
+
+impl Sweeping<'_> {
+    /// Runs the sweep. If instructions were not hit, and nothing else is wrong, it is run
+    /// once more and the two count together: an interrupt may have kept an overflow from
+    /// where it should have come.
+    fn verdict(&self) -> Result<Verdict> {
+        let functions = functions(&self.context.kernel()?.vmlinux)?;
+        let once = || self.once(&functions);
+        Ok(match once()? {
+            Err(said) => Verdict::Fail(said),
+            Ok(findings) if findings.wrong > 0 || findings.missed().is_empty() => {
+                self.judge(&findings)
+            }
+            Ok(mut findings) => match once()? {
+                Err(said) => Verdict::Fail(said),
+                Ok(more) => {
+                    findings.add(more);
+                    self.judge(&findings)
+                }
+            },
+        })
     }
-    let [saw, log] = [share.path().join("sweep.json"), log];
-    let findings = read(&saw, &log, functions);
-    if !matches!(&findings, Ok(findings) if findings.wrong == 0) {
-        for (file, ending) in [(&saw, "json"), (&log, "watch")] {
-            let kept = paths
-                .log(&name.replace([' ', ','], "-"))
-                .with_extension(ending);
+
+    /// Runs the sweep in one boot. Returns what it showed, or the guest's output if the
+    /// guest's program failed.
+    fn once(&self, functions: &Functions) -> Result<Result<Findings, String>> {
+        let share = self.context.share()?;
+        let [saw, log] = ["sweep.json", "watch.log"].map(|file| share.path().join(file));
+        let machine = MachineSpec {
+            plugin: Some(functions.watched_in(&log)),
+            ..self.machine.clone()
+        };
+        let command = format!(
+            "./branch-guest overflow --step {CYCLES} --taken {} --output sweep.json",
+            self.taken.option()
+        );
+        let run = self
+            .context
+            .run_within(TIMEOUT, &machine, self.name, &command, &share)?;
+        if guest::status(&run)? != 0 {
+            return Ok(Err(run.output));
+        }
+        let findings = read(&saw, &log, functions);
+        if !matches!(&findings, Ok(findings) if findings.wrong == 0) {
+            self.keep([(&saw, "json"), (&log, "watch")])?;
+        }
+        findings.map(Ok)
+    }
+
+    /// Keeps files of a sweep beside the logs, each with its ending.
+    fn keep(&self, files: [(&Path, &str); 2]) -> Result<()> {
+        let name = format!("{} on {}", self.name, self.context.title);
+        let kept = self.context.paths.log(&name.replace([' ', ','], "-"));
+        for (file, ending) in files {
+            let kept = kept.with_extension(ending);
             let copy = |mut from| io::copy(&mut from, &mut File::create(&kept)?);
             copy(share::open_from_guest(file, MOST)?)
                 .with_context(|| format!("keeping {}", kept.display()))?;
             progress::say(&format!("    {} keeps what was seen", kept.display()));
         }
+        Ok(())
     }
-    findings.map(Ok)
+
+    /// The verdict on what a sweep showed, in one boot or in two together.
+    fn judge(&self, findings: &Findings) -> Verdict {
+        let Findings {
+            rounds,
+            instructions,
+            ..
+        } = findings;
+        if findings.wrong > 0 {
+            return Verdict::Fail(format!(
+                "{} of {rounds} rounds are wrong:\n    {}",
+                findings.wrong,
+                findings.examples.join("\n    ")
+            ));
+        }
+        // A half record leaves two steps open.
+        let (possible, undecided) = (findings.possible, findings.undecided);
+        if undecided > possible / 10 {
+            return Verdict::Fail(format!(
+                "of {} steps from record to record {undecided} could not be checked",
+                possible + undecided
+            ));
+        }
+        // Where its interrupt is masked, an overflow may also come before the snapshot.
+        if self.taken == Taken::InterruptsOff && !self.machine.pseudo_nmi && findings.pending == 0 {
+            return Verdict::Fail("no overflow was pending when the snapshot began".to_owned());
+        }
+        let missed = findings.missed();
+        if let Some(first) = missed.first() {
+            return Verdict::Fail(format!(
+                "{} of the snapshot's {instructions} instructions were not hit, instruction {first} \
+                 is the first",
+                missed.len()
+            ));
+        }
+        Verdict::Pass(format!(
+            "all {instructions} instructions hit in {rounds} rounds; {possible} steps from record to \
+             record possible, {undecided} undecided"
+        ))
+    }
 }
 
 /// The most bytes that are read of the guest's document, and of the plugin's log. 0.2 GB are
@@ -205,31 +242,12 @@ fn read(saw: &Path, log: &Path, functions: &Functions) -> Result<Findings> {
         broken.or_else(|| uncounted(records))
     };
     let windows = windows(open(log)?, functions)?;
-    let findings = judge(&sweep, &windows, impossible)?;
+    let findings = judge::judge(&sweep, &windows, impossible)?;
     Ok(Findings {
         possible,
         undecided,
         ..findings
     })
-}
-
-fn setup(kind: Kind, functions: &Functions, log: &Path) -> Setup {
-    let mut kernel_args = vec!["nokaslr".to_owned()];
-    if kind.pseudo_nmi {
-        kernel_args.push(PSEUDO_NMI.to_owned());
-    }
-    Setup {
-        timeout: TIMEOUT,
-        cpus: 1,
-        plugin: Some(vec![
-            format!("records={}", kind.records),
-            format!("watch={}", functions.to_option()),
-            format!("watch-log={}", log.display()),
-        ]),
-        qemu: ["-icount", "shift=1"].map(str::to_owned).to_vec(),
-        kernel_args,
-        ..Setup::default()
-    }
 }
 
 /// The first of the records, newest first, whose cycle count is not the number of
@@ -260,45 +278,6 @@ fn uncounted(records: &[RawRecord]) -> Option<String> {
             )
         })
     })
-}
-
-fn verdict(kind: Kind, findings: &Findings) -> Verdict {
-    let Findings {
-        rounds,
-        instructions,
-        ..
-    } = findings;
-    if findings.wrong > 0 {
-        return Verdict::Fail(format!(
-            "{} of {rounds} rounds are wrong:\n    {}",
-            findings.wrong,
-            findings.examples.join("\n    ")
-        ));
-    }
-    // A half record leaves two steps open.
-    let (possible, undecided) = (findings.possible, findings.undecided);
-    if undecided > possible / 10 {
-        return Verdict::Fail(format!(
-            "of {} steps from record to record {undecided} could not be checked",
-            possible + undecided
-        ));
-    }
-    // Where its interrupt is masked, an overflow may also come before the snapshot.
-    if kind.taken == Taken::InterruptsOff && !kind.pseudo_nmi && findings.pending == 0 {
-        return Verdict::Fail("no overflow was pending when the snapshot began".to_owned());
-    }
-    let missed = findings.missed();
-    if let Some(first) = missed.first() {
-        return Verdict::Fail(format!(
-            "{} of the snapshot's {instructions} instructions were not hit, instruction {first} \
-             is the first",
-            missed.len()
-        ));
-    }
-    Verdict::Pass(format!(
-        "all {instructions} instructions hit in {rounds} rounds; {possible} steps from record to \
-         record possible, {undecided} undecided"
-    ))
 }
 
 #[cfg(test)]

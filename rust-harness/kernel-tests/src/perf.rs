@@ -13,16 +13,16 @@ use std::io::BufReader;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context as _, Result};
 
+use crate::context::Context;
+use crate::registry::{Batch, Scope, Test};
 use code::Recorded;
-use host::paths::Paths;
-use kernels::kernel::Kernel;
-use kernels::subject::Subject;
-use machines::guest::{self, Guest, Setup};
+use kernels::variant::Variant;
+use machines::guest;
+use machines::machine_spec::MachineSpec;
 use machines::share::{self, Share};
 use recordings::{GROUPS, Group, Recording, VDSO};
-use report::Job;
 use report::Verdict;
 use rules::Seen;
 use script::Sample;
@@ -30,48 +30,51 @@ use script::Sample;
 /// The name of the guest's script in the shared directory.
 const SCRIPT: &str = "record.sh";
 
-/// The setup of a machine for perf: one CPU in deterministic time, a nanosecond for each
-/// instruction.
+/// A test with perf: on one CPU in deterministic time, a nanosecond for each instruction.
 ///
 /// By the host's clock an emulated instruction takes tens of cycles. A sampling period of
 /// 10000 cycles, as the kernel's test has it, then ends before the handler of the last sample
 /// has returned.
-fn setup() -> Setup {
-    Setup {
-        timeout: Duration::from_secs(300),
-        cpus: 1,
-        qemu: ["-icount", "shift=0"].map(str::to_owned).to_vec(),
-        ..Setup::default()
+fn test(name: &'static str) -> Test {
+    let scope = Scope {
+        series: &[Variant::Fixes, Variant::Snapshot],
+        ..Scope::ONCE
+    };
+    Test {
+        machine: MachineSpec::deterministic(0),
+        ..Test::new(name, scope)
     }
 }
 
-/// The job that makes all recordings in one boot of `kernel`, which is called `title`. It has
-/// a test for each of [`GROUPS`].
-pub fn recordings<'a>(
-    paths: &'a Paths,
-    guest: &'a Guest,
-    kernel: &'a Kernel,
-    title: &str,
-) -> Job<'a> {
-    let name = format!("perf record on {title}");
-    let tests = GROUPS.iter().map(|group| group.name.to_owned());
-    Job::several(title, tests.collect(), move || {
-        let (share, output) = record(paths, guest, kernel, &name)?;
-        let verdict = |group: &Group| group.verdict(share.path(), guest.root(), &output);
-        Ok(GROUPS.iter().map(verdict).collect())
-    })
+/// How long all recordings or the kernel's own test may take, from power-on to power-off.
+const TIMEOUT: Duration = Duration::from_secs(300);
+
+/// The tests: one for each of [`GROUPS`], whose recordings are made in one boot, and the
+/// kernel's own.
+pub fn tests() -> [Batch; 2] {
+    let recordings = GROUPS.iter().map(|group| test(group.name));
+    [
+        Batch::inseparable(recordings.collect(), |context| {
+            let (share, output) = record(context)?;
+            let root = context.guest.root()?;
+            let verdict = |group: &Group| group.verdict(share.path(), &root, &output);
+            Ok(GROUPS.iter().map(verdict).collect())
+        }),
+        Batch::of_one(test("perf test: branch stack sampling"), suite),
+    ]
 }
 
 /// The most bytes that are read of what perf printed of one recording.
 const MOST: u64 = 1 << 30;
 
-/// Boots `kernel` and makes all recordings. Returns the shared directory that has them, and
-/// the guest's output, which may explain why one is missing.
-fn record(paths: &Paths, guest: &Guest, kernel: &Kernel, name: &str) -> Result<(Share, String)> {
-    let share = Share::new(paths)?;
+/// Boots the kernel and makes all recordings. Returns the shared directory that has them,
+/// and the guest's output, which may explain why one is missing.
+fn record(context: &Context<'_>) -> Result<(Share, String)> {
+    let share = context.share()?;
     fs::write(share.path().join(SCRIPT), recordings::script())
         .context("writing the guest's script")?;
-    let run = guest.run_as(&setup(), kernel, name, &format!("bash {SCRIPT}"), &share)?;
+    let (machine, command) = (MachineSpec::deterministic(0), format!("bash {SCRIPT}"));
+    let run = context.run_within(TIMEOUT, &machine, "perf record", &command, &share)?;
     guest::status(&run)?;
     Ok((share, run.output))
 }
@@ -112,30 +115,23 @@ impl Recording {
     }
 }
 
-/// The job that runs the kernel's own test of branch stacks on `kernel`. Its perf is built
-/// from the unpatched tree: no patch changes perf.
-pub fn suite<'a>(
-    paths: &'a Paths,
-    guest: &'a Guest,
-    kernel: &'a Kernel,
-    subject: &'a Subject,
-) -> Job<'a> {
-    let title = subject.title(true);
-    Job::new(
-        title.clone(),
-        "perf test: branch stack sampling",
-        move || {
-            let version = &subject.base.version;
-            let built = suite::build(paths, &subject.builder, subject.unpatched(), version)?;
-            let share = Share::new(paths)?;
-            suite::share(&built, &share)?;
-            let name = format!("perf test on {title}");
-            let run = guest.run_as(&setup(), kernel, &name, suite::COMMAND, &share)?;
-            // What perf prints of the test counts, but not if the guest died.
-            guest::status(&run)?;
-            Ok(suite::verdict(&run.output))
-        },
-    )
+/// Runs the kernel's own test of branch stacks. Its perf is built from the unpatched tree: no
+/// patch changes perf.
+fn suite(context: &Context<'_>, machine: &MachineSpec) -> Result<Verdict> {
+    let subject = context.subject;
+    let version = &subject.base.version;
+    let built = suite::build(
+        context.paths,
+        &subject.builder,
+        subject.unpatched(),
+        version,
+    )?;
+    let share = context.share()?;
+    suite::share(&built, &share)?;
+    let run = context.run_within(TIMEOUT, machine, "perf test", suite::COMMAND, &share)?;
+    // What perf prints of the test counts, but not if the guest died.
+    guest::status(&run)?;
+    Ok(suite::verdict(&run.output))
 }
 
 #[cfg(test)]

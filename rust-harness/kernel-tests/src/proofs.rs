@@ -9,23 +9,25 @@ use kernels::mutants::{self, Mutant};
 use kernels::series::DoesNotApply;
 use kernels::subject::Subject;
 use kernels::variant::Variant;
-use machines::guest::{Dead, Guest};
+use machines::guest::Dead;
 use report::{Job, Verdict};
 
-use crate::any_test::AnyTest;
+use crate::compiler;
+use crate::context::Context;
+use crate::registry::{self, Batch};
 
-/// The jobs that run, on the patched kernel, each test that one of `mutants` is to fail.
+/// The jobs that run, on the patched kernel of `context`, each test that one of `mutants` is
+/// to fail.
 pub fn controls<'a>(
-    paths: &'a Paths,
-    guest: &'a Guest,
-    subject: &'a Subject,
+    tests: &'a [Batch],
+    context: &Context<'a>,
     mutants: &[Mutant],
 ) -> impl Iterator<Item = Job<'a>> {
-    let tests: BTreeSet<_> = mutants.iter().map(|mutant| mutant.test.clone()).collect();
-    tests.into_iter().map(move |name| {
-        let title = subject.title(true);
-        Job::new(title.clone(), name.clone(), move || {
-            AnyTest::named(&name)?.run(paths, guest, subject, subject.patched(), &title)
+    let names: BTreeSet<_> = mutants.iter().map(|mutant| mutant.test.clone()).collect();
+    names.into_iter().map(move |name| {
+        let context = context.clone();
+        Job::new(context.title.clone(), name.clone(), move || {
+            registry::named(tests, &name)?.run(&context)
         })
     })
 }
@@ -66,16 +68,18 @@ pub fn called(base: &Base, variant: Variant, mutant: &Mutant) -> String {
     }
 }
 
-/// The job that tries a mutant: it runs the mutant's test on the kernel with the mutant on
-/// top of the subject's series.
-pub fn job<'a>(
-    paths: &'a Paths,
-    guest: &'a Guest,
-    subject: &'a Subject,
-    mutant: Mutant,
-) -> Job<'a> {
+/// The job that tries a mutant: it runs the mutant's test, one of `tests`, on the kernel with
+/// the mutant on top of the series of `context`. The job is skipped where there is no plugin.
+pub fn job<'a>(tests: &'a [Batch], context: &Context<'a>, mutant: Mutant) -> Job<'a> {
+    let Context {
+        paths,
+        guest,
+        subject,
+        ..
+    } = *context;
     let title = called(&subject.base, subject.variant, &mutant);
-    Job::new(title.clone(), mutant.safeguard.clone(), move || {
+    let has_plugin = guest.capabilities().plugin;
+    let job = Job::new(title.clone(), mutant.safeguard.clone(), move || {
         let series = mutant.on_top_of(&subject.series);
         let commits = match series.commits(paths, &subject.tree) {
             // Mutants are of the bases. In a user's tree the code around a safeguard may be
@@ -86,13 +90,15 @@ pub fn job<'a>(
             commits => commits?,
         };
         let commit = commits.last().context("a series has a commit")?;
-        let test = AnyTest::named(&mutant.test)?;
-        if !matches!(test, AnyTest::Compiler) {
+        let context = Context::at(paths, guest, subject, commit, title);
+        let named = registry::named(tests, &mutant.test)?;
+        if mutant.test != compiler::TEST {
             // For every other test, a kernel that cannot be built is no sign of a safeguard.
-            test.builder(subject).kernel(commit, &title)?;
+            context.kernel_as(named.test().configuration)?;
         }
-        judge(&mutant, test.run(paths, guest, subject, commit, &title))
-    })
+        judge(&mutant, named.run(&context))
+    });
+    job.or_skipped((!has_plugin).then_some("it needs QEMU with the plugin"))
 }
 
 /// The verdict on a mutant: PASS if it is killed. A mutant is killed by a test that fails, or

@@ -6,11 +6,23 @@
 
 use anyhow::Result;
 
+use crate::registry::{Batch, Scope, Test};
 use host::git::Git;
+use kernels::variant::Variant;
 use report::Verdict;
 
-/// The name of the test that does this check.
-pub const TEST: &str = "no reference to the helper's memory, by the source";
+/// The test that the snapshot in Rust passes [`check`].
+pub fn tests() -> Batch {
+    let name = "no reference to the helper's memory, by the source";
+    let scope = Scope {
+        series: &[Variant::Rust],
+        is_of_changes: false,
+        ..Scope::SNAPSHOT
+    };
+    Batch::of_one(Test::new(name, scope), |context, _| {
+        check(&context.subject.tree.git(), &context.commit)
+    })
+}
 
 /// The driver's Rust source, by its path in the kernel tree.
 const FILE: &str = "drivers/perf/arm_brbe_snapshot.rs";

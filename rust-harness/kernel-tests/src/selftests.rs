@@ -6,15 +6,16 @@ mod outcome;
 
 use anyhow::Result;
 
-use host::paths::Paths;
-use kernels::kernel::{Builder, Kernel};
-use kernels::subject::Subject;
-use machines::backend::{Capabilities, End, Run};
-use machines::guest::{self, Guest, Setup};
+use crate::context::Context;
+use crate::registry::{Batch, Scope, Test};
+use kernels::subject::Configuration;
+use kernels::variant::Variant;
+use machines::backend::End;
+use machines::guest::{self, Task};
+use machines::machine_spec::MachineSpec;
 use machines::share::Share;
 pub use outcome::LATER;
 use outcome::Outcome;
-use report::Job;
 use report::Verdict;
 
 /// The names of the tests that the selftests decide on a patched kernel: the test of the
@@ -55,202 +56,162 @@ const PERF_EVENTS: &str = "echo 0 > /proc/sys/kernel/perf_cpu_time_max_percent; 
      echo perf events, attempt $attempt; ./test_progs -t perf_branches,perf_buffer,perf_event_stackmap,perf_link,perf_skip && break; \
      done";
 
-/// A machine or a kernel of another kind on which the helper's test has to hold, too. Each is
-/// booted once.
-#[derive(Clone, Copy, Debug)]
-enum Elsewhere {
-    /// CPUs with so few records that none is left of the traced function.
-    FewRecords,
-    /// Heterogeneous CPUs: some record branches, and others do not.
-    Heterogeneous,
-    /// The debug kernel, with lockdep among other checks, as the suite's own configuration
-    /// for arm64 asks for.
-    Debug,
-    /// The suite does not have its module `bpf_testmod`, which has the traced function.
-    NoModule,
+/// A machine, a kernel or a suite of another kind on which the helper's test has to hold, too.
+struct Elsewhere {
+    name: &'static str,
+    machine: MachineSpec,
+    configuration: Configuration,
+    /// The suite has its module `bpf_testmod`, which has the traced function.
+    has_module: bool,
+    /// The subtests that may be skipped there. The others may not.
+    may_skip: &'static [&'static str],
 }
 
 impl Elsewhere {
-    const ALL: [Self; 4] = [
-        Self::FewRecords,
-        Self::Heterogeneous,
-        Self::Debug,
-        Self::NoModule,
-    ];
-
-    /// The name of the test that runs on this kind.
-    const fn test(self) -> &'static str {
-        match self {
-            Self::FewRecords => "get_branch_snapshot selftest, 8 records",
-            Self::Heterogeneous => "get_branch_snapshot selftest, heterogeneous CPUs",
-            Self::Debug => "get_branch_snapshot selftest, debug kernel",
-            Self::NoModule => "get_branch_snapshot selftest, without bpf_testmod",
-        }
+    fn all() -> [Self; 4] {
+        let kind = |name| Self {
+            name,
+            machine: MachineSpec::default(),
+            configuration: Configuration::Ordinary,
+            has_module: true,
+            may_skip: &[TRACED_FUNCTION],
+        };
+        [
+            Self {
+                // With so few records none is left of the traced function.
+                machine: MachineSpec {
+                    records: Some(8),
+                    ..MachineSpec::default()
+                },
+                ..kind("get_branch_snapshot selftest, 8 records")
+            },
+            Self {
+                machine: MachineSpec::heterogeneous(),
+                may_skip: &[],
+                ..kind("get_branch_snapshot selftest, heterogeneous CPUs")
+            },
+            Self {
+                // The suite's own configuration for arm64 has lockdep and other checks, too.
+                configuration: Configuration::Debug,
+                ..kind("get_branch_snapshot selftest, debug kernel")
+            },
+            Self {
+                has_module: false,
+                ..kind("get_branch_snapshot selftest, without bpf_testmod")
+            },
+        ]
     }
 
-    /// The subtests that may be skipped there. The others may not.
-    const fn may_skip(self) -> &'static [&'static str] {
-        match self {
-            Self::Heterogeneous => &[],
-            Self::FewRecords | Self::Debug | Self::NoModule => &[TRACED_FUNCTION],
-        }
+    fn batch(self) -> Batch {
+        let test = Test {
+            machine: self.machine.clone(),
+            configuration: self.configuration,
+            ..Test::new(self.name, Scope::DEFAULT)
+        };
+        Batch::of_one(test, move |context, _| self.run(context))
     }
 
-    fn setup(self) -> Setup {
-        let ordinary = Setup::default();
-        match self {
-            Self::FewRecords => Setup {
-                plugin: Some(vec!["records=8".to_owned()]),
-                ..ordinary
-            },
-            Self::Heterogeneous => Setup {
-                cpus: 4,
-                brbe_cpus: Some(2),
-                ..ordinary
-            },
+    /// Runs the helper's test on a machine and kernel of this kind.
+    fn run(&self, context: &Context<'_>) -> Result<Verdict> {
+        let share = share(context, self.configuration)?;
+        let without = if self.has_module {
+            ""
+        } else {
+            "rm bpf_testmod.ko; "
+        };
+        let slower = match self.configuration {
+            Configuration::Ordinary => 1,
             // A debug kernel takes its time, where it is emulated.
-            Self::Debug => Setup {
-                timeout: 2 * ordinary.timeout,
-                ..ordinary
-            },
-            Self::NoModule => ordinary,
-        }
-    }
-
-    /// Why this kind cannot be had on `machines`; `None` if it can.
-    fn unmet(self, machines: &Capabilities) -> Option<&'static str> {
-        match self {
-            Self::FewRecords if !machines.plugin => Some("it needs QEMU with the plugin"),
-            Self::Heterogeneous if !machines.heterogeneous => Some("it needs heterogeneous CPUs"),
-            _ => None,
-        }
-    }
-
-    /// Runs the helper's test on a machine and patched kernel of this kind.
-    fn run(self, paths: &Paths, guest: &Guest, subject: &Subject) -> Result<Verdict> {
-        let other = match self {
-            Self::Debug => Some(&subject.debug),
-            Self::FewRecords | Self::Heterogeneous | Self::NoModule => None,
+            Configuration::Debug => 2,
         };
-        let (commit, title) = (subject.patched(), subject.title(true));
-        let builder = other.unwrap_or(&subject.builder);
-        let kernel = builder.kernel(commit, &title)?;
-        let share = share(paths, subject, other, (commit, &title))?;
-        let name = format!("{} on {title}", self.test());
-        let command = match self {
-            Self::NoModule => format!("rm bpf_testmod.ko; {RETRIED}"),
-            Self::FewRecords | Self::Heterogeneous | Self::Debug => RETRIED.to_owned(),
+        let task = Task {
+            name: &format!("{} on {}", self.name, context.title),
+            command: &format!("{without}{RETRIED}"),
+            share: &share,
+            timeout: slower * guest::TIMEOUT,
         };
-        let run = guest.run_as(&self.setup(), &kernel, &name, &command, &share)?;
+        let kernel = context.kernel_as(self.configuration)?;
+        let run = context.guest.run(&kernel, &self.machine, &task)?;
         guest::status(&run)?;
-        Ok(outcome::of_helper(&run.output, self.may_skip()))
+        Ok(outcome::of_helper(&run.output, self.may_skip))
     }
 }
 
-/// The jobs that run the helper's test on machines and kernels of other kinds.
-pub fn elsewhere<'a>(paths: &'a Paths, guest: &'a Guest, subject: &'a Subject) -> Vec<Job<'a>> {
-    let job = |kind: Elsewhere| {
-        let job = Job::new(subject.title(true), kind.test(), move || {
-            kind.run(paths, guest, subject)
-        });
-        job.or_skipped(kind.unmet(&guest.capabilities()))
-    };
-    Elsewhere::ALL.into_iter().map(job).collect()
+/// The tests that the selftests decide.
+pub fn tests() -> Vec<Batch> {
+    let elsewhere = Elsewhere::all().into_iter().map(Elsewhere::batch);
+    of_series().into_iter().chain(elsewhere).collect()
 }
 
-/// The job that decides [`DECIDED`] on a subject's patched kernel, on the machine of `setup`.
-pub fn job<'a>(
-    paths: &'a Paths,
-    guest: &'a Guest,
-    subject: &'a Subject,
-    setup: fn() -> Setup,
-) -> Job<'a> {
-    let title = subject.title(true);
-    let tests = DECIDED.map(str::to_owned).into();
-    Job::several(title.clone(), tests, move || {
-        let kernel = subject.builder.kernel(subject.patched(), &title)?;
-        on_patched(paths, guest, &setup(), subject, &kernel)
+/// The tests that each series has: [`DECIDED`] with the snapshot, [`MUST_NOT_PASS`] without.
+pub fn of_series() -> [Batch; 2] {
+    let decided = on_machine(|_| MachineSpec::default());
+    let without = Test::new(
+        MUST_NOT_PASS,
+        Scope {
+            series: &[Variant::Fixes],
+            ..Scope::SNAPSHOT
+        },
+    );
+    let without = Batch::of_one(without, |context, _| {
+        without_snapshot(context, |message| {
+            Verdict::Fail(format!("the guest's kernel died:\n{}", message.join("\n")))
+        })
+    });
+    [decided, without]
+}
+
+/// The tests [`DECIDED`], on a machine.
+pub fn on_machine(machine: fn(&Context<'_>) -> MachineSpec) -> Batch {
+    let tests = DECIDED.map(|name| Test::new(name, Scope::SNAPSHOT));
+    Batch::of(tests.to_vec(), move |context, wanted| {
+        run_decided(context, &machine(context), wanted)
     })
 }
 
-/// Runs the selftests on the patched kernel, on the machine of `setup`. Returns a verdict for
-/// each of [`DECIDED`].
+/// Runs those of [`DECIDED`] whose places are given, in one boot on `machine`. Returns a
+/// verdict for each. The tests are those of the commit with all patches, whatever the kernel.
 ///
 /// # Errors
 ///
 /// When the selftests cannot be built, or the guest dies or does not end in time.
-pub fn on_patched(
-    paths: &Paths,
-    guest: &Guest,
-    setup: &Setup,
-    subject: &Subject,
-    kernel: &Kernel,
+pub fn run_decided(
+    context: &Context<'_>,
+    machine: &MachineSpec,
+    wanted: &[usize],
 ) -> Result<Vec<Verdict>> {
-    let command = format!("{RETRIED}; {PERF_EVENTS}");
-    let title = subject.title(true);
-    let at = (subject.patched(), title.as_str());
-    let run = run(paths, guest, setup, subject, kernel, at, &command)?;
+    let commands: Vec<_> = wanted
+        .iter()
+        .map(|place| [RETRIED, PERF_EVENTS][*place])
+        .collect();
+    let share = share(context, Configuration::Ordinary)?;
+    let run = context.run(machine, "selftest", &commands.join("; "), &share)?;
     guest::status(&run)?;
-    Ok(vec![
-        outcome::of_helper(&run.output, &[]),
-        outcome::of_perf_events(&run.output),
-    ])
-}
-
-/// Runs the helper's test alone on any kernel, which is called `title`. The test is that of
-/// the commit with all patches, whatever the kernel.
-///
-/// # Errors
-///
-/// When the test cannot be built, or the guest dies or does not end in time.
-pub fn helper(
-    paths: &Paths,
-    guest: &Guest,
-    subject: &Subject,
-    kernel: &Kernel,
-    title: &str,
-) -> Result<Verdict> {
-    let (setup, at) = (Setup::default(), (subject.patched(), title));
-    let run = run(paths, guest, &setup, subject, kernel, at, RETRIED)?;
-    guest::status(&run)?;
-    Ok(outcome::of_helper(&run.output, &[]))
+    let verdict = |place: &usize| match place {
+        0 => outcome::of_helper(&run.output, &[]),
+        _ => outcome::of_perf_events(&run.output),
+    };
+    Ok(wanted.iter().map(verdict).collect())
 }
 
 /// The name of the test which checks that the helper's test does not pass on a kernel without
 /// the snapshot.
 pub const MUST_NOT_PASS: &str = "get_branch_snapshot selftest: must not pass";
 
-/// The job that decides [`MUST_NOT_PASS`] on the kernel of a series that has no snapshot.
-pub fn must_not_pass<'a>(paths: &'a Paths, guest: &'a Guest, subject: &'a Subject) -> Job<'a> {
-    let title = subject.title(true);
-    Job::new(title.clone(), MUST_NOT_PASS, move || {
-        let kernel = subject.builder.kernel(subject.patched(), &title)?;
-        let at = (subject.patched(), title.as_str());
-        without_snapshot(paths, guest, subject, &kernel, at, |message| {
-            Verdict::Fail(format!("the guest's kernel died:\n{}", message.join("\n")))
-        })
-    })
-}
-
 /// Runs the helper's test on a kernel that has no snapshot. The test must skip itself or
-/// fail. `at` is the commit of the kernel and of the test, and the kernel's title. `died`
-/// judges what the kernel prints when it dies.
+/// fail. `died` judges what the kernel prints when it dies.
 ///
 /// # Errors
 ///
 /// When the test cannot be built, or the guest neither ends in time nor panics.
 pub fn without_snapshot(
-    paths: &Paths,
-    guest: &Guest,
-    subject: &Subject,
-    kernel: &Kernel,
-    at: (&str, &str),
+    context: &Context<'_>,
     died: impl FnOnce(&[String]) -> Verdict,
 ) -> Result<Verdict> {
     // One attempt is enough to see it fail.
     let command = format!("./test_progs -v -t {HELPER}");
-    let setup = Setup::default();
-    let run = run(paths, guest, &setup, subject, kernel, at, &command)?;
+    let share = share_of(context, &context.commit, Configuration::Ordinary)?;
+    let run = context.run(&MachineSpec::default(), "selftest", &command, &share)?;
     if let End::Panicked(message) = &run.end {
         return Ok(died(message));
     }
@@ -263,35 +224,23 @@ pub fn without_snapshot(
     })
 }
 
-/// Runs `command` beside the selftests of `commit`, on `kernel`, which is called `title`.
-fn run(
-    paths: &Paths,
-    guest: &Guest,
-    setup: &Setup,
-    subject: &Subject,
-    kernel: &Kernel,
-    (commit, title): (&str, &str),
-    command: &str,
-) -> Result<Run> {
-    let share = share(paths, subject, None, (commit, title))?;
-    let name = format!("selftest on {title}");
-    guest.run_as(setup, kernel, &name, command, &share)
+/// A shared directory with the selftests of the commit with all patches. The module is for
+/// the kernel of that commit, in a configuration.
+fn share(context: &Context<'_>, configuration: Configuration) -> Result<Share> {
+    share_of(context, context.subject.patched(), configuration)
 }
 
-/// A shared directory with the selftests of `commit`. The module is for the ordinary kernel
-/// of the commit, or for that of the builder `other`.
-fn share(
-    paths: &Paths,
-    subject: &Subject,
-    other: Option<&Builder>,
-    (commit, title): (&str, &str),
-) -> Result<Share> {
+/// A shared directory with the selftests of `commit`. The module is for the kernel of that
+/// commit, in a configuration.
+fn share_of(context: &Context<'_>, commit: &str, configuration: Configuration) -> Result<Share> {
+    let (paths, subject, title) = (context.paths, context.subject, &context.title);
     let built = build::build(paths, &subject.builder, commit, title)?;
-    let share = Share::new(paths)?;
+    let share = context.share()?;
     for file in build::BUILT {
         share.put(&built.join(file))?;
     }
-    if let Some(builder) = other {
+    if configuration != Configuration::Ordinary {
+        let builder = subject.builder_of(configuration);
         let module = build::build_module(paths, builder, commit, title)?;
         share.put(&module.join(build::BUILT[1]))?;
     }
@@ -301,23 +250,11 @@ fn share(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use machines::backend::Backend as _;
-    use machines::qemu::Qemu;
-
-    #[test]
-    fn qemu_has_all_machines_and_others_say_what_they_lack() {
-        let unmet = |machines: &Capabilities| {
-            let unmet = Elsewhere::ALL.map(|kind| kind.unmet(machines));
-            unmet.into_iter().flatten().count()
-        };
-        assert_eq!(unmet(&Qemu.capabilities()), 0);
-        assert_eq!(unmet(&Capabilities::default()), 2);
-    }
 
     #[test]
     fn their_lines_hold_that_of_the_ordinary_one() {
-        for kind in Elsewhere::ALL {
-            assert!(kind.test().starts_with(DECIDED[0]), "{kind:?}");
+        for kind in Elsewhere::all() {
+            assert!(kind.name.starts_with(DECIDED[0]), "{}", kind.name);
         }
     }
 }

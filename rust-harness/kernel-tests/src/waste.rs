@@ -7,13 +7,17 @@ use std::fmt;
 use std::io::BufReader;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use serde::{Deserialize, Serialize};
 
+use crate::context::Context;
 use crate::kept_figures;
+use crate::registry::{Batch, Scope, Test};
 use host::paths::Paths;
 use kernels::kernel::Kernel;
-use machines::guest::{self, Guest, Setup};
+use kernels::variant::Variant;
+use machines::guest::{self, Guest, Task};
+use machines::machine_spec::MachineSpec;
 use machines::share::Share;
 use report::Verdict;
 
@@ -127,17 +131,15 @@ pub fn measure(paths: &Paths, guest: &Guest, kernel: &Kernel, title: &str) -> Re
     /// The most bytes of the guest's document that are read.
     const MOST: u64 = 64 << 20;
     let share = Share::new(paths)?;
-    let setup = Setup {
-        cpus: 1,
-        // In deterministic time the path is the same each time.
-        qemu: vec!["-icount".to_owned(), "shift=1".to_owned()],
+    let task = Task {
+        name: &format!("waste on {title}"),
+        command: &format!("./branch-guest waste --output {FILE}"),
+        share: &share,
         // A debug kernel takes three minutes beside another guest.
         timeout: Duration::from_secs(900),
-        ..Setup::default()
     };
-    let name = format!("waste on {title}");
-    let command = format!("./branch-guest waste --output {FILE}");
-    let run = guest.run_as(&setup, kernel, &name, &command, &share)?;
+    // In deterministic time the path is the same each time.
+    let run = guest.run(kernel, &MachineSpec::deterministic(1), &task)?;
     let status = guest::status(&run)?;
     ensure!(status == 0, "no snapshots on {title}:\n{}", run.output);
     let file = BufReader::new(share.open(FILE, MOST)?);
@@ -292,6 +294,20 @@ pub const KNOWN: &str = "Documentation/waste.json";
 /// The name of the test that compares waste with what is kept in [`KNOWN`].
 pub const TEST: &str = "wasted records, no more than in Documentation/waste.json";
 
+/// The test that compares waste with what is kept in [`KNOWN`]. The waste does not depend on
+/// the language.
+pub fn tests() -> Batch {
+    let scope = Scope {
+        series: &[Variant::Snapshot, Variant::Cheaper, Variant::LowWaste],
+        ..Scope::SNAPSHOT
+    };
+    let test = Test {
+        needs_plugin: true,
+        ..Test::new(TEST, scope)
+    };
+    Batch::of_one(test, |context, _| check(context))
+}
+
 /// The waste that `./brbe bench waste --write` has kept in [`KNOWN`].
 ///
 /// # Errors
@@ -301,19 +317,18 @@ pub fn known(paths: &Paths) -> Result<Measured> {
     kept_figures::known(paths, KNOWN)
 }
 
-/// Whether `kernel`, which is called `title`, wastes no more records than are kept of the
-/// kernel of this title.
+/// Whether a kernel wastes no more records than are kept of the kernel of this title.
 ///
 /// # Errors
 ///
 /// The errors of [`known`] and [`measure`], and another when nothing is kept of this kernel.
-pub fn check(paths: &Paths, guest: &Guest, kernel: &Kernel, title: &str) -> Result<Verdict> {
-    let mut known = known(paths)?;
-    let known = known.remove(title);
+fn check(context: &Context<'_>) -> Result<Verdict> {
+    let title = &context.title;
+    let known = known(context.paths)?.remove(title);
     let known = known.with_context(|| {
         format!("{KNOWN} has nothing of {title}: `./brbe bench waste --write` measures it")
     })?;
-    let measured = measure(paths, guest, kernel, title)?;
+    let measured = measure(context.paths, context.guest, &context.kernel()?, title)?;
     let measured: Vec<_> = measured.iter().map(Way::kept).collect();
     Ok(judge(&known, &measured))
 }

@@ -9,37 +9,29 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 
+use crate::registry::Batch;
 use crate::selftests;
 use host::arch::Arch;
-use host::paths::Paths;
-use kernels::subject::Subject;
-use machines::guest::{Guest, Setup};
-use report::Job;
+use machines::machine_spec::MachineSpec;
 
-/// The jobs that run the BPF selftests on the patched x86-64 kernel of `subject`.
-pub fn jobs<'a>(paths: &'a Paths, guest: &'a Guest, subject: &'a Subject) -> Vec<Job<'a>> {
-    vec![selftests::job(paths, guest, subject, setup)]
-}
-
-/// The setup of a machine whose CPUs have LBRs: this machine's own if KVM can pass them on,
-/// otherwise those of the plugin.
-fn setup() -> Setup {
-    match Lbr::of_this_machine() {
-        Some(lbr) => Setup {
+/// The tests: the BPF selftests. They are for a kernel for x86-64.
+pub fn tests() -> Batch {
+    selftests::on_machine(|_| match Lbr::of_this_machine() {
+        Some(lbr) => MachineSpec {
             plugin: None,
-            qemu: lbr.arguments(),
-            ..Setup::default()
+            qemu_args: lbr.arguments(),
+            ..MachineSpec::default()
         },
-        None => Setup {
-            qemu: emulated(),
-            ..Setup::default()
-        },
-    }
+        None => emulated(),
+    })
 }
 
-/// QEMU's arguments for CPUs to which the plugin adds LBRs.
-pub fn emulated() -> Vec<String> {
-    ["-cpu", EMULATED].map(str::to_owned).into()
+/// A machine to whose CPUs the plugin adds LBRs.
+pub fn emulated() -> MachineSpec {
+    MachineSpec {
+        qemu_args: ["-cpu", EMULATED].map(str::to_owned).into(),
+        ..MachineSpec::default()
+    }
 }
 
 /// The value of QEMU's option `-cpu` for [`emulated`]. Linux looks for LBRs on such a CPU,

@@ -23,6 +23,15 @@ pub struct Choice {
     pub series: Option<Variant>,
 }
 
+/// The configurations that kernels are tested in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Configuration {
+    /// The ordinary one.
+    Ordinary,
+    /// That of debug kernels.
+    Debug,
+}
+
 /// A base and its source tree.
 struct Source {
     is_default: bool,
@@ -177,11 +186,11 @@ impl Subject {
         Ok(builder)
     }
 
-    /// The builder of kernels as they are, or, if `debug` is set, that of debug kernels.
-    pub fn builder_of(&self, debug: bool) -> &Builder {
-        match debug {
-            true => &self.debug,
-            false => &self.builder,
+    /// The builder of kernels in a configuration.
+    pub fn builder_of(&self, configuration: Configuration) -> &Builder {
+        match configuration {
+            Configuration::Ordinary => &self.builder,
+            Configuration::Debug => &self.debug,
         }
     }
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
+use crate::machine_spec::{Capabilities, MachineSpec};
 use host::arch::Arch;
 
 /// Path in the guest of the directory [`Boot::share`].
@@ -33,23 +34,14 @@ pub struct Boot {
     pub device_tree: Option<PathBuf>,
     /// Path of the guest's root file system, a directory. The guest cannot write to it.
     pub root: PathBuf,
-    /// The number of CPUs.
-    pub cpus: u8,
-    /// The size of the memory, in MiB.
-    pub memory_mib: u32,
-    /// More words for the kernel's command line.
+    /// The machine.
+    #[serde(flatten)]
+    pub machine: MachineSpec,
+    /// Words for the kernel's command line, those that describe the machine among them.
     pub kernel_args: Vec<String>,
-    /// Whether the kernel starts at EL2, and runs there (VHE).
-    pub virtualization: bool,
-    /// How many CPUs, the first ones, have BRBE on a machine with heterogeneous CPUs. The
-    /// other CPUs are of another kind, with another PMU. `None`: all CPUs are of one kind.
-    pub brbe_cpus: Option<u8>,
-    /// Whether Linux has no PMU until the guest asks for it. All CPUs are of one kind then.
-    #[serde(default)]
-    pub late_pmu: bool,
     /// The plugin that QEMU is to load, if any.
     pub plugin: Option<Plugin>,
-    /// More arguments for QEMU, where the machine is QEMU.
+    /// Arguments for QEMU, where the machine is QEMU.
     pub qemu_args: Vec<String>,
     /// Path of a directory that the guest sees at [`SHARE`], and may write to.
     pub share: PathBuf,
@@ -84,27 +76,6 @@ pub struct Run {
     pub output: String,
     /// Path of the console's log, or, of a run over ssh, of the log of ssh's own messages.
     pub console: PathBuf,
-}
-
-/// What the machines of a backend can do, as far as tests need it. A program names its
-/// capabilities in JSON; one that it does not name is not there.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Capabilities {
-    /// Whether the machines are QEMU with this project's plugin. Then their CPUs have as many
-    /// records as a test asks for, deterministic time is possible, and the plugin logs what
-    /// it saw.
-    pub plugin: bool,
-    /// How many CPUs a machine can have at the most.
-    pub cpus: u8,
-    /// How many records each CPU with BRBE has.
-    pub records: u8,
-    /// Whether kernels can run at EL2.
-    pub vhe: bool,
-    /// Whether interrupts can be pseudo-NMIs.
-    pub pseudo_nmi: bool,
-    /// Whether a machine can have heterogeneous CPUs.
-    pub heterogeneous: bool,
 }
 
 /// A backend: a kind of machine that boots what it is given.

@@ -4,9 +4,16 @@
 //! A snapshot alone may not be full: the driver empties the buffer when it switches tasks,
 //! and an interrupt may take the records.
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use branch_records::capture::{Capture, MAX_BYTES};
+use branch_records::report::Report;
+use branch_records::vmlinux;
+use host::paths::Paths;
+use kernels::kernel::Kernel;
 
+use crate::backend::Run;
+use crate::guest::{self, Guest, Task};
+use crate::machine_spec::MachineSpec;
 use crate::share::{STOP, Share};
 
 /// Arguments of branch-trace for a trace of why the kernel refuses a map, which
@@ -52,6 +59,76 @@ pub fn until_stopped<'a>(words: impl IntoIterator<Item = &'a str>) -> String {
          wait $trace",
         command(words)
     )
+}
+
+/// Runs branch-trace in the guest, with `words` as its arguments. Returns what was printed
+/// there, and the capture if anything was recorded. `name` is in the names of the logs.
+///
+/// # Errors
+///
+/// When the guest fails, nothing could be traced, or the capture cannot be read.
+pub fn take<'a>(
+    guest: &Guest,
+    kernel: &Kernel,
+    name: &str,
+    words: impl IntoIterator<Item = &'a str>,
+    share: &Share,
+) -> Result<(String, Option<Capture>)> {
+    let task = Task {
+        name,
+        command: &command(words),
+        share,
+        timeout: guest::TIMEOUT,
+    };
+    let run = guest.run(kernel, &MachineSpec::default(), &task)?;
+    let has_recorded = has_recorded(&run, &run.output)?;
+    let capture = has_recorded.then(|| read(share)).transpose()?;
+    Ok((run.output, capture))
+}
+
+/// Whether branch-trace has recorded anything, by its exit status. If it could not trace,
+/// that is an error with the words `said`.
+///
+/// # Errors
+///
+/// When the guest failed, or nothing could be traced.
+pub fn has_recorded(run: &Run, said: &str) -> Result<bool> {
+    match guest::status(run)? {
+        0 => Ok(true),
+        1 => Ok(false),
+        status => bail!(
+            "nothing could be traced (exit status {status}):\n{}",
+            said.trim()
+        ),
+    }
+}
+
+/// Takes snapshots of why the kernel refuses a map, and puts names to them on this side.
+/// Returns one of them as a capture and as a report: the first that shows how the function
+/// came to its end, or else the first. `name` is in the names of the logs.
+///
+/// # Errors
+///
+/// Those of [`take`], and others when nothing was recorded, or the kernel's debug information
+/// cannot be read.
+pub fn of_refused_map(
+    paths: &Paths,
+    guest: &Guest,
+    kernel: &Kernel,
+    name: &str,
+) -> Result<(Capture, Report)> {
+    let share = Share::new(paths)?;
+    let (_, capture) = take(guest, kernel, name, WORDS, &share)?;
+    let mut capture = capture.context("the guest's kernel refused no map")?;
+    let files = |path: &str| guest.file(&share, path);
+    let mut report = vmlinux::report(&capture, &kernel.vmlinux, files)
+        .context("putting names to the addresses")?;
+    let mut snapshots = report.snapshots.iter();
+    let shows = snapshots.position(|snapshot| snapshot.last_jump.is_some());
+    let chosen = shows.unwrap_or(0);
+    capture.snapshots = vec![capture.snapshots.swap_remove(chosen)];
+    report.snapshots = vec![report.snapshots.swap_remove(chosen)];
+    Ok((capture, report))
 }
 
 /// Reads the capture that branch-trace has written to `share`, run by the line of [`command`]

@@ -17,7 +17,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
 
-use crate::backend::{Backend, Boot, Capabilities, Run};
+use crate::backend::{Backend, Boot, Run};
+use crate::machine_spec::Capabilities;
 use crate::program;
 use kernels::guest_root;
 

@@ -2,13 +2,14 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-use crate::backend::{Backend, Boot, Capabilities, End, Plugin, Run, SHARE};
+use crate::backend::{Backend, Boot, End, Plugin, Run, SHARE};
+use crate::machine_spec::{Capabilities, MachineSpec};
 use crate::qemu::Qemu;
 use crate::share::Share;
 use host::arch::Arch;
@@ -22,105 +23,89 @@ use kernels::subject::Subject;
 
 /// How long a run may take by default, from power-on to power-off. A boot takes 10 to 20 s on
 /// the machine that this was written on; a slower one needs more.
-const TIMEOUT: Duration = Duration::from_secs(180);
+pub const TIMEOUT: Duration = Duration::from_secs(180);
 
-/// A word for the kernel's command line that has Linux take the PMU's interrupts as
-/// pseudo-NMIs.
-pub const PSEUDO_NMI: &str = "irqchip.gicv3_pseudo_nmi=1";
-
-/// The settings of a machine that may differ from one run to another.
-#[derive(Clone, Debug)]
-pub struct Setup {
+/// What is done in one boot.
+#[derive(Clone, Copy, Debug)]
+pub struct Task<'a> {
+    /// The name of the run, which is in the names of its logs.
+    pub name: &'a str,
+    /// The command: for bash, in the shared directory, which holds `branch-guest` and
+    /// `branch-trace` too.
+    pub command: &'a str,
+    /// The shared directory.
+    pub share: &'a Share,
     /// How long the run may take, from power-on to power-off.
     pub timeout: Duration,
-    /// The number of CPUs.
-    pub cpus: u8,
-    /// Whether the kernel starts at EL2, and runs there (VHE).
-    pub virtualization: bool,
-    /// How many CPUs, the first ones, have BRBE on a machine with heterogeneous CPUs. The
-    /// other CPUs are of another kind. `None`: all CPUs are of one kind.
-    pub brbe_cpus: Option<u8>,
-    /// Whether Linux has no PMU until the guest asks for it.
-    pub late_pmu: bool,
-    /// Options of the plugin, each `key=value`. `None`: QEMU runs without the plugin.
-    pub plugin: Option<Vec<String>>,
-    /// More arguments for QEMU, where the machine is QEMU.
-    pub qemu: Vec<String>,
-    /// More words for the kernel's command line.
-    pub kernel_args: Vec<String>,
 }
 
-impl Default for Setup {
-    fn default() -> Self {
-        Self {
-            timeout: TIMEOUT,
-            cpus: 2,
-            virtualization: false,
-            brbe_cpus: None,
-            late_pmu: false,
-            plugin: Some(Vec::new()),
-            qemu: Vec::new(),
-            kernel_args: Vec::new(),
-        }
-    }
+/// What is built for a guest once it is needed.
+#[derive(Clone, Debug)]
+struct Parts {
+    /// Path of the directory that is the guest's root file system.
+    root: PathBuf,
+    /// Path of the plugin that gives branch records to QEMU's CPUs. `None` for other backends.
+    plugin: Option<PathBuf>,
+    programs: [PathBuf; 2],
 }
 
-/// A machine that is ready to boot any kernel: a backend, and what its guests need beside the
-/// kernel.
+/// Machines that boot any kernel: a backend, and what its guests need beside the kernel.
 #[derive(Clone, Debug)]
 pub struct Guest {
     paths: Paths,
     backend: Arc<dyn Backend>,
     arch: Arch,
-    root: PathBuf,
-    /// Path of the plugin that gives branch records to QEMU's CPUs. Empty for other backends.
-    plugin: PathBuf,
-    programs: [PathBuf; 2],
+    parts: Arc<Mutex<Option<Parts>>>,
     device_tree: Option<PathBuf>,
 }
 
 impl Guest {
-    /// A description of the machines, for people who did not see the run.
-    pub fn machine(&self) -> String {
-        self.backend.description()
-    }
-
-    /// A guest in QEMU for arm64. Builds the plugin, the guest's programs and its root, as
-    /// far as needed.
-    pub fn prepare(paths: &Paths) -> Result<Self> {
+    /// A guest in QEMU for arm64.
+    pub fn in_qemu(paths: &Paths) -> Self {
         Self::on(paths, Arch::Arm64, Arc::new(Qemu))
     }
 
-    /// A guest on the machines of a backend, for an architecture. Builds the plugin if the
-    /// backend takes it, the guest's programs and its root, as far as needed.
-    pub fn on(paths: &Paths, arch: Arch, backend: Arc<dyn Backend>) -> Result<Self> {
-        let plugin = match backend.capabilities().plugin {
-            true => cargo::plugin(paths, arch)?,
-            false => PathBuf::new(),
-        };
-        let programs = cargo::guest(paths, arch)?;
-        Ok(Self {
-            paths: paths.clone(),
-            backend,
-            arch,
-            root: guest_root::root(paths, arch)?,
-            plugin,
-            programs,
-            device_tree: None,
-        })
-    }
-
-    /// A guest for lists of tests. Nothing of it is built, and nothing may be run in it.
-    pub fn planned(paths: &Paths, arch: Arch, backend: Arc<dyn Backend>) -> Self {
+    /// A guest on the machines of a backend, for an architecture. Nothing is built until
+    /// something is run.
+    pub fn on(paths: &Paths, arch: Arch, backend: Arc<dyn Backend>) -> Self {
         Self {
             paths: paths.clone(),
             backend,
             arch,
-            root: PathBuf::new(),
-            plugin: PathBuf::new(),
-            programs: Default::default(),
+            parts: Arc::default(),
             device_tree: None,
         }
+    }
+
+    /// Builds the plugin if the backend takes it, the guest's programs and its root, as far
+    /// as needed. [`Guest::run`] does so too.
+    ///
+    /// # Errors
+    ///
+    /// When one of them cannot be built.
+    pub fn prepare(&self) -> Result<()> {
+        self.parts().map(|_| ())
+    }
+
+    fn parts(&self) -> Result<Parts> {
+        let mut parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(parts) = &*parts {
+            return Ok(parts.clone());
+        }
+        let has_plugin = self.capabilities().plugin;
+        let made = Parts {
+            plugin: has_plugin
+                .then(|| cargo::plugin(&self.paths, self.arch))
+                .transpose()?,
+            programs: cargo::guest(&self.paths, self.arch)?,
+            root: guest_root::root(&self.paths, self.arch)?,
+        };
+        Ok(parts.insert(made).clone())
+    }
+
+    /// A description of the machines, for people who did not see the run.
+    pub fn machine(&self) -> String {
+        self.backend.description()
     }
 
     /// This guest with the device tree that its machines need, from the tree of a subject.
@@ -140,8 +125,12 @@ impl Guest {
     }
 
     /// Path on this machine of the directory that is the guest's root file system.
-    pub fn root(&self) -> &Path {
-        &self.root
+    ///
+    /// # Errors
+    ///
+    /// When the root cannot be made.
+    pub fn root(&self) -> Result<PathBuf> {
+        Ok(self.parts()?.root)
     }
 
     /// Path on this machine of the file that the guest knows as `path`, which is part of its
@@ -155,66 +144,43 @@ impl Guest {
         };
         match path.strip_prefix(SHARE) {
             Some(shared) => within(share.path(), shared.strip_prefix('/')?),
-            None => within(&self.root, path.strip_prefix('/')?),
+            None => within(&self.root().ok()?, path.strip_prefix('/')?),
         }
     }
 
-    /// Boots `kernel`, runs `command` in the shared directory, which holds `branch-guest` and
-    /// `branch-trace` too, and powers off. `name` is in the names of the logs.
-    pub fn run(&self, kernel: &Kernel, name: &str, command: &str, share: &Share) -> Result<Run> {
-        self.run_as(&Setup::default(), kernel, name, command, share)
-    }
-
-    /// Boots `kernel` on a machine with the settings `setup`, runs `command` in the shared
-    /// directory, which holds `branch-guest` and `branch-trace` too, and powers off. `name`
-    /// is in the names of the logs.
-    pub fn run_as(
-        &self,
-        setup: &Setup,
-        kernel: &Kernel,
-        name: &str,
-        command: &str,
-        share: &Share,
-    ) -> Result<Run> {
-        for program in &self.programs {
-            share.put(program)?;
+    /// Boots `kernel` on the machine, does the task and powers off.
+    ///
+    /// # Errors
+    ///
+    /// When the machine cannot be started, a log cannot be written, or the run is
+    /// interrupted. How the task ended is in the [`Run`]: see [`status`].
+    pub fn run(&self, kernel: &Kernel, machine: &MachineSpec, task: &Task<'_>) -> Result<Run> {
+        let parts = self.parts()?;
+        for program in &parts.programs {
+            task.share.put(program)?;
         }
-        let step = Step::start(format!("boot, {name}"));
-        let console = self.console(name)?;
+        let step = Step::start(format!("boot, {}", task.name));
+        let die = ["panic=-1", "oops=panic"].map(str::to_owned);
+        let plugin = parts.plugin.zip(machine.plugin_options(self.arch));
         let boot = Boot {
             arch: self.arch,
             kernel: kernel.image.clone(),
             device_tree: self.device_tree.clone(),
-            root: self.root.clone(),
-            cpus: setup.cpus,
-            memory_mib: 1024,
-            kernel_args: ["panic=-1", "oops=panic"]
-                .map(str::to_owned)
-                .into_iter()
-                .chain(setup.kernel_args.iter().cloned())
-                .collect(),
-            virtualization: setup.virtualization,
-            brbe_cpus: setup.brbe_cpus,
-            late_pmu: setup.late_pmu,
-            plugin: setup
-                .plugin
-                .as_ref()
-                .filter(|_| self.capabilities().plugin)
-                .map(|options| Plugin {
-                    path: self.plugin.clone(),
-                    options: options.clone(),
-                }),
-            qemu_args: setup.qemu.clone(),
-            share: share.path().to_owned(),
-            command: command.to_owned(),
-            timeout: setup.timeout,
-            console,
+            root: parts.root,
+            kernel_args: [die.to_vec(), machine.command_line()].concat(),
+            plugin: plugin.map(|(path, options)| Plugin { path, options }),
+            qemu_args: machine.all_qemu_args(),
+            machine: machine.clone(),
+            share: task.share.path().to_owned(),
+            command: task.command.to_owned(),
+            timeout: task.timeout,
+            console: self.console(task.name)?,
         };
         let run = self.backend.run(&boot, &mut |line| step.note(line))?;
         if process::interrupted() {
             return Err(process::Interrupted.into());
         }
-        fs::write(self.paths.log(&log_name(name)), &run.output)
+        fs::write(self.paths.log(&log_name(task.name)), &run.output)
             .context("keeping the guest's output")?;
         step.done();
         Ok(run)

@@ -13,6 +13,7 @@ mod console;
 pub mod fvp;
 pub mod guest;
 pub mod lane;
+pub mod machine_spec;
 mod mark;
 pub mod program;
 pub mod qemu;

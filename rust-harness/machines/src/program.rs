@@ -20,8 +20,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 
-use crate::backend::{Backend, Boot, Capabilities, End, Run};
+use crate::backend::{Backend, Boot, End, Run};
 use crate::console;
+use crate::machine_spec::Capabilities;
 use host::process::{self, Group, Interrupted};
 use kernels::guest_root;
 
@@ -362,6 +363,7 @@ impl Watch {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::machine_spec::MachineSpec;
 
     fn console(line: &str) -> Event {
         Event::Console(line.to_owned())
@@ -409,12 +411,8 @@ mod tests {
             kernel: PathBuf::new(),
             device_tree: None,
             root: PathBuf::new(),
-            cpus: 1,
-            memory_mib: 1,
+            machine: MachineSpec::default(),
             kernel_args: Vec::new(),
-            virtualization: false,
-            brbe_cpus: None,
-            late_pmu: false,
             plugin: None,
             qemu_args: Vec::new(),
             share: PathBuf::new(),

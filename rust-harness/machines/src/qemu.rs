@@ -7,7 +7,8 @@ pub mod vmtest_child;
 
 use anyhow::Result;
 
-use crate::backend::{Backend, Boot, Capabilities, Run};
+use crate::backend::{Backend, Boot, Run};
+use crate::machine_spec::Capabilities;
 use crate::program;
 use host::toolchain;
 use kernels::guest_root;

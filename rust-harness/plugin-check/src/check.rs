@@ -16,7 +16,8 @@ use crate::reconstruct::Follower;
 use host::paths::Paths;
 use host::progress::Step;
 use kernels::kernel::Kernel;
-use machines::guest::{self, Guest, Setup};
+use machines::guest::{self, Guest, Task};
+use machines::machine_spec::MachineSpec;
 use machines::share::{self, Share};
 
 /// How long a run may take: the guest comes up, does its work at a small part of its speed,
@@ -30,8 +31,8 @@ const ANSWER: Duration = Duration::from_secs(30);
 pub struct Workload {
     /// The words that follow `branch-guest record` on the command line.
     pub command: &'static str,
-    /// More arguments for QEMU, for this workload.
-    pub qemu: &'static [&'static str],
+    /// Deterministic time: an instruction takes `1 << icount` ns. `None`: the host's time.
+    pub icount: Option<u8>,
     /// Whether QEMU makes a block of each instruction: interrupts come between blocks, so
     /// they can come between any two instructions then.
     pub single: bool,
@@ -63,31 +64,32 @@ pub fn run(
         monitor.len() < 108,
         "{monitor} is too long for the name of a socket: set BRBE_HOME to a shorter path"
     );
-    let setup = Setup {
-        timeout: TIMEOUT,
+    let qemu_log = files.qemu_log.display().to_string();
+    let socket = format!("unix:{monitor},server=on,wait=off");
+    let machine = MachineSpec {
         cpus: 1,
+        icount: workload.icount,
         plugin: Some(vec![format!("log={}", files.plugin_log.display())]),
-        qemu: [
-            "-D",
-            &files.qemu_log.display().to_string(),
-            "-monitor",
-            &format!("unix:{monitor},server=on,wait=off"),
-        ]
-        .iter()
-        .chain(workload.qemu)
-        .map(ToString::to_string)
-        .collect(),
-        ..Setup::default()
+        qemu_args: ["-D", &qemu_log, "-monitor", &socket]
+            .map(str::to_owned)
+            .into(),
+        ..MachineSpec::default()
     };
     let command = format!(
         "meet() {{ touch $1; while [ ! -e $2 ]; do sleep 0.1; done; }}\n\
          meet ready go\n./branch-guest record {}\nstatus=$?\nmeet done end\nexit $status",
         workload.command
     );
+    let task = Task {
+        name,
+        command: &command,
+        share: &share,
+        timeout: TIMEOUT,
+    };
     let over = AtomicBool::new(false);
     let (run, window) = thread::scope(|scope| {
         let switch = scope.spawn(|| switch_log(&files, workload.single, &over));
-        let run = guest.run_as(&setup, kernel, name, &command, &share);
+        let run = guest.run(kernel, &machine, &task);
         over.store(true, Ordering::Relaxed);
         (run, switch.join())
     });

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use quick_xml::escape::escape;
 
-use crate::run::Report;
+use crate::outcome::Report;
 use crate::verdict::Verdict;
 
 const STYLE: &str = "\
@@ -51,7 +51,7 @@ pub fn document(report: &Report) -> String {
 mod tests {
     #[test]
     fn each_verdict_is_a_row() {
-        let page = super::document(&crate::run::tests::report());
+        let page = super::document(&crate::outcome::tests::report());
         assert_eq!(page.matches("<tr>").count(), 4);
         assert!(page.contains("<h1>1 passed, 1 failed, 1 skipped</h1>"));
         assert!(page.contains("the console:\n  nothing"), "{page}");

@@ -9,9 +9,10 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 
-use crate::verdict::Verdict;
+use crate::selection::Selection;
+use crate::verdict::{Row, Verdict};
 use host::process::Interrupted;
 
 /// How many jobs run at once at the most, whatever the number of CPUs: a job may boot a
@@ -46,22 +47,24 @@ impl Limit {
     }
 }
 
-/// The function of a job. It returns a verdict for each of the job's tests.
-type Body<'a> = Box<dyn FnOnce() -> Result<Vec<Verdict>> + Send + 'a>;
+/// The function of a job. It is given the places of those tests that are wanted, and returns a
+/// verdict for each of them.
+type Body<'a> = Box<dyn FnOnce(&[usize]) -> Result<Vec<Verdict>> + Send + 'a>;
 
 /// One or several tests of one subject that are decided together.
 pub struct Job<'a> {
     /// What the tests are about, which is the first part of their lines: `7.3.4 patched`,
     /// `plugin`, `rust`.
-    pub subject: String,
+    subject: String,
     /// The names of the tests.
-    pub tests: Vec<String>,
+    tests: Vec<String>,
+    /// The places in `tests` of those that are wanted.
+    wanted: Vec<usize>,
     body: Body<'a>,
+    /// For a job that was decided when the plan was made: whether it failed. Others need what
+    /// it has made, so it is there whether it is wanted or not.
+    failed_when_planned: Option<bool>,
 }
-
-/// The result of a job: a verdict for each of its tests, in their order, and the time that
-/// the job took.
-pub type Outcome = (Vec<Verdict>, Duration);
 
 impl<'a> Job<'a> {
     /// A job of one test. `body` returns its verdict.
@@ -70,19 +73,44 @@ impl<'a> Job<'a> {
         test: impl Into<String>,
         body: impl FnOnce() -> Result<Verdict> + Send + 'a,
     ) -> Self {
-        Self::several(subject, vec![test.into()], || Ok(vec![body()?]))
+        Self::partial(subject, vec![test.into()], |_| Ok(vec![body()?]))
     }
 
-    /// A job of several tests. `body` returns as many verdicts, in the same order.
+    /// A job of several tests, which are decided together. `body` returns a verdict for each,
+    /// in the same order.
     pub fn several(
         subject: impl Into<String>,
         tests: Vec<String>,
         body: impl FnOnce() -> Result<Vec<Verdict>> + Send + 'a,
     ) -> Self {
+        let count = tests.len();
+        Self::partial(subject, tests, move |wanted| {
+            let verdicts = body()?;
+            ensure!(
+                verdicts.len() == count,
+                "{} verdicts for {count} tests: a mistake of the harness",
+                verdicts.len()
+            );
+            Ok(wanted
+                .iter()
+                .map(|place| verdicts[*place].clone())
+                .collect())
+        })
+    }
+
+    /// A job of several tests, of which some can be decided without the others. `body` is
+    /// given the places of those that are wanted, and returns a verdict for each of them.
+    pub fn partial(
+        subject: impl Into<String>,
+        tests: Vec<String>,
+        body: impl FnOnce(&[usize]) -> Result<Vec<Verdict>> + Send + 'a,
+    ) -> Self {
         Self {
             subject: subject.into(),
+            wanted: (0..tests.len()).collect(),
             tests,
             body: Box::new(body),
+            failed_when_planned: None,
         }
     }
 
@@ -96,65 +124,94 @@ impl<'a> Job<'a> {
         Self::new(subject, test, || Ok(Verdict::Skip(reason)))
     }
 
-    /// This job, or, where there is a reason, a job that skips the same tests for that
-    /// reason.
-    pub fn or_skipped(self, reason: Option<&'a str>) -> Self {
-        let Some(reason) = reason else {
+    /// A job of one test that was decided when the plan was made, since others need what it
+    /// has made.
+    pub fn decided(subject: impl Into<String>, test: impl Into<String>, verdict: Verdict) -> Self {
+        Self {
+            failed_when_planned: Some(matches!(verdict, Verdict::Fail(_))),
+            ..Self::new(subject, test, || Ok(verdict))
+        }
+    }
+
+    /// This job, or, where there is a reason, a job that skips its tests for that reason.
+    pub fn or_skipped(self, reason: Option<impl Into<String>>) -> Self {
+        let Some(reason) = reason.map(Into::into) else {
             return self;
         };
-        let count = self.tests.len();
         Self {
-            body: Box::new(move || Ok(vec![Verdict::Skip(reason.to_owned()); count])),
+            body: Box::new(move |wanted| Ok(vec![Verdict::Skip(reason); wanted.len()])),
             ..self
         }
     }
 
-    /// This job with a limit: if the limit has been reached when the job is to begin, its
-    /// tests are skipped.
-    pub fn within(self, limit: Option<Limit>) -> Self {
-        let Some(limit) = limit else {
-            return self;
-        };
-        let (count, body) = (self.tests.len(), self.body);
-        Self {
-            body: Box::new(move || match limit.passed() {
-                Some(reason) => Ok(vec![Verdict::Skip(reason); count]),
-                None => body(),
-            }),
-            ..self
-        }
+    /// What the tests are about, which is the first part of their lines.
+    pub(crate) fn subject(&self) -> &str {
+        &self.subject
     }
 
-    /// Runs the job. An error of its body is a failure of all its tests, unless this program
-    /// was interrupted: only [`Interrupted`] is returned as an error.
-    pub fn run(self) -> Result<Outcome> {
-        let start = Instant::now();
-        let verdicts = match (self.body)() {
+    /// The lines, `subject: name`, of the tests that are wanted.
+    pub(crate) fn lines(&self) -> impl Iterator<Item = String> {
+        let wanted = self.wanted.iter();
+        wanted.map(|place| format!("{}: {}", self.subject, self.tests[*place]))
+    }
+
+    /// Drops the tests that the selection does not take. Returns whether the job is to run.
+    pub(crate) fn select(&mut self, selection: &mut Selection) -> bool {
+        if let Some(is_failed) = self.failed_when_planned {
+            return selection.takes_next() || is_failed;
+        }
+        let (subject, tests) = (&self.subject, &self.tests);
+        self.wanted
+            .retain(|place| selection.names(subject, &tests[*place]));
+        !self.wanted.is_empty() && selection.takes_next()
+    }
+
+    /// Runs the job, unless the limit has been reached: then its tests are skipped. Returns a
+    /// row for each test that is wanted. An error of the job's body is a failure of all of
+    /// them.
+    ///
+    /// # Errors
+    ///
+    /// [`Interrupted`], when this program was interrupted.
+    pub(crate) fn run(self, limit: Option<Limit>) -> Result<Vec<Row>> {
+        let (start, count) = (Instant::now(), self.wanted.len());
+        let late = limit.and_then(|limit| limit.passed());
+        let late = late.filter(|_| self.failed_when_planned.is_none());
+        let verdicts = match late {
+            Some(reason) => Ok(vec![Verdict::Skip(reason); count]),
+            None => (self.body)(&self.wanted),
+        };
+        let verdicts = match verdicts {
             Err(error) if error.is::<Interrupted>() => return Err(error),
-            Err(error) => vec![Verdict::Fail(format!("{error:#}")); self.tests.len()],
-            Ok(verdicts) if verdicts.len() != self.tests.len() => {
+            Err(error) => vec![Verdict::Fail(format!("{error:#}")); count],
+            Ok(verdicts) if verdicts.len() != count => {
                 let reason = format!(
-                    "{} verdicts for {} tests: a mistake of the harness",
-                    verdicts.len(),
-                    self.tests.len()
+                    "{} verdicts for {count} tests: a mistake of the harness",
+                    verdicts.len()
                 );
-                vec![Verdict::Fail(reason); self.tests.len()]
+                vec![Verdict::Fail(reason); count]
             }
             Ok(verdicts) => verdicts,
         };
-        Ok((verdicts, start.elapsed()))
+        let tests = self.wanted.iter().map(|place| &self.tests[*place]);
+        let rows = tests.zip(verdicts);
+        let time = start.elapsed();
+        Ok(rows
+            .map(|(test, verdict)| Row::announced(&self.subject, test, verdict, time))
+            .collect())
     }
 }
 
-/// Runs jobs side by side, as many at a time as there are CPUs, at the most [`MAX_JOBS`]. Calls
-/// `done` for each job that has ended, with its place in `jobs` and its outcome.
+/// Runs jobs side by side, as many at a time as there are CPUs, at the most [`MAX_JOBS`].
+/// Returns the rows in the order of `jobs`, whichever ends first.
 ///
 /// # Errors
 ///
 /// [`Interrupted`], when the run is interrupted. What is under way then ends first.
-pub(crate) fn run_all(jobs: Vec<Job<'_>>, mut done: impl FnMut(usize, Outcome)) -> Result<()> {
+pub(crate) fn run_all(jobs: Vec<Job<'_>>, limit: Option<Limit>) -> Result<Vec<Row>> {
     let at_once = thread::available_parallelism().map_or(1, NonZeroUsize::get);
     let at_once = at_once.min(MAX_JOBS).min(jobs.len());
+    let mut rows: Vec<Vec<Row>> = jobs.iter().map(|_| Vec::new()).collect();
     let queue = Mutex::new(jobs.into_iter().enumerate());
     let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).next();
     thread::scope(|scope| {
@@ -163,7 +220,7 @@ pub(crate) fn run_all(jobs: Vec<Job<'_>>, mut done: impl FnMut(usize, Outcome)) 
             let (ended, next) = (ended.clone(), &next);
             scope.spawn(move || {
                 while let Some((place, job)) = next() {
-                    let outcome = job.run();
+                    let outcome = job.run(limit);
                     let interrupted = outcome.is_err();
                     // The receiver stops at the first interruption.
                     if ended.send((place, outcome)).is_err() || interrupted {
@@ -174,10 +231,11 @@ pub(crate) fn run_all(jobs: Vec<Job<'_>>, mut done: impl FnMut(usize, Outcome)) 
         }
         drop(ended);
         for (place, outcome) in outcomes {
-            done(place, outcome?);
+            rows[place] = outcome?;
         }
-        Ok(())
-    })
+        anyhow::Ok(())
+    })?;
+    Ok(rows.into_iter().flatten().collect())
 }
 
 #[cfg(test)]
@@ -189,20 +247,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_job_is_run_once_and_told_by_its_place() {
+    fn each_job_is_run_once_and_rows_are_in_their_order() {
         let job = |number: usize| {
             Job::new("x", number.to_string(), move || {
                 Ok(Verdict::Pass(number.to_string()))
             })
         };
-        let mut seen = vec![None; 20];
-        run_all((0..20).map(job).collect(), |place, (verdicts, _)| {
-            assert_eq!(seen[place].replace(verdicts), None);
-        })
-        .unwrap();
-        for (place, verdicts) in seen.into_iter().enumerate() {
-            assert_eq!(verdicts, Some(vec![Verdict::Pass(place.to_string())]));
+        let rows = run_all((0..20).map(job).collect(), None).unwrap();
+        for (place, row) in rows.iter().enumerate() {
+            assert_eq!(row.test, place.to_string());
+            assert_eq!(row.verdict(), &Verdict::Pass(place.to_string()));
         }
+        assert_eq!(rows.len(), 20);
     }
 
     #[test]
@@ -214,14 +270,19 @@ mod tests {
             Ok(Verdict::pass())
         };
         let jobs = (0..at_once.min(MAX_JOBS)).map(|_| Job::new("x", "y", wait));
-        run_all(jobs.collect(), |_, _| {}).unwrap();
+        run_all(jobs.collect(), None).unwrap();
+    }
+
+    /// The verdicts of a job of two tests with this body.
+    fn of_two(body: impl FnOnce() -> Result<Vec<Verdict>> + Send) -> Vec<Verdict> {
+        let job = Job::several("x", ["a", "b"].map(str::to_owned).to_vec(), body);
+        let rows = job.run(None).unwrap();
+        rows.iter().map(|row| row.verdict().clone()).collect()
     }
 
     #[test]
     fn a_test_without_a_verdict_has_failed() {
-        let names = vec!["a".to_owned(), "b".to_owned()];
-        let job = Job::several("x", names, || Ok(vec![Verdict::pass()]));
-        let (verdicts, _) = job.run().unwrap();
+        let verdicts = of_two(|| Ok(vec![Verdict::pass()]));
         assert_eq!(verdicts.len(), 2);
         let reason = verdicts[0].reason();
         assert!(reason.starts_with("1 verdicts for 2 tests"), "{reason}");
@@ -229,28 +290,39 @@ mod tests {
 
     #[test]
     fn an_error_fails_all_tests_of_its_job() {
-        let names = vec!["a".to_owned(), "b".to_owned()];
-        let job = Job::several("x", names, || bail!("broken"));
-        let (verdicts, _) = job.run().unwrap();
+        let verdicts = of_two(|| bail!("broken"));
         assert_eq!(verdicts, vec![Verdict::Fail("broken".to_owned()); 2]);
     }
 
     #[test]
+    fn only_what_is_wanted_is_decided() {
+        let names = ["a", "b", "c"].map(str::to_owned).to_vec();
+        let mut job = Job::partial("x", names, |wanted| {
+            assert_eq!(wanted, [1]);
+            Ok(vec![Verdict::pass()])
+        });
+        assert!(job.select(&mut Selection::new(Some("x: b".to_owned()), None)));
+        let rows = job.run(None).unwrap();
+        assert_eq!((rows.len(), &*rows[0].test), (1, "b"));
+    }
+
+    #[test]
     fn nothing_begins_when_it_is_too_late() {
-        let job = |minutes| {
+        let verdict = |minutes| {
             let job = Job::new("x", "y", || Ok(Verdict::pass()));
-            job.within(Some(Limit::of_minutes(minutes))).run().unwrap()
+            let rows = job.run(Some(Limit::of_minutes(minutes))).unwrap();
+            rows[0].verdict().clone()
         };
-        assert_eq!(job(60).0, [Verdict::pass()]);
-        let (late, _) = job(0);
-        assert!(late[0].reason().contains("the 0 minutes"), "{late:?}");
-        assert!(matches!(late[0], Verdict::Skip(_)));
+        assert_eq!(verdict(60), Verdict::pass());
+        let late = verdict(0);
+        assert!(late.reason().contains("the 0 minutes"), "{late:?}");
+        assert!(matches!(late, Verdict::Skip(_)));
     }
 
     #[test]
     fn an_interruption_ends_the_run() {
         let jobs = (0..10).map(|_| Job::new("x", "y", || Err(Interrupted.into())));
-        let error = run_all(jobs.collect(), |_, _| panic!("it has no outcome")).unwrap_err();
+        let error = run_all(jobs.collect(), None).unwrap_err();
         assert!(error.is::<Interrupted>());
     }
 }

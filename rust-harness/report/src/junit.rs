@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use quick_junit::{NonSuccessKind, TestCase, TestCaseStatus, TestSuite};
 
-use crate::run::Report;
+use crate::outcome::Report;
 use crate::verdict::Verdict;
 
 /// The report as a JUnit document in XML: a suite for each subject, a test case for each row.
@@ -58,6 +58,6 @@ pub fn document(report: &Report) -> Result<String, quick_junit::SerializeError> 
 mod tests {
     #[test]
     fn subjects_are_suites() {
-        insta::assert_snapshot!(super::document(&crate::run::tests::report()).unwrap());
+        insta::assert_snapshot!(super::document(&crate::outcome::tests::report()).unwrap());
     }
 }

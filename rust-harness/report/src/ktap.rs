@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use crate::run::Report;
+use crate::outcome::Report;
 use crate::verdict::Verdict;
 
 /// The report as a KTAP document: a line for each row. The reason of a failure is in
@@ -37,6 +37,6 @@ fn one_line(reason: &str) -> &str {
 mod tests {
     #[test]
     fn each_verdict_is_a_line() {
-        insta::assert_snapshot!(super::document(&crate::run::tests::report()));
+        insta::assert_snapshot!(super::document(&crate::outcome::tests::report()));
     }
 }

@@ -3,14 +3,13 @@
 use std::fs;
 use std::path::Path;
 
-use anyhow::{Context, Error, Result, ensure};
+use anyhow::{Context as _, Error, Result, ensure};
 use serde::Deserialize;
 
 use host::git::Git;
-use host::paths::Paths;
-use kernel_tests::any_test::AnyTest;
-use kernels::subject::Subject;
-use machines::guest::{Dead, Guest};
+use kernel_tests::context::Context;
+use kernel_tests::registry::{self, Batch};
+use machines::guest::Dead;
 use report::Job;
 use report::Verdict;
 
@@ -46,17 +45,18 @@ pub(crate) fn load(series: &Path) -> Result<Option<Vec<Search>>> {
 }
 
 impl Search {
-    /// The job that makes the search: it bisects the subject's series with the test. The
-    /// verdict is PASS if that finds the expected patch.
-    pub(crate) fn job<'a>(
-        self,
-        paths: &'a Paths,
-        guest: &'a Guest,
-        subject: &'a Subject,
-    ) -> Job<'a> {
+    /// The job that makes the search: it bisects the series of `context` with the test, which
+    /// is one of `tests`. The verdict is PASS if that finds the expected patch.
+    pub(crate) fn job<'a>(self, tests: &'a [Batch], context: &Context<'a>) -> Job<'a> {
+        let Context {
+            paths,
+            guest,
+            subject,
+            ..
+        } = *context;
         let name = format!("bisecting with {:?} finds {}", self.test, self.finds);
         Job::new(subject.name(), name, move || {
-            let test = AnyTest::named(&self.test)?;
+            let test = registry::named(tests, &self.test)?;
             let title = |commit: &str| format!("{} at {:.10}", subject.base.version, commit);
             let mut kernels = 0;
             // A series on top of another one is bisected on top of that.
@@ -67,17 +67,18 @@ impl Search {
                 [first.parent, subject.patched()],
                 |commit| {
                     kernels += 1;
-                    let verdict = test.run(paths, guest, subject, commit, &title(commit));
-                    passes(verdict)
+                    let context = Context::at(paths, guest, subject, commit, title(commit));
+                    passes(test.run(&context))
                 },
             )?;
             let change = changes.iter().find(|change| change.commit == found);
             let patch = change
                 .context("git bisect found a commit of somewhere else")?
                 .patch;
-            Ok(match patch.name == self.finds {
-                true => Verdict::Pass(format!("with {kernels} kernels")),
-                false => Verdict::Fail(format!("it finds {}", patch.name)),
+            Ok(if patch.name == self.finds {
+                Verdict::Pass(format!("with {kernels} kernels"))
+            } else {
+                Verdict::Fail(format!("it finds {}", patch.name))
             })
         })
     }
@@ -114,10 +115,7 @@ fn bisect(
             let commit = git
                 .read(&["rev-parse", "--verify", "BISECT_HEAD"])
                 .map_err(|_| Error::msg(format!("git bisect does not go on: {said}")))?;
-            let term = match passes(&commit)? {
-                true => "passes",
-                false => "fails",
-            };
+            let term = if passes(&commit)? { "passes" } else { "fails" };
             said = git.read(&["bisect", term])?;
         }
     })

@@ -77,10 +77,10 @@ impl Added {
 pub(crate) fn job<'a>(
     paths: &'a Paths,
     subject: &'a Subject,
-    builder: &'a Builder,
+    builder: Builder,
     scope: Scope,
 ) -> Result<Job<'a>> {
-    let configuration = configuration(builder);
+    let configuration = configuration(&builder);
     let changes = changes(subject)?;
     let names = |what: &str| -> Vec<String> {
         let name = |change: &Change<'_>| format!("{what} {}{configuration}", change.patch.short());
@@ -88,7 +88,7 @@ pub(crate) fn job<'a>(
     };
     let tests = [names("W=1"), names("sparse")].concat();
     Ok(Job::several(subject.name(), tests, move || {
-        let added = added(paths, subject, builder, scope)?;
+        let added = added(paths, subject, &builder, scope)?;
         let compiler = added.iter().map(|added| added.verdict(&added.compiler));
         let sparse = added.iter().map(|added| added.verdict(&added.sparse));
         Ok(compiler.chain(sparse).collect())

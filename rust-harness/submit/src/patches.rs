@@ -18,15 +18,14 @@ use kernels::kernel::Builder;
 use kernels::series::{Change, Patch};
 use kernels::subject::Subject;
 use kernels::variant::Variant;
-use report::{Report, Verdict};
+use report::{Job, Verdict};
 
 /// The name of the test that a series applies. A series that does not apply cannot be tested
 /// at all.
 pub const APPLIES: &str = "the series applies with git am";
 
-/// Checks formatting, lints, documentation and unit tests of this workspace. Each is a test
-/// of `report`.
-pub fn rust(paths: &Paths, report: &mut Report) -> Result<()> {
+/// The jobs that check formatting, lints, documentation and unit tests of this workspace.
+pub fn rust(paths: &Paths) -> impl Iterator<Item = Job<'_>> {
     let checks: [(&str, &[&str]); 4] = [
         ("cargo fmt", &["fmt", "--all", "--check"]),
         (
@@ -56,8 +55,8 @@ pub fn rust(paths: &Paths, report: &mut Report) -> Result<()> {
             &["test", "--locked", "--workspace", "--no-fail-fast"],
         ),
     ];
-    for (name, args) in checks {
-        report.run("rust", name, || {
+    checks.into_iter().map(move |(name, args)| {
+        Job::new("rust", name, move || {
             let log = process::fresh(paths.log(&name.replace(' ', "-")))?;
             let mut command = cargo(paths);
             command.args(args).env("RUSTDOCFLAGS", "-D warnings");
@@ -66,9 +65,8 @@ pub fn rust(paths: &Paths, report: &mut Report) -> Result<()> {
                 "cargo test" => Verdict::Pass(count_tests(&log)?),
                 _ => Verdict::pass(),
             })
-        })?;
-    }
-    Ok(())
+        })
+    })
 }
 
 /// Adds up the `test result:` lines in the log of a `cargo test`.
@@ -82,55 +80,57 @@ fn count_tests(log: &Path) -> Result<String> {
     Ok(format!("{count} tests"))
 }
 
-/// Checks how each patch of a series is written.
-pub fn style(paths: &Paths, subject: &Subject, report: &mut Report) -> Result<()> {
-    let name = subject.name();
-    for Change { patch, .. } in subject.changes() {
+/// The jobs that check how each patch of a series is written.
+pub fn style<'a>(paths: &'a Paths, subject: &'a Subject) -> Vec<Job<'a>> {
+    let job = |test: String, check: Box<dyn FnOnce() -> Result<Verdict> + Send + 'a>| {
+        Job::new(subject.name(), test, check)
+    };
+    let checkpatch = subject.changes().into_iter().map(|Change { patch, .. }| {
         let test = format!("checkpatch --strict {}", patch.short());
-        report.run(&name, test, || checkpatch(paths, subject, patch))?;
-    }
-    for change in subject.changes() {
+        job(test, Box::new(move || checkpatch(paths, subject, patch)))
+    });
+    let undone = subject.changes().into_iter().map(|change| {
         let test = format!(
             "takes out nothing of earlier patches {}",
             change.patch.short()
         );
-        report.run(&name, test, || undone::check(subject, &change))?;
-    }
-    report.run(&name, uapi_copies::TEST, || uapi_copies::check(subject))?;
+        job(test, Box::new(move || undone::check(subject, &change)))
+    });
+    let mut jobs: Vec<_> = checkpatch.chain(undone).collect();
+    let copies = Box::new(|| uapi_copies::check(subject));
+    jobs.push(job(uapi_copies::TEST.to_owned(), copies));
     if subject.variant == Variant::Rust {
-        report.run(&name, "make rustfmtcheck", || rustfmt(paths, subject))?;
+        let rustfmt = Box::new(|| rustfmt(paths, subject));
+        jobs.push(job("make rustfmtcheck".to_owned(), rustfmt));
     }
-    Ok(())
+    jobs
 }
 
-/// Checks that the tree builds with each patch and those before it, in the configuration of
-/// the subject, and in that of another subject if there is one. That each patch applies has
-/// been seen when the subject was prepared.
-pub fn builds(subject: &Subject, other: Option<&Subject>, report: &mut Report) -> Result<()> {
+/// The jobs that check that the tree builds with each patch and those before it, in the
+/// configuration of the subject, and in that of another subject if there is one. That each
+/// patch applies has been seen when the subject was prepared.
+pub fn builds<'a>(subject: &'a Subject, other: Option<&'a Subject>) -> Vec<Job<'a>> {
     // All builds of one configuration come one after the other: changing the configuration
     // takes time.
-    for builder in other
-        .into_iter()
-        .chain([subject])
-        .map(|subject| &subject.builder)
-    {
-        builds_by(subject, builder, report)?;
-    }
-    Ok(())
+    let subjects = other.into_iter().chain([subject]);
+    subjects
+        .flat_map(|other| builds_by(subject, &other.builder))
+        .collect()
 }
 
-/// Checks that the tree builds with each patch and those before it, in the configuration of
-/// `builder`.
-pub fn builds_by(subject: &Subject, builder: &Builder, report: &mut Report) -> Result<()> {
-    for Change { patch, commit, .. } in subject.changes() {
+/// The jobs that check that the tree builds with each patch and those before it, in the
+/// configuration of `builder`.
+pub fn builds_by<'a>(subject: &'a Subject, builder: &Builder) -> Vec<Job<'a>> {
+    let job = |Change { patch, commit, .. }: Change<'a>| {
         let test = format!("builds up to {}{}", patch.short(), configuration(builder));
-        report.run(&subject.name(), test, || {
+        let builder = builder.clone();
+        Job::new(subject.name(), test, move || {
             let what = format!("{} with {}", subject.base.version, patch.short());
             builder.builds(commit, &what)?;
             Ok(Verdict::pass())
-        })?;
-    }
-    Ok(())
+        })
+    };
+    subject.changes().into_iter().map(job).collect()
 }
 
 /// The end of a test's name that sets the configuration of `builder` apart from others.

@@ -1,6 +1,6 @@
 //! The checks that a series has to pass before it is sent.
 
-use anyhow::{Context, Result};
+use anyhow::{Context as _, Result};
 
 pub use crate::compile::Scope;
 use crate::patches;
@@ -9,13 +9,13 @@ use host::arch::Arch;
 use host::git::Git;
 use host::paths::Paths;
 use host::process::Interrupted;
+use kernel_tests::context::Context;
+use kernel_tests::registry::{Batch, Extent};
 use kernel_tests::selftests;
 use kernels::kernel::Builder;
 use kernels::subject::Subject;
 use kernels::variant::Variant;
-use machines::guest::{Guest, Setup};
-use report::Job;
-use report::Report;
+use report::{Job, Plan};
 
 /// What builds kernels in each configuration that each patch has to build in.
 ///
@@ -32,122 +32,110 @@ pub fn builders(paths: &Paths, subject: &Subject) -> Result<Vec<Builder>> {
     Ok(all)
 }
 
-/// Runs all checks of the patches themselves. `scope` says which objects are looked at for
+/// Plans all checks of the patches themselves. `scope` says which objects are looked at for
 /// warnings. `history` is a repository that has the commits which `Fixes:` tags name.
 ///
 /// # Errors
 ///
-/// When the run is interrupted, or a configuration or a commit cannot be read. What a check
-/// finds is a row of `report`, and no error.
-pub fn of_patches(
-    paths: &Paths,
-    subject: &Subject,
+/// When a configuration or a commit cannot be read.
+pub fn of_patches<'a>(
+    paths: &'a Paths,
+    subject: &'a Subject,
     scope: Scope,
-    history: Option<&Git>,
-    report: &mut Report,
-) -> Result<()> {
-    patches::style(paths, subject, report)?;
+    history: Option<&'a Git>,
+) -> Result<Plan<'a>> {
+    let mut plan = Plan::default();
+    plan.in_order(patches::style(paths, subject));
     let builders = builders(paths, subject)?;
-    for builder in &builders {
-        patches::builds_by(subject, builder, report)?;
-        // A kernel that did not build is reported by its row.
-        if let Err(error) = compile::look_at_dependents(paths, subject, builder)
-            && error.is::<Interrupted>()
-        {
-            return Err(error);
-        }
+    for builder in builders.clone() {
+        let mut builds = Plan::default();
+        builds.in_order(patches::builds_by(subject, &builder));
+        plan.part(builds, move |_, _| {
+            // A kernel that did not build is reported by its row.
+            match compile::look_at_dependents(paths, subject, &builder) {
+                Err(error) if error.is::<Interrupted>() => Err(error),
+                _ => Ok(()),
+            }
+        });
     }
-    of_files(paths, subject, &builders, scope, report)?;
+    plan.in_order(of_files(paths, subject, builders, scope)?);
     let git = subject.tree.git();
     for change in subject.changes() {
         if fixes::has_tags(&git, change.commit)? {
             let name = format!("Fixes: of {}", change.patch.short());
-            report.run(&subject.name(), name, || {
-                fixes::check(&git, change.commit, history)
-            })?;
+            plan.then(Job::new(subject.name(), name, move || {
+                fixes::check(&subject.tree.git(), change.commit, history)
+            }));
         }
     }
-    Ok(())
+    Ok(plan)
 }
 
-/// Checks what compilers and the kernel's scripts say of the files that the patches touch: in
-/// the configurations of `builders`, and for warnings of the objects in `scope`.
+/// The jobs that check what compilers and the kernel's scripts say of the files that the
+/// patches touch: in the configurations of `builders`, and for warnings of the objects in
+/// `scope`. They run one after the other, since they share a build directory.
 ///
 /// # Errors
 ///
-/// When the run is interrupted, or git cannot tell which files a patch touches. What a check
-/// finds is a row of `report`, and no error.
-pub fn of_files(
-    paths: &Paths,
-    subject: &Subject,
-    builders: &[Builder],
+/// When git cannot tell which files a patch touches.
+pub fn of_files<'a>(
+    paths: &'a Paths,
+    subject: &'a Subject,
+    builders: Vec<Builder>,
     scope: Scope,
-    report: &mut Report,
-) -> Result<()> {
-    // One after the other: they share a build directory.
-    for builder in builders {
-        report.run_together(vec![compile::job(paths, subject, builder, scope)?], || {
-            Ok(())
-        })?;
-    }
+) -> Result<Vec<Job<'a>>> {
+    let compile = |builder| compile::job(paths, subject, builder, scope);
+    let mut jobs: Vec<_> = builders.into_iter().map(compile).collect::<Result<_>>()?;
     for change in subject.changes() {
-        let name = format!("kernel-doc {}", change.patch.short());
-        report.run(&subject.name(), name, || {
-            documents::comments(paths, subject, &change)
-        })?;
+        let short = change.patch.short();
         let touched = documents::touched(subject, &change)?;
+        jobs.push(Job::new(
+            subject.name(),
+            format!("kernel-doc {short}"),
+            move || documents::comments(paths, subject, &change),
+        ));
         if !touched.is_empty() {
-            let name = format!("make htmldocs {}", change.patch.short());
-            report.run(&subject.name(), name, || {
-                documents::html(paths, subject, &change, &touched)
-            })?;
+            jobs.push(Job::new(
+                subject.name(),
+                format!("make htmldocs {short}"),
+                move || documents::html(paths, subject, &change, &touched),
+            ));
         }
     }
-    Ok(())
+    Ok(jobs)
 }
 
-/// Runs the checks that need a guest. The kernel's own selftests have to pass with all
-/// patches; without the snapshot, in the series `fixes`, the helper's must not pass.
-/// Bisecting with a test has to find the patch that the test is about.
+/// Plans the checks that need a guest, with tests of `tests`. The kernel's own selftests have
+/// to pass with all patches; without the snapshot, in the series `fixes`, the helper's must
+/// not pass. Bisecting with a test has to find the patch that the test is about.
 ///
 /// # Errors
 ///
-/// When the run is interrupted, or `bisect.toml` of the series is wrong. What a check finds
-/// is a row of `report`, and no error.
-pub fn in_guest(
-    paths: &Paths,
-    guest: &Guest,
-    subject: &Subject,
-    report: &mut Report,
-) -> Result<()> {
-    let selftests = match subject.variant {
-        Variant::Fixes => selftests::must_not_pass(paths, guest, subject),
-        _ => selftests::job(paths, guest, subject, Setup::default),
-    };
-    report.run_together(vec![selftests], || Ok(()))?;
-    bisecting(paths, guest, subject, report)
+/// When `bisect.toml` of the series is wrong.
+pub fn in_guest<'a>(tests: &'a [Batch], context: &Context<'a>) -> Result<Plan<'a>> {
+    let mut plan = Plan::default();
+    for batch in selftests::of_series() {
+        plan.side_by_side(batch.jobs(context, Extent::Whole));
+    }
+    plan.side_by_side(bisecting(tests, context)?);
+    Ok(plan)
 }
 
-/// Checks that bisecting the series with a test finds the patch that the test is about.
+/// The jobs that check that bisecting the series with a test finds the patch that the test is
+/// about. They are skipped where there is no plugin.
 ///
 /// # Errors
 ///
-/// When the run is interrupted, or `bisect.toml` of the series is wrong.
-pub fn bisecting(
-    paths: &Paths,
-    guest: &Guest,
-    subject: &Subject,
-    report: &mut Report,
-) -> Result<()> {
+/// When `bisect.toml` of the series is wrong.
+pub fn bisecting<'a>(tests: &'a [Batch], context: &Context<'a>) -> Result<Vec<Job<'a>>> {
+    let subject = context.subject;
     let last = subject.series.patches.last();
     let last = last.context("the series has no patches")?;
     let dir = last.path.parent().context("a patch has a folder")?;
-    let jobs = match bisect::load(dir)? {
+    Ok(match bisect::load(dir)? {
         Some(searches) => {
             let searches = searches.into_iter();
-            searches
-                .map(|search| search.job(paths, guest, subject))
-                .collect()
+            searches.map(|search| search.job(tests, context)).collect()
         }
         // There is nothing to search in one patch.
         None if subject.changes().len() == 1 => Vec::new(),
@@ -155,6 +143,5 @@ pub fn bisecting(
             let reason = "no test tells its patches apart: there is no bisect.toml beside it";
             vec![Job::skipped(subject.name(), "bisecting", reason)]
         }
-    };
-    report.run_together(jobs, || Ok(()))
+    })
 }

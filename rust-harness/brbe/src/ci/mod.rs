@@ -12,7 +12,7 @@ use clap::Args;
 use host::paths::Paths;
 use kernel_tests::guest_tests;
 use kernel_tests::matrix::{Cell, Machine};
-use machines::guest::PSEUDO_NMI;
+use machines::machine_spec::PSEUDO_NMI;
 
 pub use check::check;
 
@@ -137,7 +137,7 @@ fn on_board(template: &str, cell: &Cell, wishes: &Wishes) -> Definition {
         true => ("pseudo-nmi", PSEUDO_NMI),
         false => ("irq", ""),
     };
-    let steps: Vec<_> = guest_tests::on(false)
+    let steps: Vec<_> = guest_tests::for_any_machine(false)
         .iter()
         .map(|test| {
             let name = test.name;

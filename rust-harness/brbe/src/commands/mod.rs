@@ -20,13 +20,13 @@ use anyhow::{Context as _, Result};
 use clap::Args;
 use serde::Serialize;
 
-use ::report::{Report, Verdict};
+use ::report::{Job, Plan, Report, Verdict};
+use ::submit::patches::APPLIES;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use host::paths::Paths;
+use host::process::Interrupted;
+use kernel_tests::registry::Batch;
 use kernels::subject::{Choice, Subject};
 use kernels::variant::Variant;
-
-use ::submit::patches::APPLIES;
 
 /// Prints what a command found: as JSON, or as `text` writes it.
 fn print(
@@ -43,22 +43,45 @@ fn print(
     }
 }
 
-/// Prepares the series that `args` name, as a test that others need. `None` if the series
-/// does not apply.
-fn applied(
-    paths: &Paths,
-    args: &KernelArgs,
-    name: &str,
-    report: &mut Report,
-) -> Result<Option<Subject>> {
-    let mut subject = None;
-    report.run_always(name, APPLIES, || {
-        let prepared = Subject::prepare(paths, &args.choice())?;
-        let count = prepared.changes().len();
-        subject = Some(prepared);
-        Ok(Verdict::Pass(format!("{count} patches")))
-    })?;
-    Ok(subject)
+/// A series that was to be applied, which others need.
+struct Applied {
+    name: String,
+    verdict: Verdict,
+    /// The series with its base, if it applies.
+    subject: Option<Subject>,
+}
+
+impl Applied {
+    /// What has come of preparing the series `name`.
+    ///
+    /// # Errors
+    ///
+    /// When preparing it was interrupted. Another error is a verdict.
+    fn new(name: String, prepared: Result<Subject>) -> Result<Self> {
+        let (subject, verdict) = match prepared {
+            Ok(subject) => {
+                let count = subject.changes().len();
+                (Some(subject), Verdict::Pass(format!("{count} patches")))
+            }
+            Err(error) if error.is::<Interrupted>() => return Err(error),
+            Err(error) => (None, Verdict::Fail(format!("{error:#}"))),
+        };
+        Ok(Self {
+            name,
+            verdict,
+            subject,
+        })
+    }
+
+    /// The test that the series applies. A series that does not cannot be tested at all.
+    fn job(&self) -> Job<'static> {
+        Job::decided(&self.name, APPLIES, self.verdict.clone())
+    }
+}
+
+/// All tests that there are.
+fn all_tests() -> Vec<Batch> {
+    [kernel_tests::tests(), harness_tests::tests()].concat()
 }
 
 /// Prints a report of tests, and says whether all is well.
@@ -69,16 +92,12 @@ fn print_report(json: bool, report: &Report) -> Result<bool> {
     Ok(report.good())
 }
 
-/// Prints a report of tests, or the lines of tests that were only to be listed. Returns
-/// whether all is well.
-fn print_outcome(json: bool, report: &Report) -> Result<bool> {
-    let Some(lines) = report.listed() else {
-        return print_report(json, report);
-    };
+/// Prints the lines of the tests of a plan.
+fn print_lines(json: bool, plan: &Plan<'_>) -> Result<()> {
+    let lines = plan.lines();
     print(json, &lines, |out| {
         lines.iter().try_for_each(|line| writeln!(out, "{line}"))
-    })?;
-    Ok(true)
+    })
 }
 
 /// Which kernel.

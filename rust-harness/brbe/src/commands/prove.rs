@@ -1,20 +1,19 @@
 //! `brbe prove`: each safeguard of the patches, proven by its absence.
 
 use std::num::NonZeroU32;
-use std::sync::Arc;
 
 use anyhow::{Result, ensure};
 use clap::Args;
 
-use host::arch::Arch;
 use host::paths::Paths;
+use kernel_tests::context::Context;
 use kernel_tests::proofs;
 use kernels::bases;
+use kernels::mutants::Mutant;
 use kernels::subject::{Choice, Subject};
 use kernels::variant::Variant;
 use machines::guest::Guest;
-use machines::qemu::Qemu;
-use report::{Report, Selection};
+use report::Plan;
 
 /// Take each safeguard out of the patches, and see a test fail
 ///
@@ -53,55 +52,58 @@ pub struct Prove {
 impl Prove {
     /// Runs the command. Returns whether every mutant was killed.
     pub fn run(&self, paths: &Paths) -> Result<bool> {
-        let (mut report, guest) = match self.list {
-            true => (
-                Report::list_of(Selection::default()),
-                Guest::planned(paths, Arch::Arm64, Arc::new(Qemu)),
-            ),
-            false => (Report::default(), Guest::prepare(paths)?),
-        };
+        let (guest, tests) = (Guest::in_qemu(paths), super::all_tests());
+        let wanted = self.wanted(paths)?;
+        ensure!(
+            !wanted.is_empty(),
+            "no mutant has {:?} in its name: --list in its place prints the names",
+            self.only.as_deref().unwrap_or_default()
+        );
+        let mut plan = Plan::default();
+        for (subject, mutants) in &wanted {
+            let context = Context::patched(paths, &guest, subject);
+            let mut jobs: Vec<_> = proofs::controls(&tests, &context, mutants).collect();
+            for _ in 0..self.rounds.get() {
+                let mutants = mutants.iter().cloned();
+                jobs.extend(mutants.map(|mutant| proofs::job(&tests, &context, mutant)));
+            }
+            plan.side_by_side_on(jobs, || guest.prepare());
+        }
+        if self.list {
+            super::print_lines(self.json, &plan)?;
+            return Ok(true);
+        }
+        super::print_report(self.json, &plan.run(None)?)
+    }
+
+    /// The mutants that are wanted, each with the subject that they go on top of.
+    fn wanted(&self, paths: &Paths) -> Result<Vec<(Subject, Vec<Mutant>)>> {
         let bases = bases::load(paths)?;
         let bases = match self.base.as_deref() {
             Some(name) => vec![bases::choose(&bases, Some(name))?],
             None => bases,
         };
-        let mut found = false;
+        let both = [Variant::Snapshot, Variant::Rust];
+        let variants = self.series.as_ref().map_or(&both[..], std::slice::from_ref);
+        let mut wanted = Vec::new();
         for base in bases {
-            let both = [Variant::Snapshot, Variant::Rust];
-            let variants = self.series.as_ref().map_or(&both[..], std::slice::from_ref);
-            let mut wanted = Vec::new();
             for variant in variants {
                 let mut mutants = proofs::load(paths, *variant, &base)?;
                 let only = self.only.as_deref();
                 mutants.retain(|mutant| {
                     only.is_none_or(|only| proofs::called(&base, *variant, mutant).contains(only))
                 });
-                if !mutants.is_empty() {
-                    wanted.push((*variant, mutants));
+                if mutants.is_empty() {
+                    continue;
                 }
-            }
-            found |= !wanted.is_empty();
-            for (variant, mutants) in wanted {
                 let choice = Choice {
                     base: Some(base.name.clone()),
                     kernel_src: None,
                     series: Some(variant.proven_on()),
                 };
-                let subject = Subject::prepare(paths, &choice)?;
-                let mut jobs: Vec<_> =
-                    proofs::controls(paths, &guest, &subject, &mutants).collect();
-                for _ in 0..self.rounds.get() {
-                    let mutants = mutants.iter().cloned();
-                    jobs.extend(mutants.map(|mutant| proofs::job(paths, &guest, &subject, mutant)));
-                }
-                report.run_together(jobs, || Ok(()))?;
+                wanted.push((Subject::prepare(paths, &choice)?, mutants));
             }
         }
-        ensure!(
-            found,
-            "no mutant has {:?} in its name: --list in its place prints the names",
-            self.only.as_deref().unwrap_or_default()
-        );
-        super::print_outcome(self.json, &report)
+        Ok(wanted)
     }
 }

@@ -10,7 +10,7 @@ use host::paths::Paths;
 use kernels::bases;
 use kernels::rebase::{self, Outcome};
 use kernels::source::{self, BASE};
-use report::{Report, Verdict};
+use report::{Job, Plan, Verdict};
 
 /// Tell for each patch whether it fits a newer tree
 ///
@@ -46,18 +46,15 @@ impl Rebase {
         let (series, _) = variant.series(places, &base)?.with_context(none)?;
         let tree = source::from_dir(places, &self.onto)?;
         let outcomes = rebase::onto(&tree.git(), BASE, &series)?;
-        let mut report = Report::default();
+        let mut plan = Plan::default();
         for (patch, outcome) in series.patches.iter().zip(outcomes) {
-            report.run(&name, patch.short(), || {
-                let said = outcome.to_string();
-                Ok(match outcome {
-                    Outcome::Conflict(_) => Verdict::Fail(said),
-                    Outcome::Clean | Outcome::Moved(_) | Outcome::Upstream(_) => {
-                        Verdict::Pass(said)
-                    }
-                })
-            })?;
+            let said = outcome.to_string();
+            let verdict = match outcome {
+                Outcome::Conflict(_) => Verdict::Fail(said),
+                Outcome::Clean | Outcome::Moved(_) | Outcome::Upstream(_) => Verdict::Pass(said),
+            };
+            plan.then(Job::decided(&name, patch.short(), verdict));
         }
-        super::print_report(self.json, &report)
+        super::print_report(self.json, &plan.run(None)?)
     }
 }

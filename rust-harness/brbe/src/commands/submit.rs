@@ -7,13 +7,14 @@ use anyhow::{Result, bail};
 use clap::Args;
 use serde::Serialize;
 
-use super::KernelArgs;
+use super::{Applied, KernelArgs};
 use host::git::Git;
 use host::paths::Paths;
+use kernel_tests::context::Context;
 use kernel_tests::proofs;
 use kernels::subject::Subject;
 use machines::guest::Guest;
-use report::{Report, Verdict};
+use report::{Job, Plan, Report, Verdict};
 use submit::identity::Identity;
 use submit::letter::Facts;
 use submit::mailbox::{MAILBOX, Sending, TEST};
@@ -138,10 +139,18 @@ fn send(dir: &Path) -> String {
 impl Submit {
     /// Runs the command. Returns whether all is well.
     pub fn run(&self, paths: &Paths) -> Result<bool> {
-        let mut report = Report::default();
-        let subject = super::applied(paths, &self.kernel, "series", &mut report)?;
-        let mut mails = None;
-        if let Some(subject) = &subject {
+        let prepared = Subject::prepare(paths, &self.kernel.choice());
+        let applied = Applied::new("series".to_owned(), prepared)?;
+        let subject = &applied.subject;
+        let (guest, tests) = (Guest::in_qemu(paths), super::all_tests());
+        let guest = match subject {
+            Some(subject) => guest.for_kernels_of(subject)?,
+            None => guest,
+        };
+        let (history, mut mails) = (self.history_of(subject.as_ref())?, None);
+        let mut plan = Plan::default();
+        plan.then(applied.job());
+        if let Some(subject) = subject {
             let name = subject.name();
             if let (true, Some(below), None) = (self.ready, subject.variant.on(), &self.on_top_of) {
                 let below = below.name(&subject.base);
@@ -150,17 +159,22 @@ impl Submit {
                 );
             }
             if !self.no_checks {
-                self.check(paths, subject, &mut report)?;
-                report.run(&name, "the tests, as they are recorded", || {
+                let patches = ready::of_patches(paths, subject, self.scope(), history.as_ref())?;
+                plan.part(patches, |_, _| guest.prepare());
+                let context = Context::patched(paths, &guest, subject);
+                plan.append(ready::in_guest(&tests, &context)?);
+                plan.then(Job::new(&name, "the tests, as they are recorded", || {
                     let proofs = proofs::titles(paths, subject)?;
                     Ok(Tested::load(paths, subject)?.judge(&subject.title(true), &proofs))
-                })?;
+                }));
             }
-            report.run(&name, TEST, || {
-                mails = Some(self.write(paths, subject)?);
+            let mails = &mut mails;
+            plan.then(Job::new(name, TEST, move || {
+                *mails = Some(self.write(paths, subject)?);
                 Ok(Verdict::pass())
-            })?;
+            }));
         }
+        let report = plan.run(None)?;
         let (_, failed, skipped) = report.counts();
         let is_ready = failed == 0 && (!self.ready || skipped == 0);
         if let Some(mails) = &mut mails {
@@ -179,18 +193,16 @@ impl Submit {
         Ok(is_ready)
     }
 
-    fn check(&self, paths: &Paths, subject: &Subject, report: &mut Report) -> Result<()> {
-        let history = self.history(subject)?;
-        ready::of_patches(paths, subject, self.scope(), history.as_ref(), report)?;
-        let guest = Guest::prepare(paths)?.for_kernels_of(subject)?;
-        ready::in_guest(paths, &guest, subject, report)
+    fn scope(&self) -> Scope {
+        if self.every_object {
+            Scope::Every
+        } else {
+            Scope::Sample
+        }
     }
 
-    fn scope(&self) -> Scope {
-        match self.every_object {
-            true => Scope::Every,
-            false => Scope::Sample,
-        }
+    fn history_of(&self, subject: Option<&Subject>) -> Result<Option<Git>> {
+        subject.map_or(Ok(None), |subject| self.history(subject))
     }
 
     /// A repository that has the commits which the series fixes: the one of `--history`, or

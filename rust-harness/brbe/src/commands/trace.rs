@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use branch_records::capture::Capture;
 use branch_records::files::Files;
 use branch_records::show::Show;
@@ -21,12 +21,12 @@ use super::lane::LaneArgs;
 use host::arch::Arch;
 use host::cache;
 use host::paths::Paths;
-use kernels::kernel::Kernel;
 use kernels::subject::Subject;
 use machines::backend::{Backend, End, Run};
 use machines::captures;
-use machines::guest::{self, Guest, Setup};
+use machines::guest::{Guest, Task};
 use machines::lane::Lane;
+use machines::machine_spec::MachineSpec;
 use machines::remote;
 use machines::share::Share;
 use machines::ssh::Ssh;
@@ -100,17 +100,18 @@ impl Trace {
         let subject = Subject::prepare(paths, &self.kernel.choice())?;
         let title = subject.title(true);
         let kernel = subject.builder.kernel(subject.patched(), &title)?;
-        let guest = Guest::on(paths, Arch::Arm64, backend)?.for_kernels_of(&subject)?;
+        let guest = Guest::on(paths, Arch::Arm64, backend).for_kernels_of(&subject)?;
         let share = Share::new(paths)?;
         let name = format!("trace on {title}");
         let limit = limit(self.words(), LONGEST_IN_MACHINES);
-        let setup = Setup {
+        let task = Task {
+            name: &name,
+            command: &captures::until_stopped(self.words()),
+            share: &share,
             timeout: limit + GRACE,
-            ..Setup::default()
         };
-        let command = captures::until_stopped(self.words());
         let run = stoppable(&share, limit, || {
-            guest.run_as(&setup, &kernel, &name, &command, &share)
+            guest.run(&kernel, &MachineSpec::default(), &task)
         })?;
         eprint!("{}", run.output);
         if !told(&run, limit)? {
@@ -229,40 +230,10 @@ pub fn show(
     Ok(())
 }
 
-/// Runs branch-trace in the guest, with `words` as its arguments. Returns what was printed
-/// there, and the capture if anything was recorded.
-pub fn take<'a>(
-    guest: &Guest,
-    kernel: &Kernel,
-    name: &str,
-    words: impl IntoIterator<Item = &'a str>,
-    share: &Share,
-) -> Result<(String, Option<Capture>)> {
-    let run = guest.run(kernel, name, &captures::command(words), share)?;
-    let capture = match taken(&run, &run.output)? {
-        true => Some(captures::read(share)?),
-        false => None,
-    };
-    Ok((run.output, capture))
-}
-
-/// Whether branch-trace has recorded anything, by its exit status. If it could not trace,
-/// that is an error with the words `said`.
-fn taken(run: &Run, said: &str) -> Result<bool> {
-    match guest::status(run)? {
-        0 => Ok(true),
-        1 => Ok(false),
-        status => bail!(
-            "nothing could be traced (exit status {status}):\n{}",
-            said.trim()
-        ),
-    }
-}
-
 /// Whether branch-trace has recorded anything, in a run that had this limit, and whose output
 /// has been shown. If the run was too long, the error says so and what to do.
 fn told(run: &Run, limit: Duration) -> Result<bool> {
-    let taken = taken(run, "branch-trace says why, above");
+    let taken = captures::has_recorded(run, "branch-trace says why, above");
     match run.end {
         End::TimedOut(_) => taken.with_context(|| {
             format!(

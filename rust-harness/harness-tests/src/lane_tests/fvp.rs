@@ -6,24 +6,25 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 
 use super::brbe;
 use host::arch::Arch;
 use host::cargo;
-use host::paths::Paths;
-use kernels::kernel::Kernel;
-use kernels::subject::Subject;
+use kernel_tests::context::Context;
 use machines::backend::End;
 use machines::fvp::Fvp;
-use machines::guest::{Guest, Setup};
+use machines::guest::{Guest, Task};
+use machines::machine_spec::MachineSpec;
 use machines::share::Share;
 use report::Verdict;
 
 /// How long a run on the stand-in may take: longer than it takes to boot.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-pub(super) fn check(paths: &Paths, kernel: &Kernel, subject: &Subject) -> Result<Verdict> {
+pub(super) fn check(context: &Context<'_>) -> Result<Verdict> {
+    let Context { paths, subject, .. } = *context;
+    let kernel = context.kernel()?;
     let dir = Share::new(paths)?;
     let model = cargo::stand_in(paths)?;
     let write = |name: &str, text: &str| -> Result<_> {
@@ -38,7 +39,7 @@ pub(super) fn check(paths: &Paths, kernel: &Kernel, subject: &Subject) -> Result
 
     // The lane is used through the whole command `brbe test`, with a test that reads records.
     let on = format!("fvp:{}", good.display());
-    let test = format!("{}: cpu-wide-event", subject.title(true));
+    let test = format!("{}: cpu-wide-event", context.title);
     let arguments = [
         "test",
         "--unrecorded",
@@ -53,14 +54,15 @@ pub(super) fn check(paths: &Paths, kernel: &Kernel, subject: &Subject) -> Result
 
     // Each way in which a run can end.
     let run = |file: &Path, command: &str, timeout| {
-        let guest = Guest::on(paths, Arch::Arm64, Arc::new(Fvp::load(file)?))?;
+        let guest = Guest::on(paths, Arch::Arm64, Arc::new(Fvp::load(file)?));
         let guest = guest.for_kernels_of(subject)?;
-        let setup = Setup {
+        let task = Task {
+            name: &format!("stand-in, {command}"),
+            command,
+            share: &Share::new(paths)?,
             timeout,
-            ..Setup::default()
         };
-        let name = format!("stand-in, {command}");
-        let run = guest.run_as(&setup, kernel, &name, command, &Share::new(paths)?)?;
+        let run = guest.run(&kernel, &MachineSpec::default(), &task)?;
         anyhow::Ok((run.end, run.output))
     };
     let wrapper = "make = ['sh', '-c', 'printf \"%s\\n\" \"$1\" \"$2\" >\"$3\"', 'wrapper', \

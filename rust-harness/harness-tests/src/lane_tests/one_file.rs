@@ -5,12 +5,11 @@ use anyhow::{Context as _, Result, bail, ensure};
 use super::brbe;
 use host::arch::Arch;
 use host::cargo;
-use host::paths::Paths;
-use kernels::kernel::Kernel;
-use kernels::subject::Subject;
+use kernel_tests::context::Context;
 use report::Verdict;
 
-pub(super) fn check(paths: &Paths, _: &Kernel, subject: &Subject) -> Result<Verdict> {
+pub(super) fn check(context: &Context<'_>) -> Result<Verdict> {
+    let Context { paths, subject, .. } = *context;
     let lane = paths.repo("scripts/lanes/example");
     // The lane knows nothing of this checkout: it has to be given the paths of brbe and of
     // the plugin.
@@ -26,10 +25,9 @@ pub(super) fn check(paths: &Paths, _: &Kernel, subject: &Subject) -> Result<Verd
     std::fs::set_permissions(&mine, std::os::unix::fs::PermissionsExt::from_mode(0o755))
         .context("making it a program")?;
 
-    let title = subject.title(true);
     let mine = mine.display().to_string();
     let run = |test: &str| {
-        let test = format!("{title}: {test}");
+        let test = format!("{}: {test}", context.title);
         let base = &subject.base.name;
         brbe(
             paths,

@@ -11,14 +11,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 
 use super::{brbe, brbe_until};
 use host::paths::Paths;
 use host::process;
+use kernel_tests::context::Context;
 use kernels::kernel::Kernel;
 use machines::backend::{End, SHARE};
-use machines::guest::{self, Guest, Setup};
+use machines::guest;
+use machines::machine_spec::MachineSpec;
 use machines::share::Share;
 use machines::ssh::Ssh;
 use report::Verdict;
@@ -93,18 +95,18 @@ struct Machine {
     over: AtomicBool,
 }
 
-pub(super) fn check(paths: &Paths, guest: &Guest, kernel: &Kernel, title: &str) -> Result<Verdict> {
+pub(super) fn check(context: &Context<'_>) -> Result<Verdict> {
+    let (paths, kernel) = (context.paths, context.kernel()?);
     let machine = Machine::prepare(paths)?;
-    let name = format!("sshd on {title}");
     thread::scope(|scope| {
         let forwarding = scope.spawn(|| machine.forward());
         let booted = scope.spawn(|| {
-            let run = guest.run_as(&machine.setup(), kernel, &name, GUEST, &machine.share);
+            let run = context.run_within(TIMEOUT, &machine.spec(), "sshd", GUEST, &machine.share);
             // From here on, nothing waits for the guest any more.
             machine.over.store(true, Ordering::SeqCst);
             run
         });
-        let checked = machine.wait().and_then(|()| machine.use_it(paths, kernel));
+        let checked = machine.wait().and_then(|()| machine.use_it(paths, &kernel));
         let told = machine.end(paths);
         let run = booted
             .join()
@@ -152,7 +154,7 @@ impl Machine {
         })
     }
 
-    fn setup(&self) -> Setup {
+    fn spec(&self) -> MachineSpec {
         let chardev = format!(
             "socket,id=ssh,server=on,wait=off,path={}",
             self.socket.display()
@@ -165,10 +167,9 @@ impl Machine {
             "-device",
             "virtserialport,bus=ssh-bus.0,chardev=ssh,name=brbe-ssh",
         ];
-        Setup {
-            timeout: TIMEOUT,
-            qemu: qemu.map(str::to_owned).into(),
-            ..Setup::default()
+        MachineSpec {
+            qemu_args: qemu.map(str::to_owned).into(),
+            ..MachineSpec::default()
         }
     }
 

@@ -3,6 +3,7 @@
 
 use std::io::BufRead;
 use std::ops::Range;
+use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 
@@ -74,12 +75,16 @@ pub struct Window {
 }
 
 impl Functions {
-    /// The addresses of all functions, as the plugin's option `watch=` takes them.
-    pub fn to_option(&self) -> String {
+    /// The options with which the plugin watches all functions and writes what it sees to
+    /// the file `log`.
+    pub fn watched_in(&self, log: &Path) -> Vec<String> {
         let text =
             |Function { range, .. }: &Function| format!("{:#x}-{:#x}", range.start, range.end);
         let texts: Vec<_> = self.all.iter().map(text).collect();
-        texts.join(":")
+        vec![
+            format!("watch={}", texts.join(":")),
+            format!("watch-log={}", log.display()),
+        ]
     }
 
     fn at(&self, address: u64) -> Option<&Function> {

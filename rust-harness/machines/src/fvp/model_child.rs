@@ -33,7 +33,7 @@ pub fn main(settings: &str) -> Result<()> {
         device_tree: &device_tree,
         elf: &dir.path().join("linux-system.axf"),
         root: root.dir(),
-        cpus: boot.cpus,
+        cpus: boot.machine.cpus,
     };
     if let Some(make) = command::make(&settings, &start, &cmdline) {
         make_elf(&make, start.elf)?;

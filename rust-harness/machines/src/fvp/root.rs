@@ -87,7 +87,7 @@ impl Root {
             "console=ttyAMA0 earlycon root={TAG} rootfstype=9p \
              rootflags=trans=virtio,version=9p2000.L,msize=131072,cache=mmap rw \
              maxcpus={} init=/bin/bash",
-            boot.cpus
+            boot.machine.cpus
         );
         // What follows two dashes is for init.
         let more = boot.kernel_args.join(" ");

@@ -69,7 +69,7 @@ pub fn main() -> Result<()> {
 /// Makes a device tree and has QEMU take it, if the machine needs one that is not QEMU's own.
 fn device_tree(boot: &mut Boot) -> Result<Option<NamedTempFile>> {
     let args = machine_args(boot);
-    let tree = match (boot.brbe_cpus, boot.late_pmu) {
+    let tree = match (boot.machine.brbe_cpus, boot.machine.late_pmu) {
         (Some(cpus), _) => heterogeneous::device_tree(boot, &args, cpus)?,
         (None, true) => {
             boot.kernel_args.push(late_pmu::WAIT.to_owned());
@@ -238,8 +238,8 @@ fn target(boot: &Boot, mark: &str) -> Target {
             command = boot.command
         ),
         vm: VMConfig {
-            num_cpus: boot.cpus,
-            memory: format!("{}M", boot.memory_mib),
+            num_cpus: boot.machine.cpus,
+            memory: format!("{}M", boot.machine.memory_mib),
             extra_args: extra_args(boot),
             ..VMConfig::default()
         },
@@ -263,7 +263,7 @@ fn extra_args(boot: &Boot) -> Vec<String> {
     if let Some(plugin) = &boot.plugin {
         let mut plugin_arg = vec![plugin.path.display().to_string()];
         plugin_arg.extend(plugin.options.iter().cloned());
-        if let Some(cpus) = boot.brbe_cpus {
+        if let Some(cpus) = boot.machine.brbe_cpus {
             plugin_arg.push(format!("cpus=0-{}", cpus.saturating_sub(1)));
         }
         args.extend(["-plugin".to_owned(), plugin_arg.join(",")]);
@@ -274,16 +274,15 @@ fn extra_args(boot: &Boot) -> Vec<String> {
 
 /// Those arguments for QEMU that change its device tree.
 fn machine_args(boot: &Boot) -> Vec<String> {
-    match boot.virtualization {
-        true => ["-machine", "virtualization=on"].map(str::to_owned).into(),
-        false => Vec::new(),
-    }
+    let args = ["-machine", "virtualization=on"].map(str::to_owned);
+    args.into_iter().filter(|_| boot.machine.vhe).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::backend::Plugin;
+    use crate::machine_spec::MachineSpec;
     use std::time::Duration;
 
     fn boot() -> Boot {
@@ -292,12 +291,12 @@ mod tests {
             kernel: "/k/Image".into(),
             device_tree: None,
             root: "/r".into(),
-            cpus: 4,
-            memory_mib: 512,
+            machine: MachineSpec {
+                memory_mib: 512,
+                vhe: true,
+                ..MachineSpec::heterogeneous()
+            },
             kernel_args: vec!["oops=panic".into()],
-            virtualization: true,
-            brbe_cpus: Some(2),
-            late_pmu: false,
             plugin: Some(Plugin {
                 path: "/p.so".into(),
                 options: vec!["records=8".into()],

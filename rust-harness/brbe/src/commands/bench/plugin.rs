@@ -11,7 +11,8 @@ use crate::commands::{self, KernelArgs};
 use host::paths::Paths;
 use kernels::kernel::Kernel;
 use kernels::subject::Subject;
-use machines::guest::{self, Guest, Setup};
+use machines::guest::{self, Guest, Task};
+use machines::machine_spec::MachineSpec;
 use machines::share::Share;
 
 /// The plugin against the same QEMU without it
@@ -69,7 +70,7 @@ impl Plugin {
         let subject = Subject::prepare(paths, &self.kernel.choice())?;
         let title = subject.title(true);
         let kernel = subject.builder.kernel(subject.patched(), &title)?;
-        let guest = Guest::prepare(paths)?;
+        let guest = Guest::in_qemu(paths);
         let ratios = self.measure(paths, &guest, &kernel)?;
         commands::print(self.json, &ratios, |out| {
             writeln!(out, "{}", table(&ratios))
@@ -77,21 +78,21 @@ impl Plugin {
     }
 
     fn measure(&self, paths: &Paths, guest: &Guest, kernel: &Kernel) -> Result<Vec<Ratio>> {
-        let stock = Setup {
+        let stock = MachineSpec {
             plugin: None,
-            ..Setup::default()
+            ..MachineSpec::default()
         };
         let (mut boot, mut idle_boot) = (f64::MAX, f64::MAX);
         let (mut without, mut idle, mut recording) =
             (Loops::SLOWEST, Loops::SLOWEST, Loops::SLOWEST);
         for round in 1..=self.rounds {
             let of = format!("{round} of {}", self.rounds);
-            let boot_with = |setup: &Setup, name: &str, command: &str| {
+            let boot_with = |machine: &MachineSpec, name: &str, command: &str| {
                 measure(
                     paths,
                     guest,
                     kernel,
-                    setup,
+                    machine,
                     &format!("{name}, {of}"),
                     command,
                 )
@@ -103,7 +104,7 @@ impl Plugin {
             boot = boot.min(time);
             without = without.faster(loops);
             let both = "./branch-guest loops && ./branch-guest loops --record";
-            let (time, loops) = boot_with(&Setup::default(), "with the plugin", both)?;
+            let (time, loops) = boot_with(&MachineSpec::default(), "with the plugin", both)?;
             let [first, second] = loops[..] else {
                 anyhow::bail!("the guest printed {} times instead of two", loops.len())
             };
@@ -132,12 +133,18 @@ fn measure(
     paths: &Paths,
     guest: &Guest,
     kernel: &Kernel,
-    setup: &Setup,
+    machine: &MachineSpec,
     name: &str,
     command: &str,
 ) -> Result<(f64, Vec<Loops>)> {
     let share = Share::new(paths)?;
-    let run = guest.run_as(setup, kernel, name, command, &share)?;
+    let task = Task {
+        name,
+        command,
+        share: &share,
+        timeout: guest::TIMEOUT,
+    };
+    let run = guest.run(kernel, machine, &task)?;
     let status = guest::status(&run)?;
     ensure!(
         status == 0,

@@ -8,6 +8,7 @@ use comfy_table::{Table, presets::UTF8_FULL_CONDENSED};
 
 use crate::commands::{self, KernelArgs};
 use host::paths::Paths;
+use kernel_tests::context::Context;
 use kernel_tests::cost::{self, Cost, Costs, Measured, RECORDS};
 use kernel_tests::kept_figures;
 use kernels::subject::Subject;
@@ -44,17 +45,16 @@ impl Snapshot {
                 subjects.extend(subjects[0].with(paths, variant)?);
             }
         }
-        let guest = Guest::prepare(paths)?;
+        let guest = Guest::in_qemu(paths);
         // One series after the other: changing the configuration takes time.
         let mut rows = Vec::new();
         for subject in &subjects {
-            let title = subject.title(true);
-            let kernel = subject.builder.kernel(subject.patched(), &title)?;
+            let context = Context::patched(paths, &guest, subject);
             for records in RECORDS {
                 rows.push(Measured {
-                    kernel: title.clone(),
+                    kernel: context.title.clone(),
                     records,
-                    costs: cost::measure(paths, &guest, &kernel, &title, records)?,
+                    costs: cost::measure(&context, records)?,
                 });
             }
         }

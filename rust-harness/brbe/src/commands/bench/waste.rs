@@ -67,7 +67,7 @@ pub(super) struct Waste {
 impl Waste {
     /// Runs the command.
     pub(super) fn run(&self, paths: &Paths) -> Result<()> {
-        let guest = Guest::prepare(paths)?;
+        let guest = Guest::in_qemu(paths);
         if self.each {
             return self.each_patch(paths, &guest);
         }

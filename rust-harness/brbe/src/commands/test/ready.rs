@@ -5,44 +5,46 @@ use std::num::NonZeroU32;
 use anyhow::{Context as _, Result};
 
 use host::paths::Paths;
+use kernel_tests::context::Context;
+use kernel_tests::registry::Batch;
 use kernels::subject::Subject;
 use kernels::variant::Variant;
-use machines::guest::Guest;
-use report::{Report, Verdict};
+use report::{Job, Plan, Verdict};
 use submit::letter::{Facts, Unseen};
 use submit::mailbox::Sending;
 use submit::patches;
-use submit::ready::Scope;
+use submit::ready::{self, Scope};
 
-/// Runs the checks that only a series to be sent has to pass. Whether it builds in other
+/// Plans the checks that only a series to be sent has to pass. Whether it builds in other
 /// configurations, and adds no warnings there, is only checked if `compiles` asks for it.
-pub(super) fn check(
-    paths: &Paths,
-    guest: &Guest,
-    subject: &Subject,
+pub(super) fn checks<'a>(
+    tests: &'a [Batch],
+    context: &Context<'a>,
     compiles: bool,
-    report: &mut Report,
-) -> Result<()> {
-    let builders = match compiles {
-        true => submit::ready::builders(paths, subject)?,
-        false => Vec::new(),
+) -> Result<Plan<'a>> {
+    let Context { paths, subject, .. } = *context;
+    let mut plan = Plan::default();
+    let builders = if compiles {
+        ready::builders(paths, subject)?
+    } else {
+        Vec::new()
     };
     // The kernel that is booted has been built by now, and of a series in Rust also one
     // without Rust.
     let built = 1 + usize::from(subject.variant == Variant::Rust);
     for builder in builders.iter().skip(built) {
-        patches::builds_by(subject, builder, report)?;
+        plan.in_order(patches::builds_by(subject, builder));
     }
-    submit::ready::of_files(paths, subject, &builders, Scope::Sample, report)?;
-    if guest.capabilities().plugin {
-        submit::ready::bisecting(paths, guest, subject, report)?;
+    plan.in_order(ready::of_files(paths, subject, builders, Scope::Sample)?);
+    if context.guest.capabilities().plugin {
+        plan.side_by_side(ready::bisecting(tests, context)?);
     }
-    Ok(())
+    Ok(plan)
 }
 
-/// Runs the test that the mails of a series can be written. They report what has been tested.
-pub(super) fn mails(paths: &Paths, subject: &Subject, report: &mut Report) -> Result<()> {
-    report.run(&subject.name(), submit::mailbox::TEST, || {
+/// The test that the mails of a series can be written. They report what has been tested.
+pub(super) fn mails<'a>(paths: &'a Paths, subject: &'a Subject) -> Job<'a> {
+    Job::new(subject.name(), submit::mailbox::TEST, || {
         written(paths, subject)
     })
 }

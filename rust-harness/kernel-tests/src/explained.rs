@@ -5,12 +5,29 @@ use std::fs;
 use anyhow::{Context as _, Result};
 use branch_records::report::{Branch, Report as Snapshots};
 
+use crate::registry::{Batch, Scope, Test};
 use kernels::source::Tree;
+use machines::captures;
 use report::Verdict;
+
+/// The test. It takes the snapshot as `brbe snapshot` does.
+pub(crate) fn tests() -> Batch {
+    let scope = Scope {
+        is_of_changes: false,
+        ..Scope::SNAPSHOT
+    };
+    let test = Test::new("snapshot of a failing BPF_MAP_CREATE", scope);
+    Batch::of_one(test, |context, _| {
+        let name = format!("snapshot on {}", context.title);
+        let (paths, guest) = (context.paths, context.guest);
+        let (_, report) = captures::of_refused_map(paths, guest, &context.kernel()?, &name)?;
+        Ok(judge(&report, refusal(&context.subject.tree)?))
+    })
+}
 
 /// The number, from 1, of the line in `kernel/bpf/arraymap.c` that refuses a map without
 /// entries.
-pub(super) fn refusal(tree: &Tree) -> Result<u32> {
+fn refusal(tree: &Tree) -> Result<u32> {
     let file = tree.path.join("kernel/bpf/arraymap.c");
     let text = fs::read_to_string(&file).with_context(|| format!("reading {}", file.display()))?;
     let line = text
@@ -22,7 +39,7 @@ pub(super) fn refusal(tree: &Tree) -> Result<u32> {
 
 /// The verdict on the only snapshot of a report. It explains a failure if the last jump of
 /// the failed function is the one on the line `refused`, which made it fail.
-pub(super) fn judge(snapshots: &Snapshots, refused: u32) -> Verdict {
+fn judge(snapshots: &Snapshots, refused: u32) -> Verdict {
     let [snapshot] = &snapshots.snapshots[..] else {
         return Verdict::Fail(format!(
             "{} snapshots instead of one",
@@ -46,9 +63,10 @@ pub(super) fn judge(snapshots: &Snapshots, refused: u32) -> Verdict {
                 snapshot.function,
                 jump.number
             );
-            match line == Some(refused) {
-                true => Verdict::Pass(said),
-                false => Verdict::Fail(format!("{said}: on line {line:?}, not {refused}")),
+            if line == Some(refused) {
+                Verdict::Pass(said)
+            } else {
+                Verdict::Fail(format!("{said}: on line {line:?}, not {refused}"))
             }
         }
         None => Verdict::Fail(format!(

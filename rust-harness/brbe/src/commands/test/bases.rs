@@ -1,0 +1,117 @@
+//! The bases and series that are tested, ready to be built.
+
+use std::sync::Arc;
+
+use anyhow::Result;
+
+use crate::commands::{Applied, KernelArgs};
+use host::arch::Arch;
+use host::paths::Paths;
+use kernels::bases;
+use kernels::subject::Subject;
+use kernels::variant::Variant;
+use machines::backend::Backend;
+use machines::guest::Guest;
+use machines::qemu::Qemu;
+
+/// The bases that are tested.
+pub(super) struct Bases(pub(super) Vec<Base>);
+
+/// A base with its series. A series is there if it is wanted, or another one that is wanted
+/// needs it.
+pub(super) struct Base {
+    /// Boots its kernels.
+    pub(super) guest: Guest,
+    pub(super) fixes: Applied,
+    pub(super) snapshot: Option<Applied>,
+    /// The series on top of the snapshot.
+    pub(super) others: Vec<Applied>,
+    /// The series `snapshot` for x86-64, and what boots its kernels.
+    pub(super) x86: Option<(Guest, Subject)>,
+}
+
+impl Bases {
+    /// Applies the series of the bases that the options ask for. With `prove`, the series
+    /// `fixes` needs the snapshot.
+    ///
+    /// # Errors
+    ///
+    /// When there is no such base, or preparing it is interrupted. A series that does not
+    /// apply is no error: see [`Applied`].
+    pub(super) fn prepare(
+        paths: &Paths,
+        kernel: &KernelArgs,
+        prove: bool,
+        backend: &Arc<dyn Backend>,
+    ) -> Result<Self> {
+        let all = bases::load(paths)?;
+        let chosen = match (&kernel.base, &kernel.kernel_src) {
+            (None, None) => all,
+            (base, _) => vec![bases::choose(&all, base.as_deref())?],
+        };
+        let prepare = |base| Base::prepare(paths, kernel, prove, backend, base);
+        Ok(Self(
+            chosen.into_iter().map(prepare).collect::<Result<_>>()?,
+        ))
+    }
+}
+
+impl Base {
+    fn prepare(
+        paths: &Paths,
+        kernel: &KernelArgs,
+        prove: bool,
+        backend: &Arc<dyn Backend>,
+        base: bases::Base,
+    ) -> Result<Self> {
+        let applied = |variant: Variant| {
+            let args = KernelArgs {
+                base: Some(base.name.clone()),
+                series: Some(variant),
+                ..kernel.clone()
+            };
+            let prepared = Subject::prepare(paths, &args.choice());
+            Applied::new(variant.name(&base), prepared)
+        };
+        let guest = Guest::on(paths, Arch::Arm64, backend.clone());
+        let fixes = applied(Variant::Fixes)?;
+        let Some(subject) = &fixes.subject else {
+            return Ok(Self {
+                guest,
+                fixes,
+                snapshot: None,
+                others: Vec::new(),
+                x86: None,
+            });
+        };
+        let guest = guest.for_kernels_of(subject)?;
+        let needs_snapshot = kernel.series != Some(Variant::Fixes) || prove;
+        let snapshot = needs_snapshot
+            .then(|| applied(Variant::Snapshot))
+            .transpose()?;
+        let has_snapshot = snapshot
+            .as_ref()
+            .is_some_and(|snapshot| snapshot.subject.is_some());
+        let wanted = |variant: &Variant| {
+            let is_asked_for = kernel.series.is_none_or(|only| only == *variant);
+            is_asked_for && has_snapshot && variant.exists(paths, &base)
+        };
+        let others = Variant::ON_SNAPSHOT.into_iter().filter(wanted);
+        let others = others.map(applied).collect::<Result<_>>()?;
+        let x86 = snapshot
+            .as_ref()
+            .and_then(|snapshot| snapshot.subject.as_ref());
+        let x86 = x86.filter(|subject| subject.is_default && guest.capabilities().plugin);
+        let x86 = x86.map(|subject| {
+            let guest = Guest::on(paths, Arch::X86_64, Arc::new(Qemu));
+            anyhow::Ok((guest, subject.on(paths, Arch::X86_64)?))
+        });
+        Ok(Self {
+            guest,
+            fixes,
+            snapshot,
+            others,
+            x86: x86.transpose()?,
+        })
+    }
+}

@@ -1,0 +1,287 @@
+//! The plan of `brbe test`: the tests of this repository, of each series of each base, and of
+//! the documents.
+
+use anyhow::Result;
+
+use super::bases::{Base, Bases};
+use super::ready;
+use crate::ci;
+use crate::commands::Applied;
+use crate::documents;
+use host::paths::Paths;
+use kernel_tests::context::Context;
+use kernel_tests::cost;
+use kernel_tests::proofs;
+use kernel_tests::registry::{Batch, Extent};
+use kernel_tests::unpatched;
+use kernel_tests::x86;
+use kernels::subject::Subject;
+use kernels::variant::Variant;
+use machines::guest::Guest;
+use report::{Job, Plan, Row};
+use submit::patches;
+use submit::test_history::Tested;
+
+/// What a plan is made by.
+#[derive(Clone, Copy)]
+pub(super) struct Planner<'a> {
+    pub(super) paths: &'a Paths,
+    /// All tests that there are.
+    pub(super) tests: &'a [Batch],
+    /// The series that is asked for. `None`: all.
+    pub(super) asked_for: Option<Variant>,
+    /// Whether mutants are tried.
+    pub(super) prove: bool,
+    /// Whether verdicts are kept for the cover letters of `brbe submit`.
+    pub(super) keeps: bool,
+    /// Whether no test will be dropped from the plan.
+    pub(super) is_whole: bool,
+}
+
+impl<'a> Planner<'a> {
+    /// The plan of all tests of the bases.
+    ///
+    /// # Errors
+    ///
+    /// When what the plan is made by cannot be read: a list of mutants, `bisect.toml`, a
+    /// configuration, a document.
+    pub(super) fn plan(&self, bases: &'a Bases) -> Result<Plan<'a>> {
+        let mut plan = Plan::default();
+        plan.in_order(patches::rust(self.paths));
+        let paths = self.paths;
+        plan.then(Job::new(
+            "scripts",
+            "jobs for CI engines, by the engines' schemas",
+            || ci::check(paths),
+        ));
+        let Bases(bases) = bases;
+        for base in bases {
+            self.base(base, &mut plan)?;
+        }
+        // The commands of the documents come last: by now the kernels that they want are
+        // there.
+        let first = bases.iter().find_map(|base| base.fixes.subject.as_ref());
+        if let (Some(subject), None) = (first, self.asked_for) {
+            plan.side_by_side(documents::jobs(self.paths, &subject.tree.path)?);
+        }
+        Ok(plan)
+    }
+
+    /// Whether the tests of a series are wanted.
+    fn wants(&self, variant: Variant) -> bool {
+        self.asked_for.is_none_or(|only| only == variant)
+    }
+
+    fn base(&self, base: &'a Base, plan: &mut Plan<'a>) -> Result<()> {
+        plan.then(base.fixes.job());
+        let Some(fixes) = &base.fixes.subject else {
+            return Ok(());
+        };
+        if self.wants(Variant::Fixes) {
+            self.fixes(base, fixes, plan)?;
+        }
+        if self.asked_for == Some(Variant::Fixes) {
+            return Ok(());
+        }
+        let Some(applied) = &base.snapshot else {
+            return Ok(());
+        };
+        plan.then(applied.job());
+        let Some(snapshot) = &applied.subject else {
+            return Ok(());
+        };
+        if self.wants(Variant::Snapshot) {
+            self.snapshot(base, [fixes, snapshot], plan)?;
+        }
+        for applied in &base.others {
+            self.on_top(base, snapshot, applied, plan)?;
+        }
+        Ok(())
+    }
+
+    /// The tests of the series `fixes` alone. Its kernel is only booted where that series is
+    /// asked for: with the snapshot on top more can be seen of the fixes.
+    fn fixes(&self, base: &'a Base, subject: &'a Subject, plan: &mut Plan<'a>) -> Result<()> {
+        let is_asked_for = self.asked_for.is_some();
+        let context = Context::patched(self.paths, &base.guest, subject);
+        let mut tested = Plan::default();
+        tested.in_order(patches::style(self.paths, subject));
+        tested.in_order(patches::builds(subject, None));
+        if is_asked_for {
+            self.tests(&context, Extent::Whole, &mut tested);
+            // The mutants go on top of the snapshot: the tests that fail without a fix take
+            // snapshots.
+            let with = base
+                .snapshot
+                .as_ref()
+                .and_then(|with| with.subject.as_ref());
+            if let Some(with) = with {
+                let context = Context::patched(self.paths, &base.guest, with);
+                tested.side_by_side(self.mutants(Variant::Fixes, &context)?);
+            }
+        }
+        plan.part(tested, self.keep(&base.guest, subject));
+        self.sent(&context, subject.is_default, is_asked_for, plan)
+    }
+
+    /// The tests of the series `snapshot`: first without any patch, then patch by patch, then
+    /// with all of them, so that the tree moves only once.
+    fn snapshot(
+        &self,
+        base: &'a Base,
+        [fixes, subject]: [&'a Subject; 2],
+        plan: &mut Plan<'a>,
+    ) -> Result<()> {
+        let (paths, guest) = (self.paths, &base.guest);
+        let context = Context::patched(paths, guest, subject);
+        let title = subject.title(false);
+        let without = Context::at(paths, guest, subject, subject.unpatched(), title);
+        let mut tested = Plan::default();
+        tested.in_order(unpatched::jobs(&without));
+        tested.in_order(patches::style(paths, subject));
+        tested.in_order(patches::builds(subject, None));
+        self.tests(&context, Extent::Whole, &mut tested);
+        tested.side_by_side(self.mutants(subject.variant, &context)?);
+        let keep = self.keep(guest, subject);
+        let keep_proofs = self.keep_proofs(guest, fixes);
+        plan.part(tested, move |rows, is_late| {
+            keep(rows, is_late)?;
+            keep_proofs(rows)
+        });
+        if let Some((guest, subject)) = &base.x86 {
+            let context = Context::patched(paths, guest, subject);
+            let mut tested = Plan::default();
+            tested.side_by_side(x86::tests().jobs(&context, Extent::Whole));
+            let machine = "QEMU's x86-64 machine".to_owned();
+            plan.part(tested, self.keep_as(machine, subject));
+        }
+        // For other bases the kernel for x86-64 is not there: `brbe submit` checks all of
+        // them.
+        self.sent(&context, subject.is_default, true, plan)
+    }
+
+    /// The tests of a series that goes on top of the snapshot.
+    fn on_top(
+        &self,
+        base: &'a Base,
+        snapshot: &'a Subject,
+        applied: &'a Applied,
+        plan: &mut Plan<'a>,
+    ) -> Result<()> {
+        plan.then(applied.job());
+        let Some(subject) = &applied.subject else {
+            return Ok(());
+        };
+        let (variant, is_asked_for) = (subject.variant, self.asked_for.is_some());
+        let in_rust = variant == Variant::Rust;
+        let mut tested = Plan::default();
+        tested.in_order(patches::style(self.paths, subject));
+        // A series with a source tree of its own has a kernel that is built from nothing,
+        // which takes ten minutes.
+        if variant.own_tree().is_some() && !is_asked_for {
+            plan.append(tested);
+            return Ok(());
+        }
+        tested.in_order(patches::builds(subject, in_rust.then_some(snapshot)));
+        let context = Context::patched(self.paths, &base.guest, subject);
+        // A series that leaves most of the driver as it is is tested as a whole where it is
+        // asked for. Otherwise only what its patches change is tested.
+        if in_rust || is_asked_for {
+            self.tests(&context, Extent::Whole, &mut tested);
+            tested.side_by_side(self.mutants(variant, &context)?);
+        } else {
+            self.tests(&context, Extent::Changes, &mut tested);
+        }
+        let below = Context::patched(self.paths, &base.guest, snapshot);
+        tested.in_order(cost::beside(below, context.clone()));
+        plan.part(tested, self.keep(&base.guest, subject));
+        let compiles = subject.is_default && is_asked_for && variant.own_tree().is_none();
+        self.sent(&context, compiles, true, plan)
+    }
+
+    /// Plans the tests of a kernel.
+    fn tests(&self, context: &Context<'a>, extent: Extent, plan: &mut Plan<'a>) {
+        let jobs = self.tests.iter();
+        let jobs = jobs.flat_map(|batch| batch.jobs(context, extent)).collect();
+        let context = context.clone();
+        plan.side_by_side_on(jobs, move || {
+            context.guest.prepare()?;
+            context.kernel().map(|_| ())
+        });
+    }
+
+    /// The jobs that try the mutants of a series on top of the kernel of `context`, if mutants
+    /// are tried.
+    fn mutants(&self, variant: Variant, context: &Context<'a>) -> Result<Vec<Job<'a>>> {
+        if !self.prove {
+            return Ok(Vec::new());
+        }
+        let mutants = proofs::load(self.paths, variant, &context.subject.base)?;
+        let job = |mutant| proofs::job(self.tests, context, mutant);
+        Ok(mutants.into_iter().map(job).collect())
+    }
+
+    /// Plans the checks that only a series to be sent has to pass. Whether it builds in other
+    /// configurations, and adds no warnings there, is only checked if `compiles` asks for it.
+    /// Its mails are written if `has_mails`.
+    fn sent(
+        &self,
+        context: &Context<'a>,
+        compiles: bool,
+        has_mails: bool,
+        plan: &mut Plan<'a>,
+    ) -> Result<()> {
+        plan.append(ready::checks(self.tests, context, compiles)?);
+        plan.in_order(has_mails.then(|| ready::mails(self.paths, context.subject)));
+        Ok(())
+    }
+
+    /// What keeps the rows of a part of the plan for the subject's series, as seen on the
+    /// machines of `guest`.
+    fn keep(
+        &self,
+        guest: &Guest,
+        subject: &'a Subject,
+    ) -> impl FnOnce(&[Row], bool) -> Result<()> + use<'a> {
+        self.keep_as(guest.machine(), subject)
+    }
+
+    /// As [`Planner::keep`], on machines of the kind `machine`.
+    fn keep_as(
+        &self,
+        machine: String,
+        subject: &'a Subject,
+    ) -> impl FnOnce(&[Row], bool) -> Result<()> + use<'a> {
+        let Self {
+            paths,
+            keeps,
+            is_whole,
+            ..
+        } = *self;
+        move |rows, is_late| {
+            if !keeps {
+                return Ok(());
+            }
+            Tested::keep(paths, subject, &machine, rows, is_whole && !is_late)
+        }
+    }
+
+    /// What keeps the proofs among rows for the series `fixes`: its safeguards are taken out
+    /// with the snapshot on top.
+    fn keep_proofs(
+        &self,
+        guest: &Guest,
+        fixes: &'a Subject,
+    ) -> impl FnOnce(&[Row]) -> Result<()> + use<'a> {
+        let (paths, keeps, machine) = (self.paths, self.keeps, guest.machine());
+        move |rows| {
+            if !keeps {
+                return Ok(());
+            }
+            let proofs = proofs::titles(paths, fixes)?;
+            let rows = rows.iter().filter(|row| proofs.contains(&row.subject));
+            let rows: Vec<_> = rows.cloned().collect();
+            Tested::keep(paths, fixes, &machine, &rows, false)
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! What a test runs on: the kernel of a commit, and the guests that it is booted in.
+
+use std::time::Duration;
+
+use anyhow::Result;
+
+use host::paths::Paths;
+use kernels::kernel::Kernel;
+use kernels::subject::{Configuration, Subject};
+use machines::backend::Run;
+use machines::guest::{self, Guest, Task};
+use machines::machine_spec::MachineSpec;
+use machines::share::Share;
+
+/// The kernel of a commit of a subject, and the guests that it is booted in.
+#[derive(Clone, Debug)]
+pub struct Context<'a> {
+    /// Where files are.
+    pub paths: &'a Paths,
+    /// Boots kernels.
+    pub guest: &'a Guest,
+    /// The base and the series that the commit belongs to.
+    pub subject: &'a Subject,
+    /// The commit: of the series, or one with a mutant on top.
+    pub commit: String,
+    /// The name of the kernel in messages and logs: `7.3.4 patched`.
+    pub title: String,
+}
+
+impl<'a> Context<'a> {
+    /// The kernel with all patches of `subject`.
+    pub fn patched(paths: &'a Paths, guest: &'a Guest, subject: &'a Subject) -> Self {
+        let title = subject.title(true);
+        Self::at(paths, guest, subject, subject.patched(), title)
+    }
+
+    /// The kernel of any commit, which is called `title`.
+    pub fn at(
+        paths: &'a Paths,
+        guest: &'a Guest,
+        subject: &'a Subject,
+        commit: &str,
+        title: String,
+    ) -> Self {
+        Self {
+            paths,
+            guest,
+            subject,
+            commit: commit.to_owned(),
+            title,
+        }
+    }
+
+    /// The kernel in the ordinary configuration, built unless the cache has it.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel cannot be built.
+    pub fn kernel(&self) -> Result<Kernel> {
+        self.kernel_as(Configuration::Ordinary)
+    }
+
+    /// The kernel in a configuration, built unless the cache has it.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel cannot be built.
+    pub fn kernel_as(&self, configuration: Configuration) -> Result<Kernel> {
+        let builder = self.subject.builder_of(configuration);
+        self.subject.kernel(builder, &self.commit, &self.title)
+    }
+
+    /// An empty directory to share with a guest.
+    ///
+    /// # Errors
+    ///
+    /// When the directory cannot be created.
+    pub fn share(&self) -> Result<Share> {
+        Share::new(self.paths)
+    }
+
+    /// Boots the kernel in the ordinary configuration on `machine`, runs `command` beside
+    /// what is in `share`, and powers off. `what` is done there: it is in the names of the
+    /// logs, before the kernel's title. The run has the default limit.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel cannot be built, the machine cannot be started, or the run is
+    /// interrupted.
+    pub fn run(
+        &self,
+        machine: &MachineSpec,
+        what: &str,
+        command: &str,
+        share: &Share,
+    ) -> Result<Run> {
+        self.run_within(guest::TIMEOUT, machine, what, command, share)
+    }
+
+    /// As [`Context::run`], with a limit for the time from power-on to power-off.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Context::run`].
+    pub fn run_within(
+        &self,
+        timeout: Duration,
+        machine: &MachineSpec,
+        what: &str,
+        command: &str,
+        share: &Share,
+    ) -> Result<Run> {
+        let name = format!("{what} on {}", self.title);
+        let task = Task {
+            name: &name,
+            command,
+            share,
+            timeout,
+        };
+        self.guest.run(&self.kernel()?, machine, &task)
+    }
+}

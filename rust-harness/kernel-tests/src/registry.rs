@@ -1,0 +1,255 @@
+//! The model of a test: what it is called, what it needs, which kernels it is for, and how it
+//! is decided.
+
+use std::fmt;
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result, bail};
+
+use crate::context::Context;
+use kernels::subject::{Configuration, Subject};
+use kernels::variant::Variant;
+use machines::machine_spec::Capabilities;
+use machines::machine_spec::MachineSpec;
+use report::{Job, Verdict};
+
+/// The series that have the snapshot.
+pub const WITH_SNAPSHOT: &[Variant] = &[
+    Variant::Snapshot,
+    Variant::Cheaper,
+    Variant::LowWaste,
+    Variant::Rust,
+];
+
+/// Which kernels a test is for.
+#[derive(Clone, Copy, Debug)]
+pub struct Scope {
+    /// The series.
+    pub series: &'static [Variant],
+    /// Whether it is for the default base alone: it takes long, or what it is about does not
+    /// depend on the base.
+    pub is_of_default_base: bool,
+    /// Whether it also runs where only what a series changes is tested.
+    pub is_of_changes: bool,
+}
+
+/// How much of a series is tested.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Extent {
+    /// All of it.
+    Whole,
+    /// What a series on top of the snapshot may change: the records, and what spends them.
+    Changes,
+}
+
+impl Scope {
+    /// Any test of the snapshot.
+    pub const SNAPSHOT: Self = Self {
+        series: WITH_SNAPSHOT,
+        is_of_default_base: false,
+        is_of_changes: true,
+    };
+
+    /// A test of the snapshot which runs once, on the default base.
+    pub const ONCE: Self = Self {
+        is_of_default_base: true,
+        is_of_changes: false,
+        ..Self::SNAPSHOT
+    };
+
+    /// A test which depends neither on the base nor on the language.
+    pub const DEFAULT: Self = Self {
+        series: &[Variant::Snapshot],
+        ..Self::ONCE
+    };
+
+    /// No kernel: the test is for mutants alone.
+    pub const NONE: Self = Self {
+        series: &[],
+        ..Self::ONCE
+    };
+
+    /// Whether the test is for the kernels of `subject`.
+    fn takes(&self, subject: &Subject, extent: Extent) -> bool {
+        self.series.contains(&subject.variant)
+            && (subject.is_default || !self.is_of_default_base)
+            && (self.is_of_changes || extent == Extent::Whole)
+    }
+}
+
+/// A test, with what it needs of its kernel and machine.
+#[derive(Clone, Debug)]
+pub struct Test {
+    /// The name of the test.
+    pub name: &'static str,
+    /// The machine that it runs on.
+    pub machine: MachineSpec,
+    /// The configuration of its kernel.
+    pub configuration: Configuration,
+    /// The kernels that it is for.
+    pub scope: Scope,
+    /// Whether it needs what only QEMU with the plugin has, whatever its machine.
+    pub needs_plugin: bool,
+}
+
+impl Test {
+    /// A test on an ordinary machine and kernel.
+    pub fn new(name: &'static str, scope: Scope) -> Self {
+        Self {
+            name,
+            machine: MachineSpec::default(),
+            configuration: Configuration::Ordinary,
+            scope,
+            needs_plugin: false,
+        }
+    }
+
+    /// Why the test cannot run on `machines`; `None` if it can.
+    pub fn unmet(&self, machines: &Capabilities) -> Option<String> {
+        let plugin =
+            (self.needs_plugin && !machines.plugin).then_some("it needs QEMU with the plugin");
+        plugin
+            .map(str::to_owned)
+            .or_else(|| self.machine.unmet(machines))
+    }
+}
+
+/// Decides those of a batch's tests whose places are given. Returns a verdict for each, in
+/// the same order.
+type Decide = dyn Fn(&Context<'_>, &[usize]) -> Result<Vec<Verdict>> + Send + Sync;
+
+/// Tests that are decided together, most of them in one boot.
+#[derive(Clone)]
+pub struct Batch {
+    /// What the tests are about, where that is not the kernel: `plugin`, `machine`.
+    about: Option<&'static str>,
+    /// The tests.
+    pub tests: Vec<Test>,
+    decide: Arc<Decide>,
+}
+
+impl fmt::Debug for Batch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Batch").field(&self.tests).finish()
+    }
+}
+
+impl Batch {
+    /// A batch of tests. `decide` is given the places of those that are wanted, and returns a
+    /// verdict for each.
+    pub fn of(
+        tests: Vec<Test>,
+        decide: impl Fn(&Context<'_>, &[usize]) -> Result<Vec<Verdict>> + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            about: None,
+            tests,
+            decide: Arc::new(decide),
+        }
+    }
+
+    /// A batch of tests of which none is decided without the others. `decide` returns a
+    /// verdict for each.
+    pub fn inseparable(
+        tests: Vec<Test>,
+        decide: impl Fn(&Context<'_>) -> Result<Vec<Verdict>> + Send + Sync + 'static,
+    ) -> Self {
+        Self::of(tests, move |context, wanted| {
+            let verdicts = decide(context)?;
+            Ok(wanted
+                .iter()
+                .map(|place| verdicts[*place].clone())
+                .collect())
+        })
+    }
+
+    /// A batch of one test.
+    pub fn of_one(
+        test: Test,
+        decide: impl Fn(&Context<'_>, &MachineSpec) -> Result<Verdict> + Send + Sync + 'static,
+    ) -> Self {
+        let machine = test.machine.clone();
+        Self::of(vec![test], move |context, _| {
+            Ok(vec![decide(context, &machine)?])
+        })
+    }
+
+    /// This batch, whose tests are about something else than the kernel.
+    pub fn about(self, what: &'static str) -> Self {
+        Self {
+            about: Some(what),
+            ..self
+        }
+    }
+
+    /// The jobs for those tests of the batch that are for the kernel of `context`: one for
+    /// all that can run on the guest's machines, and one for each that is skipped.
+    pub fn jobs<'a>(&self, context: &Context<'a>, extent: Extent) -> Vec<Job<'a>> {
+        let subject = self
+            .about
+            .map_or_else(|| context.title.clone(), str::to_owned);
+        let machines = context.guest.capabilities();
+        let (mut jobs, mut places) = (Vec::new(), Vec::new());
+        for (place, test) in self.tests.iter().enumerate() {
+            if !test.scope.takes(context.subject, extent) {
+                continue;
+            }
+            match test.unmet(&machines) {
+                Some(reason) => jobs.push(Job::skipped(&subject, test.name, reason)),
+                None => places.push(place),
+            }
+        }
+        if places.is_empty() {
+            return jobs;
+        }
+        let name = |place: &usize| self.tests[*place].name.to_owned();
+        let names = places.iter().map(name).collect();
+        let (decide, context) = (self.decide.clone(), context.clone());
+        jobs.push(Job::partial(subject, names, move |wanted: &[usize]| {
+            let wanted: Vec<_> = wanted.iter().map(|index| places[*index]).collect();
+            decide(&context, &wanted)
+        }));
+        jobs
+    }
+}
+
+/// One test of a batch, which can be decided without the others.
+#[derive(Debug)]
+pub struct Named<'a> {
+    batch: &'a Batch,
+    place: usize,
+}
+
+/// The test of this name among `batches`.
+///
+/// # Errors
+///
+/// When there is no test of this name.
+pub fn named<'a>(batches: &'a [Batch], name: &str) -> Result<Named<'a>> {
+    for batch in batches {
+        if let Some(place) = batch.tests.iter().position(|test| test.name == name) {
+            return Ok(Named { batch, place });
+        }
+    }
+    bail!("there is no test {name:?}")
+}
+
+impl Named<'_> {
+    /// The test.
+    pub fn test(&self) -> &Test {
+        &self.batch.tests[self.place]
+    }
+
+    /// Runs the test alone on the kernel of `context`.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel cannot be built, or the guest dies or does not end in time.
+    pub fn run(&self, context: &Context<'_>) -> Result<Verdict> {
+        let verdicts = (self.batch.decide)(context, &[self.place])?;
+        verdicts
+            .into_iter()
+            .next()
+            .context("a test without a verdict")
+    }
+}

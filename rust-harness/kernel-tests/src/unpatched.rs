@@ -1,0 +1,50 @@
+//! Tests of a base without the patches: the helper has nothing to give, and on 7.0 the event
+//! that it needs brings the kernel down.
+
+use anyhow::Result;
+
+use crate::context::Context;
+use crate::selftests;
+use machines::backend::End;
+use machines::machine_spec::MachineSpec;
+use report::{Job, Verdict};
+
+/// The function in which 7.0 oopses with a CPU-wide branch stack event, until patch 1 fixes
+/// it.
+const OOPS: &str = "armv8pmu_sched_task";
+
+/// The jobs that run on the unpatched kernel of `context`.
+pub fn jobs<'a>(context: &Context<'a>) -> Vec<Job<'a>> {
+    let job = |name, decide: fn(&Context<'_>) -> Result<Verdict>| {
+        let context = context.clone();
+        Job::new(context.title.clone(), name, move || decide(&context))
+    };
+    let helper = job(selftests::MUST_NOT_PASS, |context| {
+        let has_oops = context.subject.base.name == "7.0";
+        selftests::without_snapshot(context, |message| died_in(message, has_oops))
+    });
+    let oops =
+        (context.subject.base.name == "7.0").then(|| job("cpu-wide-event: must oops", must_oops));
+    [helper].into_iter().chain(oops).collect()
+}
+
+fn must_oops(context: &Context<'_>) -> Result<Verdict> {
+    let (machine, share) = (MachineSpec::default(), context.share()?);
+    let command = "./branch-guest cpu-wide-event";
+    let run = context.run(&machine, "cpu-wide-event", command, &share)?;
+    Ok(match &run.end {
+        End::Panicked(message) => died_in(message, true),
+        _ => Verdict::Fail(format!("no oops: {:?}\n{}", run.end, run.output)),
+    })
+}
+
+fn died_in(message: &[String], expected: bool) -> Verdict {
+    let text = message.join("\n");
+    if expected && text.contains(OOPS) {
+        Verdict::Pass(format!("the kernel oopses in {OOPS}"))
+    } else {
+        Verdict::Fail(format!(
+            "the guest's kernel died of something else:\n{text}"
+        ))
+    }
+}
