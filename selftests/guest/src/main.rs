@@ -43,10 +43,11 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::{Parser, Subcommand};
+use clap::{ArgMatches, CommandFactory as _, FromArgMatches, Parser, Subcommand};
 use guest_support::{cpus, kallsyms, kcore, perf};
 
 use overflow::Taken;
+use verdict::Verdict;
 
 /// Tests branch snapshots on the kernel that runs here.
 ///
@@ -62,16 +63,113 @@ struct Arguments {
     test: Test,
 }
 
+/// A test without options: its name, the line that `--help` shows, and what it does.
+type Plain = (&'static str, &'static str, fn() -> anyhow::Result<Verdict>);
+
+/// All tests without options. A new one is a line here.
+const PLAIN: [Plain; 17] = [
+    (
+        "cost",
+        "Take snapshots of full, half full and empty buffers, and print how many records each had",
+        cost::run,
+    ),
+    (
+        "cycle-counter",
+        "Check that there are snapshots while the cycle counter's overflow waits for its handler",
+        cycle_counter::run,
+    ),
+    (
+        "flags",
+        "Check that flags and cycles that no event asks for are not claimed",
+        flags::run,
+    ),
+    (
+        "frozen",
+        "Check that there is no snapshot while an overflow waits for its handler",
+        frozen::run,
+    ),
+    (
+        "half-records",
+        "Check the bits of records that have no target",
+        half_records::run,
+    ),
+    (
+        "heterogeneous",
+        "Check that heterogeneous CPUs have snapshots where they record branches",
+        heterogeneous::run,
+    ),
+    (
+        "interrupts",
+        "Check that timer ticks still come after a snapshot, on one CPU",
+        interrupts::run,
+    ),
+    (
+        "late-pmu",
+        "Check that a program has snapshots that was loaded before there was a PMU: for a machine whose PMU waits for a device",
+        late_pmu::run,
+    ),
+    (
+        "nested",
+        "Take a snapshot while another one reads the records",
+        nested::run,
+    ),
+    (
+        "no-event",
+        "Check that there is no snapshot without a branch event on the CPU",
+        no_event::run,
+    ),
+    (
+        "privileges",
+        "Check who may record branches, by kernel.perf_event_paranoid",
+        privileges::run,
+    ),
+    (
+        "raw-section",
+        "Check that what a snapshot reports of interrupts is taken back: for a kernel that has tracepoints for it, and a module that is built for it",
+        raw_section::run,
+    ),
+    (
+        "refused-flags",
+        "Check that a call that is refused for its flags takes nothing: for a kernel that has an interpreter for BPF",
+        refused_flags::run,
+    ),
+    (
+        "sampled",
+        "Check that samples have the branches that their event asks for",
+        sampled::run,
+    ),
+    (
+        "stale-bits",
+        "Check every bit of the records, and what the helper writes where",
+        stale_bits::run,
+    ),
+    (
+        "traced",
+        "Take a snapshot while all functions are traced",
+        traced::run,
+    ),
+    ("twice", "Take one snapshot right after another", twice::run),
+];
+
+/// The tests that print a result of their own on standard output.
+const VERDICT_ON_STDERR: [&str; 2] = ["loops", "cost"];
+
+/// How the period of an event grows from round to round.
+#[derive(clap::Args)]
+struct Step {
+    /// Cycles that an instruction takes: periods are multiples of it
+    #[arg(long, value_name = "CYCLES", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=64))]
+    step: u64,
+}
+
 #[derive(Subcommand)]
-enum Test {
+enum WithOptions {
     /// Keep CPU-bound branch events open across context switches
     CpuWideEvent {
         /// How long
         #[arg(long, value_name = "SECONDS", default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=3600))]
         seconds: u64,
     },
-    /// Check every bit of the records, and what the helper writes where
-    StaleBits,
     /// Record all branches, of the kernel and of user space, while a command runs
     Record {
         /// Cycles from one sample to the next; without it no sample is made
@@ -90,9 +188,8 @@ enum Test {
     /// Let a counter overflow at every instruction of a snapshot: for a machine
     /// with one CPU whose time is its instructions
     Overflow {
-        /// Cycles that an instruction takes: periods are multiples of it
-        #[arg(long, value_name = "CYCLES", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=64))]
-        step: u64,
+        #[command(flatten)]
+        step: Step,
         /// How the snapshots are taken
         #[arg(long, value_enum, default_value = "plainly")]
         taken: Taken,
@@ -102,44 +199,10 @@ enum Test {
     },
     /// Let an event end at every instruction before a snapshot has begun: for a
     /// machine with one CPU whose time is its instructions
-    Filter {
-        /// Cycles that an instruction takes: periods are multiples of it
-        #[arg(long, value_name = "CYCLES", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=64))]
-        step: u64,
-    },
+    Filter(Step),
     /// Disable an event when its counter overflows at every instruction: for a
     /// machine with one CPU whose time is its instructions
-    Closing {
-        /// Cycles that an instruction takes: periods are multiples of it
-        #[arg(long, value_name = "CYCLES", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=64))]
-        step: u64,
-    },
-    /// Check that samples have the branches that their event asks for
-    Sampled,
-    /// Take a snapshot while all functions are traced
-    Traced,
-    /// Take one snapshot right after another
-    Twice,
-    /// Take a snapshot while another one reads the records
-    Nested,
-    /// Check that flags and cycles that no event asks for are not claimed
-    Flags,
-    /// Check that a call that is refused for its flags takes nothing: for a kernel that
-    /// has an interpreter for BPF
-    RefusedFlags,
-    /// Check that there is no snapshot while an overflow waits for its handler
-    Frozen,
-    /// Check that there are snapshots while the cycle counter's overflow waits for its
-    /// handler
-    CycleCounter,
-    /// Check that a program has snapshots that was loaded before there was a PMU: for a
-    /// machine whose PMU waits for a device
-    LatePmu,
-    /// Check that what a snapshot reports of interrupts is taken back: for a kernel that
-    /// has tracepoints for it, and a module that is built for it
-    RawSection,
-    /// Check who may record branches, by kernel.perf_event_paranoid
-    Privileges,
+    Closing(Step),
     /// What the test of privileges has another user try
     #[command(hide = true)]
     Attempt { what: privileges::Attempt },
@@ -150,21 +213,12 @@ enum Test {
         #[arg(last = true)]
         command: Vec<OsString>,
     },
-    /// Check that timer ticks still come after a snapshot, on one CPU
-    Interrupts,
-    /// Take snapshots of full, half full and empty buffers, and print how many records
-    /// each had
-    Cost,
     /// Take a snapshot by each way to attach a program, and write what it saw
     Waste {
         /// Where to
         #[arg(long, value_name = "FILE")]
         output: PathBuf,
     },
-    /// Check the bits of records that have no target
-    HalfRecords,
-    /// Check that there is no snapshot without a branch event on the CPU
-    NoEvent,
     /// Take snapshots from programs of every kind while CPUs, events and
     /// processes come and go
     Stress {
@@ -178,84 +232,77 @@ enum Test {
         #[arg(long, value_name = "CYCLES", default_value_t = 20_000_000, value_parser = clap::value_parser!(u64).range(1000..))]
         period: u64,
     },
-    /// Check that heterogeneous CPUs have snapshots where they record branches
-    Heterogeneous,
 }
 
-impl Test {
-    fn name(&self) -> &'static str {
-        match self {
-            Self::CpuWideEvent { .. } => "cpu-wide-event",
-            Self::StaleBits => "stale-bits",
-            Self::Record { .. } => "record",
-            Self::Loops { .. } => "loops",
-            Self::Overflow { .. } => "overflow",
-            Self::Filter { .. } => "filter",
-            Self::Closing { .. } => "closing",
-            Self::Sampled => "sampled",
-            Self::Traced => "traced",
-            Self::Twice => "twice",
-            Self::Nested => "nested",
-            Self::Flags => "flags",
-            Self::RefusedFlags => "refused-flags",
-            Self::Frozen => "frozen",
-            Self::CycleCounter => "cycle-counter",
-            Self::LatePmu => "late-pmu",
-            Self::RawSection => "raw-section",
-            Self::Privileges => "privileges",
-            Self::Attempt { .. } => "attempt",
-            Self::Provoke { .. } => "provoke",
-            Self::Interrupts => "interrupts",
-            Self::Cost => "cost",
-            Self::Waste { .. } => "waste",
-            Self::HalfRecords => "half-records",
-            Self::NoEvent => "no-event",
-            Self::Stress { .. } => "stress",
-            Self::Heterogeneous => "heterogeneous",
+enum Test {
+    Plain(fn() -> anyhow::Result<Verdict>),
+    WithOptions(WithOptions),
+}
+
+impl Subcommand for Test {
+    fn augment_subcommands(command: clap::Command) -> clap::Command {
+        let plain = PLAIN.map(|(name, about, _)| clap::Command::new(name).about(about));
+        WithOptions::augment_subcommands(command).subcommands(plain)
+    }
+
+    fn augment_subcommands_for_update(command: clap::Command) -> clap::Command {
+        Self::augment_subcommands(command)
+    }
+
+    fn has_subcommand(name: &str) -> bool {
+        PLAIN.iter().any(|(plain, ..)| *plain == name) || WithOptions::has_subcommand(name)
+    }
+}
+
+impl FromArgMatches for Test {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let plain = |name: &str| PLAIN.iter().find(|(plain, ..)| *plain == name);
+        match matches.subcommand_name().and_then(plain) {
+            Some((.., run)) => Ok(Self::Plain(*run)),
+            None => WithOptions::from_arg_matches(matches).map(Self::WithOptions),
         }
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
     }
 }
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
-    let name = arguments.test.name();
-    let verdict_on_stderr = matches!(arguments.test, Test::Loops { .. } | Test::Cost);
-    let outcome = match arguments.test {
-        Test::CpuWideEvent { seconds } => cpu_wide::run(Duration::from_secs(seconds)),
-        Test::StaleBits => stale_bits::run(),
-        Test::Record { period, command } => record::run(&command, perf::all_branches(period)),
-        Test::Loops { record } => loops::run(record),
-        Test::Overflow {
-            step,
+    let matches = Arguments::command().get_matches();
+    let name = matches.subcommand_name().unwrap_or_default();
+    let arguments = Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    let verdict_on_stderr = VERDICT_ON_STDERR.contains(&name);
+    let test = match arguments.test {
+        Test::Plain(run) => {
+            return verdict::report(name, &run(), arguments.json, verdict_on_stderr);
+        }
+        Test::WithOptions(test) => test,
+    };
+    let outcome = match test {
+        WithOptions::CpuWideEvent { seconds } => cpu_wide::run(Duration::from_secs(seconds)),
+        WithOptions::Record { period, command } => {
+            record::run(&command, perf::all_branches(period))
+        }
+        WithOptions::Loops { record } => loops::run(record),
+        WithOptions::Overflow {
+            step: Step { step },
             taken,
             output,
         } => overflow::run(step, taken, &output),
-        Test::Filter { step } => filter::run(step),
-        Test::Closing { step } => closing::run(step),
-        Test::Sampled => sampled::run(),
-        Test::Traced => traced::run(),
-        Test::Twice => twice::run(),
-        Test::Nested => nested::run(),
-        Test::Flags => flags::run(),
-        Test::RefusedFlags => refused_flags::run(),
-        Test::Frozen => frozen::run(),
-        Test::CycleCounter => cycle_counter::run(),
-        Test::LatePmu => late_pmu::run(),
-        Test::RawSection => raw_section::run(),
-        Test::Privileges => privileges::run(),
-        Test::Attempt { what } => {
+        WithOptions::Filter(Step { step }) => filter::run(step),
+        WithOptions::Closing(Step { step }) => closing::run(step),
+        WithOptions::Attempt { what } => {
             let errno = privileges::attempt(what).err();
             let status = errno.map_or(0, |errno| errno.raw_os_error());
             return ExitCode::from(u8::try_from(status).unwrap_or(u8::MAX));
         }
-        Test::Provoke { what, command } => provoke::run(what, &command),
-        Test::Interrupts => interrupts::run(),
-        Test::Cost => cost::run(),
-        Test::Waste { output } => waste::run(&output),
-        Test::HalfRecords => half_records::run(),
-        Test::NoEvent => no_event::run(),
-        Test::Stress { seconds, period } => stress::run(Duration::from_secs(seconds), period),
-        Test::Heterogeneous => heterogeneous::run(),
+        WithOptions::Provoke { what, command } => provoke::run(what, &command),
+        WithOptions::Waste { output } => waste::run(&output),
+        WithOptions::Stress { seconds, period } => {
+            stress::run(Duration::from_secs(seconds), period)
+        }
     };
     verdict::report(name, &outcome, arguments.json, verdict_on_stderr)
 }
