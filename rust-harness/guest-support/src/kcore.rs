@@ -5,19 +5,16 @@
 
 use std::collections::BTreeSet;
 use std::fs::File;
-use std::io::Read as _;
 use std::os::unix::fs::FileExt as _;
 
-use anyhow::{Context as _, Error, Result, ensure};
+use anyhow::{Context as _, Error, Result};
 use branch_records::capture::{CodeRange, MAX_CODE_BYTES};
 use branch_records::record::{BranchType, RawRecord};
+use object::elf::{FileHeader64, PT_LOAD};
+use object::read::elf::{FileHeader as _, ProgramHeader as _};
+use object::{LittleEndian, ReadCache, ReadRef};
 
 const PATH: &str = "/proc/kcore";
-/// `FILE_HEADER` is `sizeof(Elf64_Ehdr)`, and `SEGMENT` is `sizeof(Elf64_Phdr)`. Both are
-/// in bytes.
-const FILE_HEADER: usize = 64;
-const SEGMENT: usize = 56;
-const PT_LOAD: u32 = 1;
 
 /// A segment: a part of the kernel's address space, and the offset of that in the file.
 #[derive(Debug, PartialEq, Eq)]
@@ -56,16 +53,12 @@ pub struct Kcore {
 impl Kcore {
     /// Opens `/proc/kcore`, and reads which parts of the address space it has.
     pub fn open() -> Result<Self> {
-        let mut file = File::open(PATH).with_context(|| format!("cannot open {PATH}"))?;
-        let mut header = [0; FILE_HEADER];
-        file.read_exact(&mut header)
-            .with_context(|| format!("cannot read {PATH}"))?;
-        let (offset, count) = segment_table(&header)?;
-        let mut table = vec![0; SEGMENT * usize::from(count)];
-        file.read_exact_at(&mut table, offset)
-            .with_context(|| format!("cannot read {PATH}"))?;
-        let segments = table.as_chunks().0.iter().filter_map(segment).collect();
-        Ok(Self { file, segments })
+        let file = File::open(PATH).with_context(|| format!("cannot open {PATH}"))?;
+        let segments = segments(&ReadCache::new(&file));
+        Ok(Self {
+            segments: segments.with_context(|| format!("cannot read {PATH}"))?,
+            file,
+        })
     }
 
     /// Reads the code between the records of each list, and the code where they start.
@@ -147,40 +140,20 @@ fn merged(ranges: BTreeSet<(u64, u64)>) -> Vec<(u64, u64)> {
     merged
 }
 
-/// The offset of the table that describes the segments, and the number of segments.
-fn segment_table(header: &[u8; FILE_HEADER]) -> Result<(u64, u16)> {
-    // The file has to be of 64 bits and little-endian.
-    ensure!(
-        header.starts_with(b"\x7fELF\x02\x01"),
-        "{PATH} is not a 64-bit little-endian ELF file"
-    );
-    ensure!(
-        half(header, 54).is_some_and(|size| usize::from(size) == SEGMENT),
-        "{PATH} has segments of another size"
-    );
-    let table = word(header, 32).zip(half(header, 56));
-    table.with_context(|| format!("{PATH} is cut off"))
-}
-
-fn segment(bytes: &[u8; SEGMENT]) -> Option<Segment> {
-    let kind = bytes.first_chunk().map(|kind| u32::from_le_bytes(*kind))?;
-    let segment = Segment {
-        offset: word(bytes, 8)?,
-        address: word(bytes, 16)?,
-        size: word(bytes, 40)?,
-    };
-    let sane = segment.offset.checked_add(segment.size).is_some();
-    (kind == PT_LOAD && sane).then_some(segment)
-}
-
-fn word(bytes: &[u8], at: usize) -> Option<u64> {
-    let word = bytes.get(at..)?.first_chunk()?;
-    Some(u64::from_le_bytes(*word))
-}
-
-fn half(bytes: &[u8], at: usize) -> Option<u16> {
-    let half = bytes.get(at..)?.first_chunk()?;
-    Some(u16::from_le_bytes(*half))
+/// The segments of an ELF core file. Those that no file of this size can have are left out.
+fn segments<'data>(core: impl ReadRef<'data>) -> Result<Vec<Segment>, object::Error> {
+    let header = FileHeader64::<LittleEndian>::parse(core)?;
+    let endian = header.endian()?;
+    let loads = header.program_headers(endian, core)?.iter();
+    let loads = loads.filter(|segment| segment.p_type(endian) == PT_LOAD);
+    let segments = loads.map(|segment| Segment {
+        address: segment.p_vaddr(endian),
+        size: segment.p_memsz(endian),
+        offset: segment.p_offset(endian),
+    });
+    Ok(segments
+        .filter(|segment| segment.offset.checked_add(segment.size).is_some())
+        .collect())
 }
 
 #[cfg(test)]
@@ -248,27 +221,24 @@ mod tests {
     }
 
     #[test]
-    fn headers_are_taken_apart() {
-        let mut header = [0; FILE_HEADER];
-        assert!(segment_table(&header).is_err());
-        header[..6].copy_from_slice(b"\x7fELF\x02\x01");
-        header[32] = 64;
-        header[54] = 56;
-        header[56] = 3;
-        assert_eq!(segment_table(&header).unwrap(), (64, 3));
-        header[54] = 32;
-        assert!(segment_table(&header).is_err());
-
-        let mut bytes = [0; SEGMENT];
-        bytes[0] = 1;
-        (bytes[9], bytes[17], bytes[41]) = (1, 2, 3);
+    fn segments_are_those_that_are_loaded() {
+        let mut core = [0; 64 + 2 * 56];
+        assert!(segments(&core[..]).is_err());
+        // 64 bits, little-endian, version 1.
+        core[..7].copy_from_slice(b"\x7fELF\x02\x01\x01");
+        // Two segments of 56 bytes behind the header. The first is loaded.
+        (core[32], core[54], core[56]) = (64, 56, 2);
+        (core[64], core[120]) = (1, 4);
+        (core[64 + 9], core[64 + 17], core[64 + 41]) = (1, 2, 3);
         let expected = Segment {
             offset: 0x100,
             address: 0x200,
             size: 0x300,
         };
-        assert_eq!(segment(&bytes), Some(expected));
-        bytes[8..16].fill(0xff);
-        assert_eq!(segment(&bytes), None);
+        assert_eq!(segments(&core[..]).unwrap(), [expected]);
+        core[64 + 8..64 + 16].fill(0xff);
+        assert!(segments(&core[..]).unwrap().is_empty());
+        core[54] = 32;
+        assert!(segments(&core[..]).is_err());
     }
 }
