@@ -57,9 +57,10 @@ impl Assembly {
                 .map_err(|error| error.to_string())
         };
         let (lines, names) = (section(".debug_line")?, section(".debug_line_str")?);
-        let endian = match elf.is_little_endian() {
-            true => RunTimeEndian::Little,
-            false => RunTimeEndian::Big,
+        let endian = if elf.is_little_endian() {
+            RunTimeEndian::Little
+        } else {
+            RunTimeEndian::Big
         };
         Self::parse(&lines, &names, endian).map_err(|error| format!("its lines: {error}"))
     }

@@ -5,18 +5,19 @@
 //! it reads, and checks every invariant that the fields below document.
 
 use std::io::{Read, Write};
-use std::ops::RangeInclusive;
 
 use serde::{Deserialize, Serialize};
 
-use crate::record::RawRecord;
-
 mod code;
+mod field;
+mod hex;
 mod process;
+pub(crate) mod raw_records;
 mod snapshot;
 
 pub(crate) use code::check_code;
 pub use code::{CodeRange, MAX_CODE, MAX_CODE_BYTES};
+use field::{check, check_name, check_path, check_printable, check_text};
 pub use process::{MAX_MAPPINGS, Mapping, Process};
 pub use snapshot::{MAX_COMM, Moment, Returned, Snapshot};
 
@@ -333,118 +334,10 @@ impl Capture {
     }
 }
 
-fn check(field: &str, holds: bool, problem: &str) -> Result<(), CaptureError> {
-    if holds {
-        return Ok(());
-    }
-    Err(CaptureError::Invalid {
-        field: field.to_owned(),
-        problem: problem.to_owned(),
-    })
-}
-
-/// Checks a name. A name is printed on a terminal: it must be short, and must hold
-/// nothing that a terminal interprets.
-fn check_name(field: &str, name: &str) -> Result<(), CaptureError> {
-    check(
-        field,
-        (1..=MAX_NAME).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_graphic()),
-        "not a name of 1 to 512 visible ASCII characters",
-    )
-}
-
-/// Checks a text: like a name it has at most [`MAX_NAME`] bytes, but it may hold any
-/// characters other than control characters.
-fn check_text(field: &str, text: &str) -> Result<(), CaptureError> {
-    check_printable(field, text, 1..=MAX_NAME)
-}
-
-/// Checks the path of a file: at most [`MAX_PATH`] bytes, without control characters.
-fn check_path(field: &str, path: &str) -> Result<(), CaptureError> {
-    check_printable(field, path, 1..=MAX_PATH)
-}
-
-fn check_printable(
-    field: &str,
-    text: &str,
-    bytes: RangeInclusive<usize>,
-) -> Result<(), CaptureError> {
-    let printable = text.chars().all(|c| !c.is_control());
-    check(
-        field,
-        bytes.contains(&text.len()) && printable,
-        &format!(
-            "not a text of {} to {} bytes without control characters",
-            bytes.start(),
-            bytes.end()
-        ),
-    )
-}
-
 /// Whether a count can be left out of the document. The parameter is a reference because
 /// serde requires that.
 fn is_zero(number: &u64) -> bool {
     *number == 0
-}
-
-/// Serialises addresses as hexadecimal text: many readers of JSON lose bits of large
-/// numbers.
-mod hex {
-    use serde::{Deserialize, Deserializer, Serializer, de::Error};
-
-    #[derive(Deserialize)]
-    #[serde(transparent)]
-    struct Text(String);
-
-    pub(super) fn parse(text: &str) -> Result<u64, String> {
-        text.strip_prefix("0x")
-            .filter(|digits| digits.bytes().all(|digit| digit.is_ascii_hexdigit()))
-            .and_then(|digits| u64::from_str_radix(digits, 16).ok())
-            .ok_or_else(|| format!("{text:?} is not a hexadecimal number of up to 64 bits"))
-    }
-
-    pub(super) fn serialize<S: Serializer>(value: &u64, to: S) -> Result<S::Ok, S::Error> {
-        to.collect_str(&format_args!("{value:#x}"))
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
-        parse(&Text::deserialize(from)?.0).map_err(D::Error::custom)
-    }
-}
-
-/// Serialises a record as a list of three hexadecimal numbers: from, to, flags.
-pub(crate) mod raw_records {
-    use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
-    use super::{RawRecord, hex};
-
-    #[derive(Serialize, Deserialize)]
-    struct Word(#[serde(with = "hex")] u64);
-
-    pub(crate) fn serialize<S: Serializer>(
-        records: &[RawRecord],
-        to: S,
-    ) -> Result<S::Ok, S::Error> {
-        to.collect_seq(
-            records
-                .iter()
-                .map(|record| [Word(record.from), Word(record.to), Word(record.flags)]),
-        )
-    }
-
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
-        from: D,
-    ) -> Result<Vec<RawRecord>, D::Error> {
-        let records = Vec::<[Word; 3]>::deserialize(from)?;
-        Ok(records
-            .into_iter()
-            .map(|[from, to, flags]| RawRecord {
-                from: from.0,
-                to: to.0,
-                flags: flags.0,
-            })
-            .collect())
-    }
 }
 
 #[cfg(test)]

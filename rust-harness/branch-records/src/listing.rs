@@ -263,9 +263,12 @@ impl<R: Resolve + ?Sized> Path<'_, R> {
 
     fn resolve(&mut self, address: u64) -> Option<Symbol> {
         let (symbols, pid) = (self.symbols, self.snapshot.pid);
-        let look_up = || match is_kernel(address) {
-            true => symbols.resolve(address),
-            false => symbols.resolve_user(pid, address),
+        let look_up = || {
+            if is_kernel(address) {
+                symbols.resolve(address)
+            } else {
+                symbols.resolve_user(pid, address)
+            }
         };
         self.known.entry(address).or_insert_with(look_up).clone()
     }

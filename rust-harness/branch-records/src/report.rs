@@ -268,13 +268,14 @@ impl<R: Resolve + ?Sized> Cached<'_, R> {
     fn resolve(&mut self, pid: u32, address: u64) -> Option<Symbol> {
         let symbols = self.symbols;
         let known = &mut self.known;
-        match is_kernel(address) {
-            true => known
+        if is_kernel(address) {
+            known
                 .entry((None, address))
-                .or_insert_with(|| symbols.resolve(address)),
-            false => known
+                .or_insert_with(|| symbols.resolve(address))
+        } else {
+            known
                 .entry((Some(pid), address))
-                .or_insert_with(|| symbols.resolve_user(pid, address)),
+                .or_insert_with(|| symbols.resolve_user(pid, address))
         }
         .clone()
     }

@@ -31,10 +31,7 @@ pub enum Detail {
 impl Detail {
     /// [`Detail::All`] if `all` is set, otherwise [`Detail::Folded`].
     pub fn folded_unless(all: bool) -> Self {
-        match all {
-            true => Self::All,
-            false => Self::Folded,
-        }
+        if all { Self::All } else { Self::Folded }
     }
 }
 

@@ -93,9 +93,10 @@ pub(crate) enum Generated {
 impl Arguments {
     /// The filter that an event has to pass: `--errors`, `--ret` and `--filter` together.
     pub(crate) fn filter(&self) -> Result<Filter, FilterError> {
-        let errors = match self.errors {
-            true => Filter::failed(),
-            false => Filter::default(),
+        let errors = if self.errors {
+            Filter::failed()
+        } else {
+            Filter::default()
         };
         errors
             .and(self.ret.clone().unwrap_or_default())?

@@ -1,9 +1,9 @@
 //! Loads the BPF programs and attaches them to what is traced.
 
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, AsRawFd as _};
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result};
 use branch_records::capture::Moment;
 use libbpf_rs::skel::{OpenSkel as _, Skel as _, SkelBuilder as _};
 use libbpf_rs::{
@@ -11,27 +11,9 @@ use libbpf_rs::{
     UprobeOpts,
 };
 
-use crate::filter::{Field, Filter};
-use crate::functions::Functions;
-use crate::programs;
-use crate::returns::{NoTypes, Returns, Types};
+use crate::jobs::{Common, Job, Place, jobs};
 use crate::skeleton::trace::{OpenTraceSkel, TraceSkel, TraceSkelBuilder};
-use crate::target::{By, Target};
-
-/// With more functions than this, one program for all of them is attached by
-/// kretprobe.multi: a program for each would take too long to load.
-const FEW: usize = 16;
-
-/// A place where snapshots are taken.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
-    /// The name of the function or the tracepoint.
-    pub(crate) name: String,
-    /// The moment at which snapshots are taken.
-    pub(crate) moment: Moment,
-    /// The type of what the function returns.
-    pub(crate) returns: Returns,
-}
+use crate::target::Target;
 
 /// The BPF programs for all targets. They are attached until this is dropped.
 pub(crate) struct Attached {
@@ -42,79 +24,6 @@ pub(crate) struct Attached {
 struct Object {
     skeleton: TraceSkel<'static>,
     _links: Vec<Link>,
-}
-
-/// What all BPF programs have in common.
-#[derive(Debug)]
-pub(crate) struct Common<'a> {
-    pub(crate) filter: &'a Filter,
-    /// The number of slots for snapshots: a power of two, and at least as many as there
-    /// can be CPUs.
-    pub(crate) slots: usize,
-}
-
-/// A BPF object to load, and what its programs are attached to.
-enum Job {
-    /// A kernel function, traced by a BPF trampoline.
-    Function(Place),
-    /// Many kernel functions, traced by one probe.
-    Probe(Vec<Place>),
-    Tracepoint {
-        category: String,
-        name: String,
-    },
-    RawTracepoint {
-        name: String,
-    },
-    Bpf {
-        program: OwnedFd,
-        function: String,
-        place: Place,
-    },
-    User {
-        file: String,
-        symbol: String,
-        place: Place,
-    },
-}
-
-impl Job {
-    fn places(&self) -> Vec<Place> {
-        let tracepoint = |name| Place {
-            name,
-            moment: Moment::Tracepoint,
-            returns: Returns::Nothing,
-        };
-        match self {
-            Self::Function(place) | Self::Bpf { place, .. } | Self::User { place, .. } => {
-                vec![place.clone()]
-            }
-            Self::Probe(places) => places.clone(),
-            Self::Tracepoint { category, name } => vec![tracepoint(format!("{category}:{name}"))],
-            Self::RawTracepoint { name } => vec![tracepoint(name.clone())],
-        }
-    }
-
-    /// The names of two programs: the one that takes the snapshots, and the one that
-    /// notes when a function begins. The second is empty if there is none.
-    fn programs(&self) -> (&'static str, &'static str) {
-        match self {
-            Self::Function(place) | Self::Bpf { place, .. } => match place.moment {
-                Moment::Entry => ("on_entry", ""),
-                _ => ("on_exit", "on_begin"),
-            },
-            Self::Probe(places) => match places.first().map(|place| place.moment) {
-                Some(Moment::Entry) => ("on_entries", ""),
-                _ => ("on_exits", "on_begins"),
-            },
-            Self::Tracepoint { .. } => ("on_tracepoint", ""),
-            Self::RawTracepoint { .. } => ("on_raw_tracepoint", ""),
-            Self::User { place, .. } => match place.moment {
-                Moment::Entry => ("on_user_entry", ""),
-                _ => ("on_user_exit", "on_user_begin"),
-            },
-        }
-    }
 }
 
 impl Attached {
@@ -156,39 +65,6 @@ impl Attached {
     pub(crate) fn dropped(&self) -> u64 {
         let data = |object: &Object| object.skeleton.maps.bss_data.as_deref().map(|d| d.dropped);
         self.objects.iter().filter_map(data).sum()
-    }
-}
-
-impl Common<'_> {
-    /// Checks that the filter asks nothing that cannot be answered at `place`.
-    fn check(&self, place: &Place) -> Result<()> {
-        let (name, returns) = (&place.name, place.returns);
-        let about_the_end = [Field::Failed, Field::Returned, Field::Duration];
-        ensure!(
-            place.moment == Moment::Return
-                || !about_the_end
-                    .into_iter()
-                    .any(|field| self.filter.asks_for(field)),
-            "{name} is not traced when it returns: it cannot be filtered by what it returned, or \
-             after how long"
-        );
-        ensure!(
-            !self.filter.asks_for(Field::Failed) || returns.can_fail(),
-            "{name} cannot be filtered for errors: what it returns is {}",
-            match returns {
-                Returns::Nothing => "nothing, or not known",
-                _ => "no error number and no pointer",
-            }
-        );
-        ensure!(
-            !self.filter.asks_for(Field::Returned) || returns != Returns::Nothing,
-            "{name} cannot be filtered by what it returns, which is nothing, or not known"
-        );
-        Ok(())
-    }
-
-    fn is_timed(&self) -> bool {
-        self.filter.asks_for(Field::Duration)
     }
 }
 
@@ -359,111 +235,5 @@ fn attach(job: &Job, program: &ProgramMut<'_>, moment: Moment) -> Result<Link> {
                 format!("{what}: has {file} a function {symbol}?")
             }
         }
-    })
-}
-
-/// The jobs for all targets: what has to be loaded and attached.
-fn jobs(targets: &[Target], common: &Common<'_>) -> Result<Vec<Job>> {
-    let mut jobs = Vec::new();
-    let mut kernel = None;
-    for target in targets {
-        match target {
-            Target::Functions {
-                pattern,
-                moment,
-                by,
-            } => {
-                let (functions, types) = match &kernel {
-                    Some(known) => known,
-                    None => kernel.insert((Functions::read()?, Types::of_kernel())),
-                };
-                let wanted = (pattern.as_str(), *moment, *by);
-                jobs.extend(of_functions(functions, types.as_ref(), wanted, common)?);
-            }
-            Target::Tracepoint { category, name } => jobs.push(Job::Tracepoint {
-                category: category.clone(),
-                name: name.clone(),
-            }),
-            Target::RawTracepoint { name } => {
-                jobs.push(Job::RawTracepoint { name: name.clone() });
-            }
-            Target::Bpf {
-                program,
-                function,
-                moment,
-            } => {
-                let found = programs::find(program, function.as_deref())?;
-                jobs.push(Job::Bpf {
-                    program: found.fd,
-                    function: found.function,
-                    place: Place {
-                        name: found.symbol,
-                        moment: *moment,
-                        returns: found.returns,
-                    },
-                });
-            }
-            Target::User {
-                file,
-                symbol,
-                moment,
-            } => jobs.push(Job::User {
-                file: file.clone(),
-                symbol: symbol.clone(),
-                place: Place {
-                    name: symbol.clone(),
-                    moment: *moment,
-                    returns: Returns::Signed(32),
-                },
-            }),
-        }
-    }
-    Ok(jobs)
-}
-
-fn of_functions(
-    functions: &Functions,
-    types: Result<&Types, &NoTypes>,
-    (pattern, moment, by): (&str, Moment, By),
-    common: &Common<'_>,
-) -> Result<Vec<Job>> {
-    // A probe needs no types.
-    if let (By::Any | By::Trampoline, Err(missing)) = (by, types) {
-        return Err(missing.clone().into());
-    }
-    let returns = |name: &str| types.ok().and_then(|types| types.function(name));
-    let mut names = functions.matching(pattern)?;
-    let place = |name: &str| Place {
-        name: name.to_owned(),
-        moment,
-        returns: returns(name).unwrap_or_default(),
-    };
-    // Of several functions, those are traced that the filter makes sense for. A single
-    // function is checked later, with all other places.
-    if names.len() > 1 {
-        names.retain(|name| common.check(&place(name)).is_ok());
-        ensure!(
-            !names.is_empty(),
-            "what the filter asks for, none of the functions {pattern} has"
-        );
-    }
-    let by_probe = match by {
-        By::Any => names.len() > FEW || names.iter().any(|name| returns(name).is_none()),
-        By::Probe => true,
-        By::Trampoline => {
-            if names.len() > FEW {
-                bail!(
-                    "{pattern} is {} functions, too many for a program for each: kprobe:{pattern} \
-                     and kretprobe:{pattern} take one for all",
-                    names.len()
-                );
-            }
-            false
-        }
-    };
-    let places = names.into_iter().map(place);
-    Ok(match by_probe {
-        true => vec![Job::Probe(places.collect())],
-        false => places.map(Job::Function).collect(),
     })
 }

@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result, ensure};
 use branch_records::capture::Snapshot;
 use branch_records::record::RawRecord;
 
-use crate::attach::Place;
+use crate::jobs::Place;
 use crate::skeleton::trace::types::event;
 
 /// The number of bytes before the records of an event.

@@ -9,6 +9,7 @@ mod event;
 mod filter;
 mod functions;
 mod generate;
+mod jobs;
 mod machine;
 mod names;
 mod output;

@@ -101,9 +101,10 @@ pub(crate) fn of(prototype: BtfType<'_>) -> Option<Returns> {
 
 fn number(signed: bool, bytes: usize) -> Returns {
     let bits = u8::try_from(8 * bytes).unwrap_or(64);
-    match signed {
-        true => Returns::Signed(bits),
-        false => Returns::Unsigned(bits),
+    if signed {
+        Returns::Signed(bits)
+    } else {
+        Returns::Unsigned(bits)
     }
 }
 

@@ -15,9 +15,10 @@ use guest_support::{cpus, perf};
 use libbpf_rs::ErrorKind;
 
 use crate::arguments::Arguments;
-use crate::attach::{Attached, Common};
+use crate::attach::Attached;
 use crate::branches::{self, Branches};
 use crate::generate;
+use crate::jobs::Common;
 use crate::machine;
 use crate::names::Names;
 use crate::output::{self, Output, Stream};
@@ -64,9 +65,10 @@ fn trace(arguments: &Arguments) -> Result<ExitCode> {
         return Ok(unsupported(NO_SNAPSHOTS));
     }
     let of_user = |target: &Target| matches!(target, Target::User { .. });
-    let level = match arguments.targets.iter().all(of_user) {
-        true => branches::USER,
-        false => branches::KERNEL,
+    let level = if arguments.targets.iter().all(of_user) {
+        branches::USER
+    } else {
+        branches::KERNEL
     };
     let branches = Branches::of(&arguments.lbr, level);
     // Branches are recorded on every CPU: it is not known which one will take the
@@ -99,9 +101,10 @@ fn trace(arguments: &Arguments) -> Result<ExitCode> {
     let attached = Attached::to(&arguments.targets, &common)?;
     let stream = Stream::to(output);
     let limit = arguments.count.map(|count| count as usize);
-    let limit = match stream.keeps() {
-        true => limit.or(Some(MAX_SNAPSHOTS)),
-        false => limit,
+    let limit = if stream.keeps() {
+        limit.or(Some(MAX_SNAPSHOTS))
+    } else {
+        limit
     };
     let mut session = Session {
         arguments,

@@ -50,17 +50,20 @@ impl fmt::Display for Record {
             Valid::Full => (true, true),
         };
         // A source-only record has no Exception level.
-        match has_target {
-            true => write!(f, " EL{} ", self.inf >> 6 & 3)?,
-            false => f.write_str(" - ")?,
+        if has_target {
+            write!(f, " EL{} ", self.inf >> 6 & 3)?;
+        } else {
+            f.write_str(" - ")?;
         }
-        match has_source {
-            true => write!(f, "{:#x} -> ", self.src)?,
-            false => f.write_str("- -> ")?,
+        if has_source {
+            write!(f, "{:#x} -> ", self.src)?;
+        } else {
+            f.write_str("- -> ")?;
         }
-        match has_target {
-            true => write!(f, "{:#x}", self.tgt)?,
-            false => f.write_str("-")?,
+        if has_target {
+            write!(f, "{:#x}", self.tgt)?;
+        } else {
+            f.write_str("-")?;
         }
         match self.cycle_count().map(CycleCount::decode) {
             None => f.write_str(" cc=?"),

@@ -262,9 +262,10 @@ fn judge(first: u64, other: u64, limit: f64) -> Verdict {
         "{other} instructions for {MOST} records, {first} with the series below: {ratio:.2} times as \
          many"
     );
-    match ratio <= limit {
-        true => Verdict::Pass(said),
-        false => Verdict::Fail(format!("{said}, {limit} are allowed")),
+    if ratio <= limit {
+        Verdict::Pass(said)
+    } else {
+        Verdict::Fail(format!("{said}, {limit} are allowed"))
     }
 }
 

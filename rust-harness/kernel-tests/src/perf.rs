@@ -7,6 +7,7 @@ pub mod recordings;
 pub mod rules;
 pub mod script;
 pub mod suite;
+pub mod violation;
 
 use std::fs;
 use std::io::BufReader;

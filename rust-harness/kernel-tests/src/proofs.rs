@@ -116,12 +116,13 @@ fn judge(mutant: &Mutant, outcome: Result<Verdict>) -> Result<Verdict> {
         Err(error) if error.is::<Dead>() => format!("{error:#}"),
         Err(error) => return Err(error),
     };
-    Ok(match said.contains(&mutant.says) {
-        true => Verdict::Pass(format!("killed by {test}: {}", mutant.says)),
-        false => Verdict::Fail(format!(
+    Ok(if said.contains(&mutant.says) {
+        Verdict::Pass(format!("killed by {test}: {}", mutant.says))
+    } else {
+        Verdict::Fail(format!(
             "SURVIVED: {test} fails, but does not say {:?}:\n{said}",
             mutant.says
-        )),
+        ))
     })
 }
 

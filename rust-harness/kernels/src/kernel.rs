@@ -2,7 +2,6 @@
 //! that compile most files alike. They are moved from commit to commit, so that a changed
 //! patch rebuilds only what it touches.
 
-use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,6 +9,7 @@ use std::thread;
 
 use anyhow::{Context, Result, bail};
 
+use crate::config::{Config, option};
 use crate::source::Tree;
 use host::arch::Arch;
 use host::cache::{self, Key};
@@ -17,76 +17,6 @@ use host::paths::Paths;
 use host::process;
 use host::progress::Step;
 use host::toolchain;
-
-/// A kernel configuration: allnoconfig, and on top of it fragments, which have names.
-#[derive(Clone, Debug)]
-pub struct Config {
-    fragments: Vec<String>,
-    /// The text of all fragments, one after the other.
-    text: String,
-}
-
-impl Config {
-    /// Reads the fragments `kernel-patches/config/<name>.config`, in the order of
-    /// `fragments`.
-    pub fn load(paths: &Paths, fragments: &[&str]) -> Result<Self> {
-        let mut text = String::new();
-        for name in fragments {
-            let path = paths.repo(format!("kernel-patches/config/{name}.config"));
-            text += &fs::read_to_string(&path)
-                .with_context(|| format!("reading {}", path.display()))?;
-        }
-        Ok(Self {
-            fragments: fragments.iter().map(ToString::to_string).collect(),
-            text,
-        })
-    }
-
-    /// The names of the fragments beside those of every kernel, each after a comma and a
-    /// space.
-    fn mark(&self) -> String {
-        let all = ["base", Arch::Arm64.kernel(), Arch::X86_64.kernel()];
-        let more = self
-            .fragments
-            .iter()
-            .filter(|name| !all.contains(&name.as_str()));
-        more.map(|name| format!(", {name}")).collect()
-    }
-
-    fn key(&self) -> Key {
-        Key::new("config 1").with(&self.text)
-    }
-
-    /// The lines of the fragments that took no effect in a finished `.config`: the kernel
-    /// knows no such option, or something that the option depends on is missing.
-    fn dropped(&self, finished: &str) -> Vec<&str> {
-        let finished: HashSet<_> = finished.lines().collect();
-        let lines = self
-            .text
-            .lines()
-            .filter_map(|line| Some((option(line)?, line)));
-        // Of two values the later one counts.
-        let last: HashMap<_, _> = lines.clone().collect();
-        let is_missing = |option: &str, line: &str| match line.starts_with("CONFIG_") {
-            true => !finished.contains(line),
-            // An option that is not in `.config` is not set either.
-            false => finished
-                .iter()
-                .any(|set| set.starts_with(&format!("{option}="))),
-        };
-        lines
-            .filter(|(option, line)| last[option] == *line && is_missing(option, line))
-            .map(|(_, line)| line)
-            .collect()
-    }
-}
-
-/// The name of the option in a line such as `CONFIG_A=y` or `# CONFIG_A is not set`.
-fn option(line: &str) -> Option<&str> {
-    let line = line.strip_prefix("# ").unwrap_or(line);
-    let end = line.find(['=', ' ']).unwrap_or(line.len());
-    line[..end].starts_with("CONFIG_").then_some(&line[..end])
-}
 
 /// How options are treated that the configuration asks for and that a commit does not have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -440,27 +370,5 @@ impl Built<'_> {
     /// Path of the source tree.
     pub fn tree(&self) -> &Path {
         &self.builder.tree.path
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_option_that_took_no_effect_is_named() {
-        let config = Config {
-            fragments: vec!["base".into()],
-            text: "# why\nCONFIG_A=y\nCONFIG_GONE=y\nCONFIG_NUMBER=16\n".into(),
-        };
-        let finished = "CONFIG_A=y\n# CONFIG_GONE is not set\nCONFIG_NUMBER=16\nCONFIG_MORE=y\n";
-        assert_eq!(config.dropped(finished), ["CONFIG_GONE=y"]);
-        let without = Config {
-            text: config.text.clone() + "# CONFIG_GONE is not set\nCONFIG_NUMBER=8\n",
-            ..config
-        };
-        assert_eq!(without.dropped(finished), ["CONFIG_NUMBER=8"]);
-        let finished = finished.to_owned() + "CONFIG_GONE=m\n";
-        assert_eq!(without.dropped(&finished).len(), 2);
     }
 }

@@ -8,6 +8,7 @@
 //! have, and [`rebase`] tries a series on another tree.
 
 pub mod bases;
+pub mod config;
 pub mod guest_module;
 pub mod guest_root;
 pub mod kernel;

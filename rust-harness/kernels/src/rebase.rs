@@ -64,9 +64,10 @@ fn one(git: &Git, tree: &str, patch: &Patch) -> Result<Outcome> {
             return Ok(Outcome::Conflict(vec![why.trim().to_owned()]));
         }
         let moved = places(&said, "Hunk #");
-        return Ok(match moved.is_empty() {
-            true => Outcome::Clean,
-            false => Outcome::Moved(moved),
+        return Ok(if moved.is_empty() {
+            Outcome::Clean
+        } else {
+            Outcome::Moved(moved)
         });
     }
     if git.try_run(&["apply", "--check", "--reverse", &path])?.0 {
@@ -91,12 +92,13 @@ fn places(said: &str, mark: &str) -> Vec<String> {
             file = name.trim_end_matches("...");
         } else if let Some(rest) = line.strip_prefix(mark) {
             // An error message has the name of the file already.
-            match rest.contains(file) {
-                true => found.push(rest.to_owned()),
-                false => found.push(format!(
+            if rest.contains(file) {
+                found.push(rest.to_owned());
+            } else {
+                found.push(format!(
                     "{file}: {}{rest}",
                     mark.trim_start_matches("error: ")
-                )),
+                ));
             }
         }
     }

@@ -7,7 +7,8 @@ use host::arch::Arch;
 use host::paths::Paths;
 
 use crate::bases::{self, Base};
-use crate::kernel::{Builder, Config, Kernel};
+use crate::config::Config;
+use crate::kernel::{Builder, Kernel};
 use crate::series::{Change, Series};
 use crate::source::{self, Tree};
 use crate::variant::Variant;
@@ -155,9 +156,10 @@ impl Subject {
     /// When the kernel cannot be built.
     pub fn kernel(&self, builder: &Builder, commit: &str, title: &str) -> Result<Kernel> {
         let is_in_midst = commit != self.patched() && self.commits.iter().any(|own| own == commit);
-        match is_in_midst {
-            true => builder.kernel_in_midst(commit, title),
-            false => builder.kernel(commit, title),
+        if is_in_midst {
+            builder.kernel_in_midst(commit, title)
+        } else {
+            builder.kernel(commit, title)
         }
     }
 
@@ -215,9 +217,10 @@ impl Subject {
     /// The name of the kernel of the patched or the unpatched commit: `7.3.4 patched`. It
     /// ends in the architecture where that is not arm64.
     pub fn title(&self, patched: bool) -> String {
-        let title = match patched {
-            true => self.variant.title(&self.base),
-            false => format!("{} unpatched", self.base.version),
+        let title = if patched {
+            self.variant.title(&self.base)
+        } else {
+            format!("{} unpatched", self.base.version)
         };
         match self.builder.arch() {
             Arch::Arm64 => title,

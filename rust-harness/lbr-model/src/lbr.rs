@@ -87,9 +87,10 @@ impl Lbr {
                 _ => {}
             }
         }
-        let from = match control.selects_level(branch.from.cpl) {
-            true => branch.from.ip,
-            false => FILTERED,
+        let from = if control.selects_level(branch.from.cpl) {
+            branch.from.ip
+        } else {
+            FILTERED
         };
         let cycles = now.saturating_sub(self.updated).min(CYCLES);
         self.updated = now;

@@ -72,9 +72,10 @@ impl Suite {
         }
         let planned: usize = planned.ok_or(Error::Plan)?;
         let seen = suite.passed.len() + suite.failed.len() + suite.skipped.len();
-        match seen == planned {
-            true => Ok(suite),
-            false => Err(Error::Count { planned, seen }),
+        if seen == planned {
+            Ok(suite)
+        } else {
+            Err(Error::Count { planned, seen })
         }
     }
 

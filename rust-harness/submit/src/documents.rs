@@ -48,9 +48,10 @@ pub(crate) fn comments(paths: &Paths, subject: &Subject, change: &Change<'_>) ->
         })
     };
     let new = at(change.commit)?.since(&at(change.parent)?);
-    Ok(match new.is_empty() {
-        true => Verdict::Pass(format!("files: {}, nothing new", files.len())),
-        false => Verdict::Fail(new.join("\n")),
+    Ok(if new.is_empty() {
+        Verdict::Pass(format!("files: {}, nothing new", files.len()))
+    } else {
+        Verdict::Fail(new.join("\n"))
     })
 }
 
@@ -108,9 +109,10 @@ pub(crate) fn html(
     );
     let new = after.since(&at(change.parent)?.1);
     step.done();
-    Ok(match new.is_empty() {
-        true => Verdict::Pass(format!("nothing new in {}", documents.join(", "))),
-        false => Verdict::Fail(new.join("\n")),
+    Ok(if new.is_empty() {
+        Verdict::Pass(format!("nothing new in {}", documents.join(", ")))
+    } else {
+        Verdict::Fail(new.join("\n"))
     })
 }
 

@@ -98,9 +98,10 @@ pub(crate) fn authors(series: &Git, commit: &str, history: &Git) -> Result<Vec<S
         {
             // A mail's header is ASCII, and git encodes no name in those that it is given.
             let is_plain = |c: char| c.is_ascii_alphanumeric() || c == ' ' || c == '-';
-            authors.push(match name.chars().all(is_plain) {
-                true => format!("{name} <{mail}>"),
-                false => mail.to_owned(),
+            authors.push(if name.chars().all(is_plain) {
+                format!("{name} <{mail}>")
+            } else {
+                mail.to_owned()
             });
         }
     }

@@ -257,27 +257,25 @@ fn cost_of(paths: &Paths, subject: &Subject) -> Result<String> {
             .with_context(|| format!("{title} is not measured: ./brbe bench snapshot --write"))
     };
     let is_snapshot = subject.variant == Variant::Snapshot;
-    let mut text = match is_snapshot {
-        true => "  records    full  half full  empty".to_owned(),
-        false => "  records  before   after  ratio".to_owned(),
+    let mut text = if is_snapshot {
+        "  records    full  half full  empty".to_owned()
+    } else {
+        "  records  before   after  ratio".to_owned()
     };
     for records in cost::RECORDS {
         let row = of(subject.variant, records)?;
         let full = row.costs.full.total;
-        text += &match is_snapshot {
-            true => {
-                let half = row
-                    .costs
-                    .half
-                    .map_or_else(String::new, |half| half.total.to_string());
-                let empty = row.costs.empty.total;
-                format!("\n  {records:>7}  {full:>6}  {half:>9}  {empty:>5}")
-            }
-            false => {
-                let before = of(Variant::Snapshot, records)?.costs.full.total;
-                let ratio = full as f64 / before as f64;
-                format!("\n  {records:>7}  {before:>6}  {full:>6}  {ratio:>5.2}")
-            }
+        text += &if is_snapshot {
+            let half = row
+                .costs
+                .half
+                .map_or_else(String::new, |half| half.total.to_string());
+            let empty = row.costs.empty.total;
+            format!("\n  {records:>7}  {full:>6}  {half:>9}  {empty:>5}")
+        } else {
+            let before = of(Variant::Snapshot, records)?.costs.full.total;
+            let ratio = full as f64 / before as f64;
+            format!("\n  {records:>7}  {before:>6}  {full:>6}  {ratio:>5.2}")
         };
     }
     Ok(text)

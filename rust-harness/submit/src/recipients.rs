@@ -95,9 +95,10 @@ impl Recipients {
             let role = role.with_context(|| format!("get_maintainer.pl says {line:?}"))?;
             let (address, role) = (line[..role].trim(), &line[role + 2..]);
             let is_maintainer = role.starts_with("maintainer") || role.starts_with("supporter");
-            match is_maintainer {
-                true => self.address(address.to_owned()),
-                false => self.copy(address.to_owned()),
+            if is_maintainer {
+                self.address(address.to_owned());
+            } else {
+                self.copy(address.to_owned());
             }
         }
         Ok(())

@@ -52,12 +52,11 @@ pub(crate) fn run(step: u64) -> Result<Verdict> {
             "the only event is disabled, a period of {period} cycles after it was enabled: {}",
             problem.unwrap_or_default()
         );
-        match ring.take_samples()?.is_empty() {
-            true => without += 1,
-            false => {
-                overflows += 1;
-                without = 0;
-            }
+        if ring.take_samples()?.is_empty() {
+            without += 1;
+        } else {
+            overflows += 1;
+            without = 0;
         }
         if without == ENOUGH {
             break;

@@ -29,12 +29,13 @@ struct Times {
 /// JSON.
 pub(crate) fn run(record: bool) -> Result<Verdict> {
     let cpus = cpus::online()?;
-    let events = match record {
-        true => match perf::open_everywhere(&cpus, perf::all_branches(None)) {
+    let events = if record {
+        match perf::open_everywhere(&cpus, perf::all_branches(None)) {
             Ok(events) => events,
             Err(error) => return verdict::cannot_record(error),
-        },
-        false => Vec::new(),
+        }
+    } else {
+        Vec::new()
     };
     let times = Times {
         sort: fastest(sort).as_nanos(),

@@ -121,9 +121,10 @@ impl Steady {
 /// The findings, or an error if anything in them is broken. Some paths are known to be
 /// broken even without any code.
 fn unless_broken(findings: Findings) -> Result<Findings, NoPath> {
-    match findings.broken.is_empty() {
-        true => Ok(findings),
-        false => Err(NoPath(findings)),
+    if findings.broken.is_empty() {
+        Ok(findings)
+    } else {
+        Err(NoPath(findings))
     }
 }
 

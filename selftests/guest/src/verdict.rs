@@ -42,9 +42,10 @@ pub(crate) fn unsupported() -> Verdict {
 /// supported, else an error.
 pub(crate) fn cannot_record(error: io::Error) -> Result<Verdict> {
     let why = CannotRecord::from(error);
-    match why.is_unsupported() {
-        true => Ok(Verdict::Skip(why.to_string())),
-        false => Err(why.into()),
+    if why.is_unsupported() {
+        Ok(Verdict::Skip(why.to_string()))
+    } else {
+        Err(why.into())
     }
 }
 

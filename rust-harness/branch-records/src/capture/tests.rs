@@ -1,6 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::record::RawRecord;
 
 fn capture() -> Capture {
     let mut capture = Capture::new(

@@ -14,9 +14,10 @@ pub(super) fn branch(
     last_jump: Option<usize>,
     out: &mut impl Write,
 ) -> io::Result<()> {
-    let class = match last_jump == Some(branch.number) {
-        true => " class=\"last\"",
-        false => "",
+    let class = if last_jump == Some(branch.number) {
+        " class=\"last\""
+    } else {
+        ""
     };
     write!(out, "<tr{class}><td>#{:02}</td>", branch.number)?;
     for end in [&branch.from, &branch.to] {

@@ -53,18 +53,16 @@ pub(super) fn write(shown: &Shown<'_>, out: &mut impl Write) -> io::Result<()> {
         last_jump,
         open,
     } = *shown;
-    let open = match open {
-        true => " open",
-        false => "",
-    };
+    let open = if open { " open" } else { "" };
     let into = match &listing.inlined_into {
         Some(function) => format!(", inlined into {function}()"),
         None => String::new(),
     };
     let has_text = file.is_some() || listing.lines.values().any(|line| line.text.is_some());
-    let missing = match has_text {
-        true => "",
-        false => " (the source is not at hand: --source DIR)",
+    let missing = if has_text {
+        ""
+    } else {
+        " (the source is not at hand: --source DIR)"
     };
     writeln!(
         out,
@@ -192,9 +190,10 @@ fn rows(listing: &Listing, file: Option<&[String]>) -> Vec<Row> {
             || listing.jumps.iter().any(|jump| jump.to == *number)
     };
     let around = |number: u32| number.saturating_sub(AROUND)..=number.saturating_add(AROUND);
-    let mut shown: BTreeSet<u32> = match is_short {
-        true => (first..=last).collect(),
-        false => numbers().filter(matters).flat_map(around).collect(),
+    let mut shown: BTreeSet<u32> = if is_short {
+        (first..=last).collect()
+    } else {
+        numbers().filter(matters).flat_map(around).collect()
     };
     shown.insert(first);
     shown.retain(|number| (first..=last).contains(number));

@@ -161,9 +161,10 @@ impl Step {
 pub(crate) fn cgroup_id(path: &str) -> Result<u64, FilterError> {
     let mounted = Path::new("/sys/fs/cgroup");
     let below = mounted.join(path.trim_start_matches('/'));
-    let dir = match Path::new(path).starts_with(mounted) {
-        true => Path::new(path),
-        false => &below,
+    let dir = if Path::new(path).starts_with(mounted) {
+        Path::new(path)
+    } else {
+        &below
     };
     // The number is that of the inode (kernfs).
     let found = std::fs::metadata(dir);

@@ -42,9 +42,10 @@ impl<'a> Parser<'a> {
 
     fn whole(mut self) -> Result<Filter, FilterError> {
         self.list()?;
-        match self.rest.is_empty() {
-            true => Filter(self.steps).checked(),
-            false => Err(self.expected("&&, || or the end")),
+        if self.rest.is_empty() {
+            Filter(self.steps).checked()
+        } else {
+            Err(self.expected("&&, || or the end"))
         }
     }
 
@@ -268,9 +269,10 @@ fn number(word: &str) -> Option<i64> {
         _ => digits.parse::<u64>(),
     };
     let value = value.ok().filter(|_| plain)?;
-    match negative {
-        false => Some(value.cast_signed()),
-        true => 0_i64.checked_sub_unsigned(value),
+    if !negative {
+        Some(value.cast_signed())
+    } else {
+        0_i64.checked_sub_unsigned(value)
     }
 }
 
@@ -283,9 +285,10 @@ fn number_or_error(word: &str) -> Result<i64, FilterError> {
         return Err(FilterError::Number(word.to_owned()));
     }
     let number = errno::number(name).ok_or_else(|| FilterError::Errno(word.to_owned()))?;
-    Ok(match word.starts_with('-') {
-        true => -i64::from(number),
-        false => i64::from(number),
+    Ok(if word.starts_with('-') {
+        -i64::from(number)
+    } else {
+        i64::from(number)
     })
 }
 

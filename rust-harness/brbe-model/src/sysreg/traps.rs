@@ -28,9 +28,12 @@ pub enum Denied {
 
 /// Whether EL3 traps accesses at lower Exception levels (MDCR_EL3.SBRBE).
 fn el3_traps(pe: &Pe) -> bool {
-    pe.el3.as_ref().is_some_and(|el3| match el3.secure {
-        true => el3.sbrbe != 0b11,
-        false => el3.sbrbe & 1 == 0,
+    pe.el3.as_ref().is_some_and(|el3| {
+        if el3.secure {
+            el3.sbrbe != 0b11
+        } else {
+            el3.sbrbe & 1 == 0
+        }
     })
 }
 

@@ -109,9 +109,10 @@ fn brbcr_el12(pe: &Pe) -> Result<Register, Denied> {
 
 fn brbcr_el2(pe: &Pe) -> Result<Register, Denied> {
     if pe.el == El1 {
-        return Err(match hcr(pe).nv {
-            true => Denied::TrapToEl2,
-            false => Denied::Undefined,
+        return Err(if hcr(pe).nv {
+            Denied::TrapToEl2
+        } else {
+            Denied::Undefined
         });
     }
     traps(pe, |_| true)?;

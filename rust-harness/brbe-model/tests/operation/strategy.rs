@@ -198,9 +198,12 @@ fn brbcr() -> impl Strategy<Value = u64> {
 /// Values of BRBFCR_EL1: PAUSED now and then, any filters and banks, EnI or not.
 fn brbfcr() -> impl Strategy<Value = u64> {
     const PAUSED: u64 = 1 << 7;
-    (any::<u64>(), prop::bool::weighted(0.2)).prop_map(|(value, paused)| match paused {
-        true => value | PAUSED,
-        false => value & !PAUSED,
+    (any::<u64>(), prop::bool::weighted(0.2)).prop_map(|(value, paused)| {
+        if paused {
+            value | PAUSED
+        } else {
+            value & !PAUSED
+        }
     })
 }
 

@@ -118,10 +118,7 @@ fn judged(
     let log = process::fresh(paths.log("ci-check"))?;
     let status = process::status(&log, python.arg(file))?;
     let said = fs::read_to_string(&log).unwrap_or_default();
-    Ok(match status.success() {
-        true => Ok(()),
-        false => Err(said),
-    })
+    Ok(if status.success() { Ok(()) } else { Err(said) })
 }
 
 /// The directory in the cache that has the schemas and their checkers.

@@ -133,9 +133,10 @@ fn for_boards(cells: &[Cell]) -> Vec<&Cell> {
 fn on_board(template: &str, cell: &Cell, wishes: &Wishes) -> Definition {
     let language = if cell.in_rust { "rust" } else { "c" };
     let kernel = format!("{}-{language}", cell.base);
-    let (interrupts, arguments) = match cell.pseudo_nmi {
-        true => ("pseudo-nmi", PSEUDO_NMI),
-        false => ("irq", ""),
+    let (interrupts, arguments) = if cell.pseudo_nmi {
+        ("pseudo-nmi", PSEUDO_NMI)
+    } else {
+        ("irq", "")
     };
     let steps: Vec<_> = guest_tests::for_any_machine(false)
         .iter()

@@ -36,9 +36,10 @@ const PARTS: [(&str, &str); 8] = [
 impl Clean {
     /// Runs the command.
     pub fn run(&self, paths: &Paths) -> Result<()> {
-        let alone = match self.yes {
-            true => Lock::try_take(paths, RUNS)?,
-            false => None,
+        let alone = if self.yes {
+            Lock::try_take(paths, RUNS)?
+        } else {
+            None
         };
         ensure!(
             alone.is_some() || !self.yes,

@@ -94,18 +94,20 @@ pub struct Submit {
 fn message_id(text: &str) -> Result<String, String> {
     let id = text.trim().trim_start_matches('<').trim_end_matches('>');
     let is_plain = |c: char| c.is_ascii_graphic() && c != '<' && c != '>';
-    match id.contains('@') && id.chars().all(is_plain) {
-        true => Ok(id.to_owned()),
-        false => Err("a message's ID is such as 20260102214043.1410242-1-x@example.org".to_owned()),
+    if id.contains('@') && id.chars().all(is_plain) {
+        Ok(id.to_owned())
+    } else {
+        Err("a message's ID is such as 20260102214043.1410242-1-x@example.org".to_owned())
     }
 }
 
 /// Reads a URL that can stand in a line of a letter.
 fn url(text: &str) -> Result<String, String> {
     let is_plain = text.chars().all(|c| c.is_ascii_graphic());
-    match is_plain && (text.starts_with("https://") || text.starts_with("http://")) {
-        true => Ok(text.to_owned()),
-        false => Err("an address is such as https://example.org/brbe".to_owned()),
+    if is_plain && (text.starts_with("https://") || text.starts_with("http://")) {
+        Ok(text.to_owned())
+    } else {
+        Err("an address is such as https://example.org/brbe".to_owned())
     }
 }
 

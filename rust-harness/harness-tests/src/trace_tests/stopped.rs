@@ -27,8 +27,9 @@ pub(super) fn verdict(share: &Share, output: &str) -> Result<Verdict> {
     };
     let mut snapshots = capture.snapshots.iter();
     let is_there = snapshots.any(|snapshot| snapshot.comm == "ls");
-    Ok(match is_there {
-        true => Verdict::Pass(format!("{} snapshots", capture.snapshots.len())),
-        false => Verdict::Fail("what was done before it was stopped is not there".to_owned()),
+    Ok(if is_there {
+        Verdict::Pass(format!("{} snapshots", capture.snapshots.len()))
+    } else {
+        Verdict::Fail("what was done before it was stopped is not there".to_owned())
     })
 }

@@ -130,9 +130,10 @@ mod tests {
         /// Returns the names of those.
         fn evict(&self, room_with: usize) -> Vec<String> {
             let space = || {
-                Ok(match self.left().len() > room_with {
-                    true => FLOOR - 1,
-                    false => FLOOR,
+                Ok(if self.left().len() > room_with {
+                    FLOOR - 1
+                } else {
+                    FLOOR
                 })
             };
             evict(&self.paths(), self.now, space).unwrap();

@@ -57,9 +57,10 @@ impl Recorded {
     /// that of programs from files below `root`, and that of the vDSO from the file `vdso`.
     /// `maps` are what programs mapped, in the order of time.
     pub fn open(kcore: &Path, root: &Path, vdso: &Path, maps: Vec<Map>) -> Result<Self> {
-        let kernel = match kcore.is_file() {
-            true => segments(kcore).with_context(|| format!("reading {}", kcore.display()))?,
-            false => Vec::new(),
+        let kernel = if kcore.is_file() {
+            segments(kcore).with_context(|| format!("reading {}", kcore.display()))?
+        } else {
+            Vec::new()
         };
         let mut files = HashMap::new();
         for map in &maps {

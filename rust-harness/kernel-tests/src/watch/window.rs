@@ -171,9 +171,10 @@ impl Reader<'_> {
         }
         if self.functions.is_entry(address) {
             let first = Position { index: 0, address };
-            let hit = match std::mem::take(&mut self.interrupted_at_entry) {
-                true => Some(Hit::Interrupted(first)),
-                false => overflow.then_some(Hit::Pending),
+            let hit = if std::mem::take(&mut self.interrupted_at_entry) {
+                Some(Hit::Interrupted(first))
+            } else {
+                overflow.then_some(Hit::Pending)
             };
             self.windows.push(Window {
                 hit,

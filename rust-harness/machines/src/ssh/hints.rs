@@ -27,12 +27,13 @@ pub(super) fn failure(to: &Destination, said: &str) -> String {
     } else {
         "the connection ended before the command did".to_owned()
     };
-    match said.is_empty() {
-        true => format!("{to}: {next}"),
-        false => format!(
+    if said.is_empty() {
+        format!("{to}: {next}")
+    } else {
+        format!(
             "{to}: {next}\nssh said:\n    {}",
             said.replace('\n', "\n    ")
-        ),
+        )
     }
 }
 

@@ -36,9 +36,10 @@ impl Vcpu {
             return;
         };
         let address = (last.needs_address() || self.trail.wants_address()).then(pc);
-        let block = match last.is_ambiguous() {
-            true => block.after_ambiguous(self.take_reached()),
-            false => block,
+        let block = if last.is_ambiguous() {
+            block.after_ambiguous(self.take_reached())
+        } else {
+            block
         };
         if self.trail.is_full() {
             self.drain();
@@ -66,9 +67,10 @@ impl Vcpu {
     pub(super) fn drain(&mut self) {
         let (shared, brbe) = (self.shared, &mut self.brbe);
         let Some(region) = &self.region else { return };
-        let wanted = match shared.counts_exactly {
-            true => Wanted::All,
-            false => Wanted::Last(brbe.config().records.count()),
+        let wanted = if shared.counts_exactly {
+            Wanted::All
+        } else {
+            Wanted::Last(brbe.config().records.count())
         };
         let selected = |kind| region.selects(kind);
         self.trail.drain(wanted, selected, |step| {

@@ -256,10 +256,7 @@ proptest! {
         let call = u64::from(source && record.flags >> 20 == SYSCALL);
         prop_assume!((BASE + 4 * call..address(made.len())).contains(&moved));
         let index = index.index(records.len());
-        match source {
-            true => records[index].from = moved,
-            false => records[index].to = moved,
-        }
+        if source { records[index].from = moved } else { records[index].to = moved }
         prop_assert_eq!(accepted(&made, &records), possible(&made, &records));
     }
 }

@@ -85,9 +85,10 @@ fn stop_when_wanted(share: &Share, limit: Duration, caught: Caught, over: Receiv
     }
     drop(caught);
     let is_wanted = is_wanted();
-    let why = match is_wanted {
-        true => String::new(),
-        false => format!("{} are over: ", humantime::format_duration(limit)),
+    let why = if is_wanted {
+        String::new()
+    } else {
+        format!("{} are over: ", humantime::format_duration(limit))
     };
     progress::say(&format!(
         "brbe: {why}branch-trace is asked to stop and to tell what it has; Ctrl-C from now on \

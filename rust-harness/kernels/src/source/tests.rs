@@ -1,0 +1,91 @@
+use super::*;
+
+#[test]
+fn a_directory_that_is_no_kernel_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let paths = Paths::at(dir.path(), dir.path());
+    let error = from_dir(&paths, dir.path()).unwrap_err().to_string();
+    assert!(error.contains("not a kernel source tree"), "{error}");
+    let error = from_dir(&paths, &dir.path().join("nowhere"))
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("no such directory"), "{error}");
+}
+
+#[test]
+fn a_shallow_clone_is_followed_and_a_killed_checkout_forgotten() {
+    let dir = tempfile::tempdir().unwrap();
+    let paths = Paths::at(dir.path(), &dir.path().join("home"));
+    let theirs = dir.path().join("theirs");
+    let commit = |at: &Path, text: &str| {
+        let git = Git::new(at);
+        fs::create_dir_all(at.join("arch/arm64")).unwrap();
+        fs::write(at.join("arch/arm64/Kbuild"), "").unwrap();
+        fs::write(at.join("Kbuild"), text).unwrap();
+        git.run(&["add", "--all"]).unwrap();
+        git.run(&["commit", "--quiet", "--message", text]).unwrap();
+        git.read(&["rev-parse", "HEAD"]).unwrap()
+    };
+    fs::create_dir_all(&theirs).unwrap();
+    Git::new(&theirs).run(&["init", "--quiet"]).unwrap();
+    commit(&theirs, "one");
+    commit(&theirs, "two");
+    let url = format!("file://{}", theirs.display());
+    let clone = ["clone", "--quiet", "--depth=1", &url, "shallow"];
+    Git::new(dir.path()).run(&clone).unwrap();
+    let shallow = dir.path().join("shallow");
+    from_dir(&paths, &shallow).unwrap();
+    let next = commit(&shallow, "three");
+    let tree = from_dir(&paths, &shallow).unwrap();
+    assert_eq!(tree.git().read(&["rev-parse", BASE]).unwrap(), next);
+    fs::write(tree.path.join(".git/index.lock"), "").unwrap();
+    tree.at(&paths, &next, |_| Ok(())).unwrap();
+    assert_eq!(
+        fs::read_to_string(tree.path.join("Kbuild")).unwrap(),
+        "three"
+    );
+}
+
+#[test]
+fn a_tree_that_is_made_anew_has_nothing_built() {
+    let dir = tempfile::tempdir().unwrap();
+    let paths = Paths::at(dir.path(), dir.path());
+    forget_builds(&paths, "7.3").unwrap();
+    for build in ["7.3-0123", "7.3-selftests-arm64", "7.30-0123", "7.0-0123"] {
+        fs::create_dir_all(paths.home("build").join(build)).unwrap();
+    }
+    forget_builds(&paths, "7.3").unwrap();
+    let left = fs::read_dir(paths.home("build")).unwrap();
+    let mut left: Vec<_> = left.map(|dir| dir.unwrap().file_name()).collect();
+    left.sort();
+    assert_eq!(left, ["7.0-0123", "7.30-0123"]);
+}
+
+#[test]
+fn documentation_is_nothing_to_build() {
+    let dir = tempfile::tempdir().unwrap();
+    let tree = Tree {
+        path: dir.path().to_owned(),
+        id: "test".to_owned(),
+    };
+    let git = tree.git();
+    let commit = |file: &str, text: &str| {
+        let file = dir.path().join(file);
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::write(file, text).unwrap();
+        git.run(&["add", "--all"]).unwrap();
+        git.run(&["commit", "--quiet", "--message", "x"]).unwrap();
+        git.read(&["rev-parse", "HEAD"]).unwrap()
+    };
+    git.run(&["init", "--quiet"]).unwrap();
+    commit("Documentation/a.rst", "one");
+    let base = commit("a.c", "one");
+    git.run(&["tag", BASE]).unwrap();
+    let content = |commit: &str| tree.content(commit).unwrap();
+    let trees = git.read(&["rev-parse", "HEAD^{tree}"]).unwrap();
+    assert_eq!(content(&base), trees);
+    let described = commit("Documentation/b.rst", "two");
+    assert_eq!(content(&described), content(&base));
+    let changed = commit("a.c", "two");
+    assert_ne!(content(&changed), content(&base));
+}

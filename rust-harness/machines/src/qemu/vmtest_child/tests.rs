@@ -1,0 +1,119 @@
+use super::*;
+use crate::backend::Plugin;
+use crate::machine_spec::MachineSpec;
+use std::time::Duration;
+
+fn boot() -> Boot {
+    Boot {
+        arch: Arch::Arm64,
+        kernel: "/k/Image".into(),
+        device_tree: None,
+        root: "/r".into(),
+        machine: MachineSpec {
+            memory_mib: 512,
+            vhe: true,
+            ..MachineSpec::heterogeneous()
+        },
+        kernel_args: vec!["oops=panic".into()],
+        plugin: Some(Plugin {
+            path: "/p.so".into(),
+            options: vec!["records=8".into()],
+        }),
+        qemu_args: vec!["-icount".into(), "shift=0".into()],
+        share: "/s".into(),
+        command: "true".into(),
+        timeout: Duration::from_secs(1),
+        console: "/c".into(),
+    }
+}
+
+#[test]
+fn the_machine_is_described_as_asked() {
+    let target = target(&boot(), "mark-");
+    assert_eq!(
+        target.vm.extra_args,
+        [
+            "-machine",
+            "virtualization=on",
+            "-plugin",
+            "/p.so,records=8,cpus=0-1",
+            "-icount",
+            "shift=0"
+        ]
+    );
+    assert_eq!(target.vm.memory, "512M");
+    assert_eq!(target.kernel_args.unwrap(), "ro oops=panic");
+    assert_eq!(
+        target.command,
+        "mount -t tmpfs tmpfs /tmp && cd /mnt/vmtest || exit\n\
+         export PATH=/usr/sbin:/usr/bin\n(\ntrue\n)\nstatus=$?\n\
+         echo '<6>brbe: the command has ended' >/dev/kmsg\n\
+         echo mark-$status\nexit $status"
+    );
+}
+
+#[test]
+fn the_guest_tells_the_end_in_a_line_of_its_own_or_behind_one() {
+    let output = |line: &str| Some(Event::Output(line.to_owned()));
+    let split = |line: &str| split_at_end(line.to_owned(), "mark-");
+    assert_eq!(split("a line"), (output("a line"), None));
+    assert_eq!(split(""), (output(""), None));
+    assert_eq!(split("mark-7"), (None, Some(Event::Exited(7))));
+    let behind = split("no newlinemark-0");
+    assert_eq!(behind, (output("no newline"), Some(Event::Exited(0))));
+    let other = "mark-not a number";
+    assert_eq!(split(other), (output(other), None));
+}
+
+/// The events that are reported for `outputs`, and what reported the end of the run.
+fn reported(outputs: Vec<Output>) -> (Vec<Event>, Ending) {
+    let (sender, receiver) = mpsc::channel();
+    for output in outputs {
+        sender.send(output).unwrap();
+    }
+    drop(sender);
+    let mut told = Vec::new();
+    let later = Instant::now() + Duration::from_secs(3600);
+    let ending = report(&receiver, "mark-", later, Vec::new, |event| {
+        told.push(event.clone());
+        Ok(())
+    });
+    (told, ending.unwrap())
+}
+
+#[test]
+fn the_end_is_told_once_and_after_the_console() {
+    let console = |line: &str| Output::Boot(line.to_owned());
+    let last = || console(&format!("[ 9.9] {LAST_LINE}"));
+    let output = |line: &str| Output::Command(line.to_owned());
+    let warning = || console("[ 9.8] WARNING: late");
+    let expected = [
+        Event::Console("[ 9.8] WARNING: late".to_owned()),
+        Event::Console(format!("[ 9.9] {LAST_LINE}")),
+        Event::Exited(7),
+    ];
+    // The console is late, and vmtest finds the end itself.
+    let ended = Output::CommandEnd(Ok(7));
+    let told = reported(vec![output("mark-7"), warning(), ended, last()]);
+    assert_eq!(told, (expected.to_vec(), Ending::ByGuest));
+    // The console comes first.
+    let told = reported(vec![warning(), last(), output("mark-7")]);
+    assert_eq!(told, (expected.to_vec(), Ending::ByGuest));
+    // A child process of the command still prints.
+    let (told, _) = reported(vec![output("mark-7"), output("late"), last()]);
+    assert_eq!(told[0], Event::Output("late".to_owned()));
+}
+
+#[test]
+fn an_end_that_only_vmtest_finds_is_one() {
+    let told = reported(vec![Output::CommandEnd(Ok(3))]);
+    assert_eq!(told, (vec![Event::Exited(3)], Ending::ByVmtest));
+}
+
+#[test]
+fn each_end_is_one_event() {
+    let failed = event(Output::BootEnd(Err(anyhow::anyhow!("no").context("boot"))));
+    assert_eq!(failed, Some(Event::Failed("boot: no".to_owned())));
+    assert_eq!(event(Output::CommandEnd(Ok(7))), Some(Event::Exited(7)));
+    assert_eq!(event(Output::BootEnd(Ok(()))), None);
+}
