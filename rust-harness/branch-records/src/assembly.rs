@@ -23,7 +23,7 @@ type Names<'a> = DebugLineStr<Bytes<'a>>;
 /// A row of a line program: the address where the code of a line begins, or where a
 /// sequence of code ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Row {
+struct LineRow {
     address: u64,
     /// The index of the file and the number of the line; `None` where code ends. Of two
     /// rows for one address, the one with a line counts.
@@ -35,7 +35,7 @@ struct Row {
 pub(crate) struct Assembly {
     files: Vec<PathBuf>,
     /// The rows of all files, sorted by address.
-    rows: Vec<Row>,
+    rows: Vec<LineRow>,
 }
 
 impl Assembly {
@@ -117,7 +117,7 @@ impl Assembly {
                 LineInstruction::SetAddress(to) => address = to,
                 LineInstruction::SetFile(number) => file = self.file(header, names, number),
                 LineInstruction::EndSequence => {
-                    self.rows.push(Row {
+                    self.rows.push(LineRow {
                         address,
                         place: None,
                     });
@@ -127,7 +127,7 @@ impl Assembly {
             }
             if is_row {
                 let number = u32::try_from(line).unwrap_or(0);
-                self.rows.push(Row {
+                self.rows.push(LineRow {
                     address,
                     place: file.map(|file| (file, number)),
                 });

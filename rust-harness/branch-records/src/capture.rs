@@ -88,7 +88,7 @@ pub struct Capture {
     /// What was done to take the snapshots, as a text for people.
     pub scenario: String,
     /// The kernel that the snapshots were taken in.
-    pub kernel: Kernel,
+    pub kernel: CapturedKernel,
     /// Which branches were recorded, by perf's names: `any`, `cond`, `k`, ….
     pub branches: Vec<String>,
     /// Symbols that no vmlinux file has: those of modules, BPF programs and trampolines,
@@ -115,7 +115,7 @@ pub struct Capture {
 /// The kernel that snapshots were taken in.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Kernel {
+pub struct CapturedKernel {
     /// The release of the kernel: `uname -r`.
     pub release: String,
     /// The architecture of the machine: `uname -m`.
@@ -191,7 +191,7 @@ impl GuestSymbol {
 
 impl Capture {
     /// A capture with no snapshots yet, for all branches of the kernel.
-    pub fn new(scenario: impl Into<String>, kernel: Kernel) -> Self {
+    pub fn new(scenario: impl Into<String>, kernel: CapturedKernel) -> Self {
         Self {
             format: FORMAT.to_owned(),
             version: VERSION,

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::io::{self, Write};
 
 use crate::listing;
-use crate::report::{Branch, Report, SnapshotReport};
+use crate::report::{NamedBranch, SnapshotReport, TraceReport};
 use crate::symbol::Resolve;
 use crate::text::fold;
 use crate::text::words;
@@ -34,7 +34,7 @@ pub type Sources<'a> = dyn Fn(&str) -> Option<String> + 'a;
 ///
 /// When writing to `out` fails.
 pub fn write(
-    report: &Report,
+    report: &TraceReport,
     symbols: &(impl Resolve + ?Sized),
     sources: &Sources<'_>,
     out: &mut impl Write,
@@ -56,7 +56,7 @@ struct Group<'a> {
 }
 
 struct Page<'a, R: ?Sized, W> {
-    report: &'a Report,
+    report: &'a TraceReport,
     symbols: &'a R,
     sources: &'a Sources<'a>,
     /// The lines of each source file, by its name; `None` for a file that is not at hand.
@@ -168,11 +168,11 @@ impl<R: Resolve + ?Sized, W: Write> Page<'_, R, W> {
 }
 
 /// The branches of a snapshot that are not within the tracing machinery, oldest first.
-fn shown(snapshot: &SnapshotReport) -> impl Iterator<Item = &Branch> {
+fn shown(snapshot: &SnapshotReport) -> impl Iterator<Item = &NamedBranch> {
     snapshot.records.iter().filter(|branch| !branch.machinery)
 }
 
-fn same(a: &Branch, b: &Branch) -> bool {
+fn same(a: &NamedBranch, b: &NamedBranch) -> bool {
     (a.from.address, a.to.address, a.kind) == (b.from.address, b.to.address, b.kind)
 }
 

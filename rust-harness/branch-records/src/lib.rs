@@ -24,7 +24,7 @@
 //!
 //! ```
 //! use branch_records::capture::Capture;
-//! use branch_records::report::Report;
+//! use branch_records::report::TraceReport;
 //! use branch_records::symbol::GuestSymbols;
 //! use branch_records::text::{self, Detail};
 //!
@@ -46,7 +46,7 @@
 //!   }]
 //! }"#;
 //! let capture = Capture::from_reader(document.as_slice())?;
-//! let report = Report::new(&capture, &GuestSymbols::new(&capture.symbols));
+//! let report = TraceReport::new(&capture, &GuestSymbols::new(&capture.symbols));
 //! let mut out = Vec::new();
 //! text::write(&report, Detail::Folded, &mut out)?;
 //! assert!(String::from_utf8_lossy(&out).contains("[#00] demo+0x8 [m]"));

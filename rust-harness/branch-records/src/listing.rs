@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use crate::machinery;
-use crate::report::{Branch, End, SnapshotReport};
+use crate::report::{Endpoint, NamedBranch, SnapshotReport};
 use crate::symbol::{Location, Resolve, Symbol, is_kernel};
 
 /// The most bytes of code that are executed without a branch, and the most of a function.
@@ -30,14 +30,14 @@ pub struct Listing {
     /// The source file that the lines are in.
     pub file: String,
     /// The lines that have code, by number, as far as they are known.
-    pub lines: BTreeMap<u32, Line>,
+    pub lines: BTreeMap<u32, ListingLine>,
     /// The branches from one line of the function to another, oldest first.
     pub jumps: Vec<Jump>,
 }
 
 /// A line of source.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Line {
+pub struct ListingLine {
     /// Whether any instruction of the line was executed.
     pub executed: bool,
     /// The text of the line, where it is known without the file.
@@ -164,7 +164,7 @@ fn frames(symbol: &Symbol) -> Vec<Frame<'_>> {
 
 impl<R: Resolve + ?Sized> Path<'_, R> {
     fn follow(&mut self) {
-        let mut before: Option<&Branch> = None;
+        let mut before: Option<&NamedBranch> = None;
         for branch in &self.snapshot.records {
             if let Some(before) = before.filter(|before| !(before.machinery && branch.machinery)) {
                 self.go_on(&before.to, &branch.from);
@@ -178,7 +178,7 @@ impl<R: Resolve + ?Sized> Path<'_, R> {
 
     /// Marks the lines of all instructions as executed from the end `from` of one branch
     /// to the end `to` of the next.
-    fn go_on(&mut self, from: &End, to: &End) {
+    fn go_on(&mut self, from: &Endpoint, to: &Endpoint) {
         let (Some(first), Some(last)) = (from.address, to.address) else {
             return;
         };
@@ -200,7 +200,7 @@ impl<R: Resolve + ?Sized> Path<'_, R> {
         }
     }
 
-    fn branch(&mut self, branch: &Branch) {
+    fn branch(&mut self, branch: &NamedBranch) {
         // The symbols of what is executed right before the branch and right after it.
         let step = self.step;
         let from = self.near(&branch.from, |address, steps| {
@@ -236,7 +236,7 @@ impl<R: Resolve + ?Sized> Path<'_, R> {
     /// The symbol at an end of a branch. Where debug information has no line for it, the
     /// symbol within [`NEAR`] instructions in the same function for which it has one.
     /// `at` is the address that many instructions from the end.
-    fn near(&mut self, end: &End, at: impl Fn(u64, u64) -> Option<u64>) -> Option<Symbol> {
+    fn near(&mut self, end: &Endpoint, at: impl Fn(u64, u64) -> Option<u64>) -> Option<Symbol> {
         let symbol = end.symbol.as_ref()?;
         let has_line = |symbol: &Symbol| symbol.location.as_ref().is_some_and(|l| l.line.is_some());
         let mut nearby = (0..=NEAR)
@@ -289,7 +289,7 @@ impl<R: Resolve + ?Sized> Path<'_, R> {
         &mut self.listings[index]
     }
 
-    fn line(&mut self, frame: &Frame<'_>) -> &mut Line {
+    fn line(&mut self, frame: &Frame<'_>) -> &mut ListingLine {
         let line = self.listing(frame).lines.entry(frame.line).or_default();
         line.text = line.text.take().or_else(|| frame.location.text.clone());
         line

@@ -2,9 +2,9 @@
 
 use std::ops::Range;
 
-use crate::capture::{Anchor, Capture, Kernel, Moment, Returned, Snapshot};
+use crate::capture::{Anchor, Capture, CapturedKernel, Moment, Returned, Snapshot};
 use crate::record::RawRecord;
-use crate::report::Report;
+use crate::report::TraceReport;
 use crate::symbol::{Inlined, Location, Resolve, Symbol};
 
 pub(crate) const ALLOC_CHECK: u64 = 0xffff_8000_8020_0000;
@@ -109,10 +109,10 @@ pub(crate) fn rejected_map() -> Vec<RawRecord> {
     ]
 }
 
-pub(crate) fn report(snapshots: Vec<Snapshot>) -> Report {
+pub(crate) fn report(snapshots: Vec<Snapshot>) -> TraceReport {
     let mut capture = Capture::new(
         "test",
-        Kernel {
+        CapturedKernel {
             release: "7.3.4".to_owned(),
             machine: "aarch64".to_owned(),
             anchor: Anchor {
@@ -122,5 +122,5 @@ pub(crate) fn report(snapshots: Vec<Snapshot>) -> Report {
         },
     );
     capture.snapshots = snapshots;
-    Report::new(&capture, &MadeUp)
+    TraceReport::new(&capture, &MadeUp)
 }

@@ -17,7 +17,7 @@ const VERSION: u32 = 2;
 
 /// A symbolised capture.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Report {
+pub struct TraceReport {
     format: &'static str,
     version: u32,
     /// What was done to take the snapshots.
@@ -75,20 +75,20 @@ pub struct SnapshotReport {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<crate::path::Findings>,
     /// The records, oldest first: in the order of the path.
-    pub records: Vec<Branch>,
+    pub records: Vec<NamedBranch>,
 }
 
 /// One branch of the path.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Branch {
+pub struct NamedBranch {
     /// The number of the branch's record. 0 is the newest.
     pub number: usize,
     /// Whether both ends of the branch lie in the tracing machinery.
     pub machinery: bool,
     /// The source: where the branch instruction is.
-    pub from: End,
+    pub from: Endpoint,
     /// The target: where the branch went.
-    pub to: End,
+    pub to: Endpoint,
     /// The type of the branch.
     #[serde(rename = "type", serialize_with = "type_name")]
     pub kind: BranchType,
@@ -106,7 +106,7 @@ pub struct Branch {
 
 /// One end of a branch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct End {
+pub struct Endpoint {
     /// The address in the running kernel or its user space, unless the hardware kept it
     /// back.
     #[serde(serialize_with = "hex")]
@@ -131,7 +131,7 @@ fn hex<S: Serializer>(address: &Option<u64>, to: S) -> Result<S::Ok, S::Error> {
     }
 }
 
-impl Report {
+impl TraceReport {
     /// Makes a report of a capture: puts names from `symbols` to its addresses.
     pub fn new(capture: &Capture, symbols: &(impl Resolve + ?Sized)) -> Self {
         let mut symbols = Cached {
@@ -179,7 +179,7 @@ impl SnapshotReport {
             .rev()
             .map(|(number, raw)| {
                 let mut name = |address| symbols.resolve(snapshot.pid, address);
-                Branch::new(number, raw, &mut name, &mut machinery)
+                NamedBranch::new(number, raw, &mut name, &mut machinery)
             })
             .collect();
         let mut report = Self {
@@ -218,14 +218,14 @@ impl SnapshotReport {
             .any(|branch| self.is_in_function(&branch.from) || self.is_in_function(&branch.to))
     }
 
-    fn is_in_function(&self, end: &End) -> bool {
+    fn is_in_function(&self, end: &Endpoint) -> bool {
         end.symbol
             .as_ref()
             .is_some_and(|symbol| symbol.base_name() == self.function)
     }
 }
 
-impl Branch {
+impl NamedBranch {
     fn new(
         number: usize,
         raw: &RawRecord,
@@ -233,7 +233,7 @@ impl Branch {
         machinery: &mut Machinery<'_>,
     ) -> Self {
         let record: Record = raw.decode();
-        let mut end = |address: Option<std::num::NonZeroU64>| End {
+        let mut end = |address: Option<std::num::NonZeroU64>| Endpoint {
             address: address.map(Into::into),
             symbol: address.and_then(|address| name(address.get())),
         };

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use crate::brstack;
 use crate::capture::Capture;
 use crate::html;
-use crate::report::Report;
+use crate::report::TraceReport;
 use crate::sources;
 use crate::symbol::Resolve;
 use crate::text::{self, Detail};
@@ -81,12 +81,12 @@ impl Show {
         let written = if self.brstack {
             brstack::write(&capture.snapshots, out)
         } else if self.json {
-            let report = Report::new(capture, symbols);
+            let report = TraceReport::new(capture, symbols);
             serde_json::to_writer_pretty(&mut *out, &report)
                 .map_err(io::Error::from)
                 .and_then(|()| writeln!(out))
         } else {
-            let report = Report::new(capture, symbols);
+            let report = TraceReport::new(capture, symbols);
             text::write(&report, Detail::folded_unless(self.all), out)
         };
         written.map_err(ShowError::Output)
@@ -114,7 +114,7 @@ impl Show {
                 .and_then(|tree| sources::find(tree, name))
                 .or_else(|| sources(name))
         };
-        let report = Report::new(capture, symbols);
+        let report = TraceReport::new(capture, symbols);
         let write = |out: &mut dyn Write| {
             let mut out = io::BufWriter::new(out);
             html::write(&report, symbols, &read, &mut out)?;

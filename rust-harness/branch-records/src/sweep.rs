@@ -54,13 +54,13 @@ pub struct Round {
     #[serde(with = "raw_records")]
     pub snapshot: Vec<RawRecord>,
     /// The records of the first samples that were made, oldest sample first.
-    pub samples: Vec<Sample>,
+    pub samples: Vec<SweepSample>,
 }
 
 /// The records of one sample, newest first.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Sample(#[serde(with = "raw_records")] pub Vec<RawRecord>);
+pub struct SweepSample(#[serde(with = "raw_records")] pub Vec<RawRecord>);
 
 impl Round {
     /// All records of the round: a list for the snapshot, then one for each sample.
@@ -162,7 +162,7 @@ mod tests {
             period: 5000,
             ticked: false,
             snapshot: records.clone(),
-            samples: vec![Sample(records); samples],
+            samples: vec![SweepSample(records); samples],
         };
         Sweep::new(1, Vec::new(), vec![round])
     }

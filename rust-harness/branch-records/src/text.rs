@@ -5,13 +5,13 @@ use std::io::{self, Write};
 use anstyle::{AnsiColor, Style};
 
 use crate::capture::Moment;
-use crate::report::{Branch, Report, SnapshotReport};
+use crate::report::{NamedBranch, SnapshotReport, TraceReport};
 
 pub(crate) mod fold;
 mod row;
 pub(crate) mod words;
 
-use row::{Row, Widths};
+use row::{TextRow, Widths};
 
 const MACHINERY: Style = Style::new().dimmed();
 const LAST_JUMP: Style = AnsiColor::Yellow.on_default().bold();
@@ -41,7 +41,7 @@ impl Detail {
 /// # Errors
 ///
 /// When writing to `out` fails.
-pub fn write(report: &Report, detail: Detail, out: &mut impl Write) -> io::Result<()> {
+pub fn write(report: &TraceReport, detail: Detail, out: &mut impl Write) -> io::Result<()> {
     for (index, snapshot) in report.snapshots.iter().enumerate() {
         if index > 0 {
             writeln!(out)?;
@@ -59,7 +59,7 @@ pub fn write(report: &Report, detail: Detail, out: &mut impl Write) -> io::Resul
 }
 
 fn write_snapshot(
-    report: &Report,
+    report: &TraceReport,
     snapshot: &SnapshotReport,
     detail: Detail,
     out: &mut impl Write,
@@ -102,8 +102,8 @@ fn write_snapshot(
 
 /// A row for each branch to show. With [`Detail::Folded`], only the newest of branches
 /// that repeat themselves are shown.
-fn folded<'a>(branches: &[&'a Branch], detail: Detail) -> Vec<(&'a Branch, Row)> {
-    let same = |a: &&Branch, b: &&Branch| {
+fn folded<'a>(branches: &[&'a NamedBranch], detail: Detail) -> Vec<(&'a NamedBranch, TextRow)> {
+    let same = |a: &&NamedBranch, b: &&NamedBranch| {
         (a.from.address, a.to.address, a.kind) == (b.from.address, b.to.address, b.kind)
     };
     let runs = match detail {
@@ -112,12 +112,12 @@ fn folded<'a>(branches: &[&'a Branch], detail: Detail) -> Vec<(&'a Branch, Row)>
     };
     runs.into_iter()
         .flat_map(|run| run.last().map(move |index| (index, run.times)))
-        .map(|(index, times)| (branches[index], Row::new(branches[index], times)))
+        .map(|(index, times)| (branches[index], TextRow::new(branches[index], times)))
         .collect()
 }
 
 fn write_legend(
-    report: &Report,
+    report: &TraceReport,
     snapshot: &SnapshotReport,
     detail: Detail,
     out: &mut impl Write,

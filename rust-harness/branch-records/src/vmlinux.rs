@@ -12,7 +12,7 @@ use crate::assembly::Assembly;
 use crate::capture::Capture;
 use crate::debug_info;
 use crate::files::Files;
-use crate::report::Report;
+use crate::report::TraceReport;
 use crate::symbol::{GuestSymbols, Location, Resolve, Symbol};
 
 /// Why a vmlinux file cannot be used.
@@ -331,10 +331,10 @@ impl Vmlinux {
         &self,
         capture: &Capture,
         find: &dyn Fn(&str) -> Option<PathBuf>,
-    ) -> Result<Report, VmlinuxError> {
+    ) -> Result<TraceReport, VmlinuxError> {
         let files = Files::new(&capture.processes, find);
         let symbols = KernelSymbols::new(self, capture, files)?;
-        Ok(Report::new(capture, &symbols))
+        Ok(TraceReport::new(capture, &symbols))
     }
 }
 
@@ -349,6 +349,6 @@ pub fn report(
     capture: &Capture,
     vmlinux: &Path,
     find: impl Fn(&str) -> Option<PathBuf>,
-) -> Result<Report, VmlinuxError> {
+) -> Result<TraceReport, VmlinuxError> {
     Vmlinux::open(vmlinux)?.report(capture, &find)
 }

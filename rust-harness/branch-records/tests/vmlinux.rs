@@ -9,10 +9,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use branch_records::capture::{
-    Anchor, Capture, GuestSymbol, Kernel, Mapping, Moment, Process, Returned, Snapshot,
+    Anchor, Capture, CapturedKernel, GuestSymbol, Mapping, Moment, Process, Returned, Snapshot,
 };
 use branch_records::record::RawRecord;
-use branch_records::report::Report;
+use branch_records::report::TraceReport;
 use branch_records::symbol::{Location, Symbol};
 use branch_records::vmlinux::{self, VmlinuxError};
 use tempfile::TempDir;
@@ -114,7 +114,7 @@ impl FakeKernel {
     fn capture(&self, from: u64, to: u64) -> Capture {
         let mut capture = Capture::new(
             "test",
-            Kernel {
+            CapturedKernel {
                 release: "1".to_owned(),
                 machine: "fake".to_owned(),
                 anchor: Anchor {
@@ -149,7 +149,7 @@ impl FakeKernel {
 
     /// The symbols that a report has for the two ends of one record.
     fn ends(&self, from: u64, to: u64) -> [Option<Symbol>; 2] {
-        let report: Report =
+        let report: TraceReport =
             vmlinux::report(&self.capture(from, to), &self.path(), |_| None).unwrap();
         let branch = report.snapshots[0].records[0].clone();
         [branch.from.symbol, branch.to.symbol]

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 
 use anyhow::Result;
-use branch_records::capture::{Capture, Kernel, Snapshot};
+use branch_records::capture::{Capture, CapturedKernel, Snapshot};
 use guest_support::kallsyms::Kallsyms;
 use guest_support::kcore::{Around, Kcore};
 
@@ -35,7 +35,7 @@ impl Batch {
     /// snapshots, and only now: code and the names of BPF programs.
     pub(crate) fn capture(self, branches: Branches, symbols: &Kallsyms) -> Result<Capture> {
         let system = rustix::system::uname();
-        let kernel = Kernel {
+        let kernel = CapturedKernel {
             release: system.release().to_string_lossy().into_owned(),
             machine: system.machine().to_string_lossy().into_owned(),
             anchor: symbols.anchor()?,

@@ -1,7 +1,7 @@
 //! The record buffer (D19.4): index 0 is the youngest record.
 
 use crate::config::NumRecords;
-use crate::record::Record;
+use crate::record::BrbeRecord;
 
 const MAX: usize = NumRecords::R64.count();
 
@@ -9,7 +9,7 @@ const MAX: usize = NumRecords::R64.count();
 /// indices only, never where the youngest record is kept.
 #[derive(Clone, Debug)]
 pub(crate) struct Buffer {
-    records: [Record; MAX],
+    records: [BrbeRecord; MAX],
     youngest: usize,
     mask: usize,
 }
@@ -19,7 +19,7 @@ impl Buffer {
     pub(crate) fn new(size: NumRecords) -> Self {
         // The sizes are powers of two: a mask wraps an index.
         Self {
-            records: [Record::default(); MAX],
+            records: [BrbeRecord::default(); MAX],
             youngest: 0,
             mask: size.count() - 1,
         }
@@ -28,22 +28,22 @@ impl Buffer {
     /// Makes `record` the youngest; the oldest falls off a full buffer
     /// (R_TJGLK, R_HTRNR).
     #[inline]
-    pub(crate) fn insert(&mut self, record: Record) {
+    pub(crate) fn insert(&mut self, record: BrbeRecord) {
         self.youngest = self.youngest.wrapping_add(1) & self.mask;
         self.records[self.youngest] = record;
     }
 
     /// The record at `index`, zero where that index has none (R_BNGTH).
-    pub(crate) fn get(&self, index: usize) -> Record {
+    pub(crate) fn get(&self, index: usize) -> BrbeRecord {
         if index > self.mask {
-            return Record::default();
+            return BrbeRecord::default();
         }
         self.records[self.youngest.wrapping_sub(index) & self.mask]
     }
 
     /// BRB IALL: every record becomes invalid and zero (J1.3.1 BRB_IALL).
     pub(crate) fn invalidate(&mut self) {
-        self.records.fill(Record::default());
+        self.records.fill(BrbeRecord::default());
     }
 }
 
@@ -51,8 +51,8 @@ impl Buffer {
 mod tests {
     use super::*;
 
-    fn numbered(n: u64) -> Record {
-        Record {
+    fn numbered(n: u64) -> BrbeRecord {
+        BrbeRecord {
             inf: 3,
             src: n,
             tgt: n,
@@ -75,7 +75,7 @@ mod tests {
                     let expected = if index < inserted && index < size.count() as u64 {
                         numbered(inserted - index)
                     } else {
-                        Record::default()
+                        BrbeRecord::default()
                     };
                     assert_eq!(buffer.get(index as usize), expected, "{size:?} {index}");
                 }
@@ -88,6 +88,6 @@ mod tests {
         let mut buffer = Buffer::new(NumRecords::R16);
         (0..20).for_each(|n| buffer.insert(numbered(n)));
         buffer.invalidate();
-        assert!((0..64).all(|index| buffer.get(index) == Record::default()));
+        assert!((0..64).all(|index| buffer.get(index) == BrbeRecord::default()));
     }
 }

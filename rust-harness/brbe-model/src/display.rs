@@ -3,7 +3,7 @@
 use core::fmt;
 
 use crate::cycles::CycleCount;
-use crate::record::{Record, Valid};
+use crate::record::{BrbeRecord, Valid};
 use crate::sysreg::{Instruction, Register};
 
 impl fmt::Display for Register {
@@ -37,7 +37,7 @@ impl fmt::Display for Instruction {
 
 /// `COND_DIRECT EL1 0x4000 -> 0x4010 cc=3`. An address that the record does not
 /// have is `-`, an unknown cycle count `?`.
-impl fmt::Display for Record {
+impl fmt::Display for BrbeRecord {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match type_name(self.type_bits()) {
             Some(name) => f.write_str(name)?,
@@ -109,7 +109,7 @@ mod tests {
 
     #[test]
     fn records() {
-        let record = |inf| Record {
+        let record = |inf| BrbeRecord {
             inf,
             src: 0x4000,
             tgt: 0x8000,

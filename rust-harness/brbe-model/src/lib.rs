@@ -56,5 +56,5 @@ pub use exception::ExceptionKind;
 pub use freeze::{Counter, Pmu};
 pub use machine::{Brbe, Region};
 pub use pe::{El2, El3, ExceptionLevel, FineGrainedTraps, Hcr, Pe};
-pub use record::{Record, RecordType, Valid};
+pub use record::{BrbeRecord, RecordType, Valid};
 pub use sysreg::{Denied, Instruction, Register};

@@ -11,7 +11,7 @@ mod transitions;
 use crate::buffer::Buffer;
 use crate::config::{Config, Version};
 use crate::control::{Brbcr, Brbfcr};
-use crate::record::Record;
+use crate::record::BrbeRecord;
 
 pub use branches::Region;
 
@@ -26,7 +26,7 @@ pub struct Brbe {
     el2: Brbcr,
     fcr: Brbfcr,
     ts: u64,
-    injection: Record,
+    injection: BrbeRecord,
     /// The cycle in which the last record was generated.
     stamp: u64,
     /// Whether the next record's cycle count is unknown (R_MJDLC).
@@ -45,7 +45,7 @@ impl Brbe {
             el2: Brbcr::default(),
             fcr: Brbfcr::default(),
             ts: 0,
-            injection: Record::default(),
+            injection: BrbeRecord::default(),
             stamp: 0,
             cycles_unknown: true,
             halted: false,
@@ -65,7 +65,7 @@ impl Brbe {
             self.fcr = Brbfcr::default();
             self.ts = 0;
         }
-        self.injection = Record::default();
+        self.injection = BrbeRecord::default();
         self.cycles_unknown = true;
         self.halted = false;
     }
@@ -91,7 +91,7 @@ impl Brbe {
     }
 
     /// The record at index 0, whatever the bank; zero where there is none.
-    pub fn youngest(&self) -> Record {
+    pub fn youngest(&self) -> BrbeRecord {
         self.buffer.get(0)
     }
 

@@ -75,7 +75,7 @@ pub enum RecordType {
 
 /// A record as software reads it; all zero where there is none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Record {
+pub struct BrbeRecord {
     /// BRBINF\<n\>_EL1.
     pub inf: u64,
     /// BRBSRC\<n\>_EL1.
@@ -93,7 +93,7 @@ fn inf(kind: RecordType, valid: Valid, cycles: Cycles) -> u64 {
     cc | (kind as u64) << 8 | valid as u64
 }
 
-impl Record {
+impl BrbeRecord {
     /// A record whose source and target are outside prohibited regions.
     #[inline]
     pub(crate) fn full(
@@ -184,14 +184,14 @@ impl Record {
 mod tests {
     use super::*;
 
-    const ALL: Record = Record {
+    const ALL: BrbeRecord = BrbeRecord {
         inf: u64::MAX,
         src: 0x1234,
         tgt: 0x5678,
     };
 
-    fn with_valid(valid: Valid) -> Record {
-        Record {
+    fn with_valid(valid: Valid) -> BrbeRecord {
+        BrbeRecord {
             inf: !(TYPE_NOT_A_BRANCH | CCU | VALID) | valid as u64,
             ..ALL
         }
@@ -199,7 +199,10 @@ mod tests {
 
     #[test]
     fn fields_zero_by_valid() {
-        assert_eq!(with_valid(Valid::None).without_res0(), Record::default());
+        assert_eq!(
+            with_valid(Valid::None).without_res0(),
+            BrbeRecord::default()
+        );
         let target = with_valid(Valid::Target).without_res0();
         assert_eq!((target.src, target.tgt, target.inf & MPRED), (0, 0x5678, 0));
         assert_eq!(target.inf & EL, EL);
@@ -220,10 +223,10 @@ mod tests {
     fn brbinf_layout() {
         assert_eq!(INF_MASK, 0x0000_7fff_0000_3fe3);
         let cycles = Some(CycleCount::encode(256));
-        let record = Record::full(RecordType::Irq, 1, 2, ExceptionLevel::El2, cycles);
+        let record = BrbeRecord::full(RecordType::Irq, 1, 2, ExceptionLevel::El2, cycles);
         assert_eq!(record.inf, 0x100 << 32 | 0b101110 << 8 | 2 << 6 | 3);
         assert_eq!(
-            Record::source_only(RecordType::Call, 1, None).inf,
+            BrbeRecord::source_only(RecordType::Call, 1, None).inf,
             1 << 46 | 0b100010 << 8 | 2
         );
     }

@@ -365,3 +365,48 @@ fn a_path_leads_to_a_module() {
         [""; 0]
     );
 }
+
+/// Notes the public types of a file, outside of its unit tests.
+#[derive(Default)]
+struct PublicTypes(Vec<String>);
+
+impl<'ast> Visit<'ast> for PublicTypes {
+    fn visit_item(&mut self, item: &'ast syn::Item) {
+        let (visibility, name) = match item {
+            syn::Item::Struct(item) => (&item.vis, &item.ident),
+            syn::Item::Enum(item) => (&item.vis, &item.ident),
+            syn::Item::Trait(item) => (&item.vis, &item.ident),
+            syn::Item::Mod(item) if item.ident == "tests" => return,
+            _ => return visit::visit_item(self, item),
+        };
+        if matches!(visibility, syn::Visibility::Public(_)) {
+            self.0.push(name.to_string());
+        }
+    }
+}
+
+fn public_types(file: &Path) -> Vec<String> {
+    let mut types = PublicTypes::default();
+    types.visit_file(&syn::parse_file(&fs::read_to_string(file).unwrap()).unwrap());
+    types.0
+}
+
+#[test]
+fn no_two_public_types_have_one_name() {
+    let mut known = BTreeMap::<String, PathBuf>::new();
+    let mut twice = Vec::new();
+    for member in members().into_values() {
+        for file in files(&member.sources) {
+            for name in public_types(&file) {
+                if let Some(other) = known.insert(name.clone(), file.clone()) {
+                    twice.push(format!(
+                        "{name}: {} and {}",
+                        other.display(),
+                        file.display()
+                    ));
+                }
+            }
+        }
+    }
+    assert!(twice.is_empty(), "{}", twice.join("\n"));
+}

@@ -17,13 +17,13 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use host::paths::Paths;
-use host::process::{self, Group};
+use host::process::{self, ProcessGroup};
 use kernel_tests::context::Context;
 use kernel_tests::registry::{Batch, Scope, Test};
 use report::{Report, Verdict};
 
 /// The tests of the other lanes.
-pub(super) fn tests() -> Vec<Batch> {
+pub fn tests() -> Vec<Batch> {
     let of = |name, check: fn(&Context<'_>) -> Result<Verdict>| {
         let test = Test {
             needs_plugin: true,
@@ -96,7 +96,7 @@ fn brbe_until(
 
 /// A run of this program as a user runs it, which has not been waited for.
 struct Running {
-    group: Group,
+    group: ProcessGroup,
     log: PathBuf,
 }
 
@@ -106,7 +106,7 @@ fn start(paths: &Paths, log: &str, arguments: &[&str]) -> Result<Running> {
     let mut command = Command::new("/proc/self/exe");
     command.args(arguments).stdin(Stdio::null());
     command.stdout(Stdio::piped()).stderr(stderr);
-    let group = Group::spawn(&mut command)?;
+    let group = ProcessGroup::spawn(&mut command)?;
     Ok(Running { group, log })
 }
 

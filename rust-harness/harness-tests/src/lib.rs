@@ -5,10 +5,10 @@
 //! * [`lane_tests`]: whether the other lanes do what QEMU does.
 //! * [`trace_tests`]: whether branch-trace shows what happened.
 
-mod lane_tests;
-mod machine_tests;
-mod plugin_tests;
-mod trace_tests;
+pub mod lane_tests;
+pub mod machine_tests;
+pub mod plugin_tests;
+pub mod trace_tests;
 
 use kernel_tests::registry::Batch;
 

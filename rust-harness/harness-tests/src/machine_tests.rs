@@ -46,7 +46,7 @@ fn has(lines: &[String], words: &str) -> bool {
 }
 
 /// The tests, one for each way in which a guest can end.
-pub(super) fn tests() -> Vec<Batch> {
+pub fn tests() -> Vec<Batch> {
     let batch = |ending: Ending| {
         let test = Test {
             needs_plugin: true,

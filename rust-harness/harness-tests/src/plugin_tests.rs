@@ -10,11 +10,11 @@ use machines::captures;
 use machines::guest;
 use machines::machine_spec::MachineSpec;
 use plugin_check::check::{self, Workload};
-use plugin_check::compare::Comparison;
+use plugin_check::compare::LogComparison;
 use report::Verdict;
 
 /// The tests of the plugin.
-pub(super) fn tests() -> Vec<Batch> {
+pub fn tests() -> Vec<Batch> {
     machines().into_iter().chain(workloads()).collect()
 }
 
@@ -153,7 +153,7 @@ fn workloads() -> [Batch; 3] {
     ]
 }
 
-fn agrees(found: &Comparison) -> Verdict {
+fn agrees(found: &LogComparison) -> Verdict {
     let agreeing = found.agreeing();
     if found.differences > 0 {
         return Verdict::Fail(format!(

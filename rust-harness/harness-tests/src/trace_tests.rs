@@ -22,7 +22,7 @@ mod stopped;
 const TIMEOUT: Duration = Duration::from_secs(1200);
 
 /// The tests of branch-trace, on machines with and without BRBE.
-pub(super) fn tests() -> [Batch; 2] {
+pub fn tests() -> [Batch; 2] {
     let test = |name| Test {
         needs_plugin: true,
         ..Test::new(name, Scope::DEFAULT)

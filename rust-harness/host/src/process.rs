@@ -43,7 +43,7 @@ pub struct Failed {
 #[error("interrupted")]
 pub struct Interrupted;
 
-/// Kills the process groups of all programs that were started as a [`Group`], and lets no
+/// Kills the process groups of all programs that were started as a [`ProcessGroup`], and lets no
 /// more start.
 pub fn interrupt() {
     INTERRUPTED.store(true, Ordering::SeqCst);
@@ -102,19 +102,19 @@ pub fn status(log: &Path, command: &mut Command) -> Result<ExitStatus> {
         .open(log)
         .with_context(|| format!("opening {}", log.display()))?;
     let err = out.try_clone().context("sharing the log")?;
-    let mut group = Group::spawn(command.stdin(Stdio::null()).stdout(out).stderr(err))?;
+    let mut group = ProcessGroup::spawn(command.stdin(Stdio::null()).stdout(out).stderr(err))?;
     group.wait()
 }
 
 /// A program and all that it starts, in a process group of their own. When this value is
 /// dropped, whatever is left of the group is killed.
 #[derive(Debug)]
-pub struct Group {
+pub struct ProcessGroup {
     child: Child,
     id: i32,
 }
 
-impl Group {
+impl ProcessGroup {
     /// Starts a program in a process group of its own. Fails with [`Interrupted`] if this
     /// program has been interrupted.
     pub fn spawn(command: &mut Command) -> Result<Self> {
@@ -148,7 +148,7 @@ impl Group {
     }
 }
 
-impl Drop for Group {
+impl Drop for ProcessGroup {
     fn drop(&mut self) {
         // The whole group may have ended by itself.
         let _ = killpg(Pid::from_raw(self.id), Signal::SIGKILL);
@@ -242,7 +242,7 @@ mod tests {
         nix::sys::prctl::set_child_subreaper(true).unwrap();
         let mut command = Command::new("sh");
         command.args(["-c", "sleep 1000 >/dev/null & echo $!"]);
-        let mut group = Group::spawn(command.stdout(Stdio::piped())).unwrap();
+        let mut group = ProcessGroup::spawn(command.stdout(Stdio::piped())).unwrap();
         let stdout = group.child().stdout.take().unwrap();
         group.wait().unwrap();
         let left = std::io::read_to_string(stdout).unwrap();

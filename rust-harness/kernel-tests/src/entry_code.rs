@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context as _, Result, ensure};
-use branch_records::path::{Flow, Kind, flow};
+use branch_records::path::{Flow, FlowKind, flow};
 use branch_records::vmlinux::Vmlinux;
 use object::{Object as _, ObjectSection as _};
 
@@ -79,7 +79,7 @@ fn before(words: &[u32]) -> Result<Before, String> {
             word => match flow(word) {
                 Flow::On => {}
                 Flow::Direct {
-                    kind: Kind::Conditional,
+                    kind: FlowKind::Conditional,
                     ..
                 } => conditional += 1,
                 flow => {

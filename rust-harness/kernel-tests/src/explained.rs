@@ -3,7 +3,7 @@
 use std::fs;
 
 use anyhow::{Context as _, Result};
-use branch_records::report::{Branch, Report as Snapshots};
+use branch_records::report::{NamedBranch, TraceReport as Snapshots};
 
 use crate::registry::{Batch, Scope, Test};
 use kernels::source::Tree;
@@ -52,7 +52,7 @@ fn judge(snapshots: &Snapshots, refused: u32) -> Verdict {
     if !path.is_path() {
         return Verdict::Fail(format!("the path: {path}"));
     }
-    let last_jump = |branch: &&Branch| Some(branch.number) == snapshot.last_jump;
+    let last_jump = |branch: &&NamedBranch| Some(branch.number) == snapshot.last_jump;
     match snapshot.records.iter().find(last_jump) {
         Some(jump) => {
             let symbol = jump.from.symbol.as_ref();

@@ -22,7 +22,7 @@ use crate::registry::{Batch, Scope, Test};
 use crate::watch::functions::functions;
 use crate::watch::window::{Functions, windows};
 use host::progress;
-use judge::Findings;
+use judge::SweepFindings;
 use machines::guest;
 use machines::machine_spec::MachineSpec;
 use machines::share;
@@ -145,7 +145,7 @@ impl Sweeping<'_> {
 
     /// Runs the sweep in one boot. Returns what it showed, or the guest's output if the
     /// guest's program failed.
-    fn once(&self, functions: &Functions) -> Result<Result<Findings, String>> {
+    fn once(&self, functions: &Functions) -> Result<Result<SweepFindings, String>> {
         let share = self.context.share()?;
         let [saw, log] = ["sweep.json", "watch.log"].map(|file| share.path().join(file));
         let machine = MachineSpec {
@@ -184,8 +184,8 @@ impl Sweeping<'_> {
     }
 
     /// The verdict on what a sweep showed, in one boot or in two together.
-    fn judge(&self, findings: &Findings) -> Verdict {
-        let Findings {
+    fn judge(&self, findings: &SweepFindings) -> Verdict {
+        let SweepFindings {
             rounds,
             instructions,
             ..
@@ -230,7 +230,7 @@ const MOST: u64 = 4 << 30;
 
 /// Reads the guest's document `saw` and the plugin's log `log` of the same sweep, and judges
 /// the sweep.
-fn read(saw: &Path, log: &Path, functions: &Functions) -> Result<Findings> {
+fn read(saw: &Path, log: &Path, functions: &Functions) -> Result<SweepFindings> {
     let open = |path: &Path| share::open_from_guest(path, MOST).map(BufReader::new);
     let sweep = Sweep::from_reader(open(saw)?).context("what the guest saw")?;
     let (mut possible, mut undecided) = (0, 0);
@@ -243,7 +243,7 @@ fn read(saw: &Path, log: &Path, functions: &Functions) -> Result<Findings> {
     };
     let windows = windows(open(log)?, functions)?;
     let findings = judge::judge(&sweep, &windows, impossible)?;
-    Ok(Findings {
+    Ok(SweepFindings {
         possible,
         undecided,
         ..findings

@@ -23,10 +23,10 @@ use kernels::variant::Variant;
 use machines::guest;
 use machines::machine_spec::MachineSpec;
 use machines::share::{self, Share};
-use recordings::{GROUPS, Group, Recording, VDSO};
+use recordings::{GROUPS, PerfRecording, RecordingGroup, VDSO};
 use report::Verdict;
-use rules::Seen;
-use script::Sample;
+use rules::Counts;
+use script::PerfSample;
 
 /// The name of the guest's script in the shared directory.
 const SCRIPT: &str = "record.sh";
@@ -58,7 +58,7 @@ pub fn tests() -> [Batch; 2] {
         Batch::inseparable(recordings.collect(), |context| {
             let (share, output) = record(context)?;
             let root = context.guest.root()?;
-            let verdict = |group: &Group| group.verdict(share.path(), &root, &output);
+            let verdict = |group: &RecordingGroup| group.verdict(share.path(), &root, &output);
             Ok(GROUPS.iter().map(verdict).collect())
         }),
         Batch::of_one(test("perf test: branch stack sampling"), suite),
@@ -80,11 +80,11 @@ fn record(context: &Context<'_>) -> Result<(Share, String)> {
     Ok((share, run.output))
 }
 
-impl Group {
+impl RecordingGroup {
     /// The verdict on the recordings of the group. PASS if all of them hold; FAIL names each
     /// of the others and what it lacks.
     fn verdict(&self, dir: &Path, root: &Path, output: &str) -> Verdict {
-        let mut all = Seen::default();
+        let mut all = Counts::default();
         let mut wrong = Vec::new();
         for recording in self.recordings {
             match recording.seen(dir, root) {
@@ -102,14 +102,14 @@ impl Group {
     }
 }
 
-impl Recording {
-    fn seen(&self, dir: &Path, root: &Path) -> Result<Seen> {
+impl PerfRecording {
+    fn seen(&self, dir: &Path, root: &Path) -> Result<Counts> {
         let file = dir.join(self.file());
         let file = share::open_from_guest(&file, MOST)?;
         let script = script::read(BufReader::new(file)).context("not what perf prints")?;
         let kcore = dir.join(self.kcore());
         let code = Recorded::open(&kcore, root, &dir.join(VDSO), script.maps)?;
-        let at = |sample: &Sample| code.at(sample.maps);
+        let at = |sample: &PerfSample| code.at(sample.maps);
         let mut seen = self.expected.check(&script.samples)?;
         seen += self.expected.check_code(&script.samples, at)?;
         Ok(seen)

@@ -15,7 +15,7 @@ use machines::guest::{self, Task};
 use machines::machine_spec::MachineSpec;
 use machines::share::Share;
 pub use outcome::LATER;
-use outcome::Outcome;
+use outcome::SelftestOutcome;
 use report::Verdict;
 
 /// The names of the tests that the selftests decide on a patched kernel: the test of the
@@ -217,9 +217,9 @@ pub fn without_snapshot(
     }
     guest::status(&run)?;
     Ok(match outcome::outcome(&run.output) {
-        Some(Outcome::Skip) => Verdict::Pass("the test skips itself".to_owned()),
-        Some(Outcome::Fail) => Verdict::Pass("the test fails".to_owned()),
-        Some(Outcome::Pass) => Verdict::Fail("it passes without the snapshot".to_owned()),
+        Some(SelftestOutcome::Skip) => Verdict::Pass("the test skips itself".to_owned()),
+        Some(SelftestOutcome::Fail) => Verdict::Pass("the test fails".to_owned()),
+        Some(SelftestOutcome::Pass) => Verdict::Fail("it passes without the snapshot".to_owned()),
         None => Verdict::Fail(format!("it printed no result:\n{}", run.output)),
     })
 }

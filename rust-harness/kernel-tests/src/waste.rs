@@ -26,7 +26,7 @@ pub const FILTERS: [&str; 4] = ["any", "any_call,any_ret", "any_ret", "cond,any_
 
 /// The source or the target of a record, as a place in a function.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct At {
+pub struct FunctionOffset {
     /// The name of the function.
     pub name: String,
     /// Bytes from the function's first instruction.
@@ -35,27 +35,27 @@ pub struct At {
 
 /// A record with the names that the guest puts to its addresses.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Record {
+pub struct NamedRecord {
     /// The source, unless it is not recorded.
-    pub from: Option<At>,
+    pub from: Option<FunctionOffset>,
     /// The target, unless it is not recorded.
-    pub to: Option<At>,
+    pub to: Option<FunctionOffset>,
     /// perf's name of the branch type.
     pub kind: String,
 }
 
 /// Snapshots of one way to attach a program and one filter, as the guest took them.
 #[derive(Clone, Debug, Deserialize)]
-struct Seen {
+struct Answers {
     way: String,
     function: String,
     filter: String,
-    snapshots: Vec<Vec<Record>>,
+    snapshots: Vec<Vec<NamedRecord>>,
 }
 
 /// What one way to attach a program wastes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Way {
+pub struct AttachedBy {
     /// The name of the way, such as `fexit` or `kprobe.multi`.
     pub name: String,
     /// The wasted records with each filter, in the order of [`FILTERS`].
@@ -66,7 +66,7 @@ pub struct Way {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Wasted {
     /// The wasted records, newest first.
-    pub records: Vec<Record>,
+    pub records: Vec<NamedRecord>,
     /// In how many snapshots these were the newest records.
     pub seen: usize,
     /// How many snapshots there are. An interrupt may come in between.
@@ -75,7 +75,7 @@ pub struct Wasted {
     pub all: bool,
 }
 
-impl Record {
+impl NamedRecord {
     /// Whether the record begins or ends in a function.
     fn touches(&self, function: &str) -> bool {
         self.is_from(function) || self.is_to(function)
@@ -126,7 +126,12 @@ impl Record {
 ///
 /// When the machine or the guest's program fails, or the snapshots of a way are not of one
 /// path.
-pub fn measure(paths: &Paths, guest: &Guest, kernel: &Kernel, title: &str) -> Result<Vec<Way>> {
+pub fn measure(
+    paths: &Paths,
+    guest: &Guest,
+    kernel: &Kernel,
+    title: &str,
+) -> Result<Vec<AttachedBy>> {
     const FILE: &str = "waste.json";
     /// The most bytes of the guest's document that are read.
     const MOST: u64 = 64 << 20;
@@ -143,7 +148,7 @@ pub fn measure(paths: &Paths, guest: &Guest, kernel: &Kernel, title: &str) -> Re
     let status = guest::status(&run)?;
     ensure!(status == 0, "no snapshots on {title}:\n{}", run.output);
     let file = BufReader::new(share.open(FILE, MOST)?);
-    let seen: Vec<Seen> = serde_json::from_reader(file).context("reading what the guest saw")?;
+    let seen: Vec<Answers> = serde_json::from_reader(file).context("reading what the guest saw")?;
     seen.chunks(FILTERS.len())
         .map(|seen| way(seen).with_context(|| format!("{title}: {}", seen[0].way)))
         .collect()
@@ -151,7 +156,7 @@ pub fn measure(paths: &Paths, guest: &Guest, kernel: &Kernel, title: &str) -> Re
 
 /// What a way to attach a program wastes, from its snapshots with each filter, which are in
 /// the order of [`FILTERS`].
-fn way(seen: &[Seen]) -> Result<Way> {
+fn way(seen: &[Answers]) -> Result<AttachedBy> {
     let filters: Vec<_> = seen.iter().map(|seen| seen.filter.as_str()).collect();
     ensure!(filters == FILTERS, "the guest recorded {filters:?}");
     let any = of_all_branches(&seen[0])?;
@@ -161,7 +166,7 @@ fn way(seen: &[Seen]) -> Result<Way> {
     });
     let wasted: Vec<_> = wasted.collect::<Result<_>>()?;
     let wasted: [Wasted; 4] = wasted.try_into().ok().context("four filters")?;
-    Ok(Way {
+    Ok(AttachedBy {
         name: seen[0].way.clone(),
         wasted,
     })
@@ -169,8 +174,8 @@ fn way(seen: &[Seen]) -> Result<Way> {
 
 /// The wasted records where all branches are recorded: those that are newer than any of the
 /// traced function's own. If snapshots differ, what most of them show counts.
-fn of_all_branches(seen: &Seen) -> Result<Wasted> {
-    let wasted = |snapshot: &Vec<Record>| {
+fn of_all_branches(seen: &Answers) -> Result<Wasted> {
+    let wasted = |snapshot: &Vec<NamedRecord>| {
         let own = snapshot
             .iter()
             .position(|record| record.is_own(&seen.function));
@@ -178,7 +183,7 @@ fn of_all_branches(seen: &Seen) -> Result<Wasted> {
     };
     let each: Vec<_> = seen.snapshots.iter().map(wasted).collect();
     // The first time memory may be allocated, and an interrupt may come in between.
-    let times = |records: &Vec<Record>| each.iter().filter(|other| *other == records).count();
+    let times = |records: &Vec<NamedRecord>| each.iter().filter(|other| *other == records).count();
     let records = each
         .iter()
         .max_by_key(|records| (times(records), Reverse(records.len())));
@@ -202,13 +207,13 @@ fn of_all_branches(seen: &Seen) -> Result<Wasted> {
 /// # Errors
 ///
 /// When no snapshot begins with these records.
-fn of_some(seen: &Seen, any: &Wasted) -> Result<Wasted> {
+fn of_some(seen: &Answers, any: &Wasted) -> Result<Wasted> {
     let records = any
         .records
         .iter()
         .filter(|record| record.passes(&seen.filter));
     let records: Vec<_> = records.cloned().collect();
-    let begins = |snapshot: &&Vec<Record>| snapshot.starts_with(&records);
+    let begins = |snapshot: &&Vec<NamedRecord>| snapshot.starts_with(&records);
     let count = seen.snapshots.iter().filter(begins).count();
     if count == 0 {
         let nearest = seen.snapshots.iter().map(|snapshot| {
@@ -235,7 +240,7 @@ fn of_some(seen: &Seen, any: &Wasted) -> Result<Wasted> {
 
 /// What is kept in [`KNOWN`] of a way to attach a program.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Kept {
+pub struct KeptWaste {
     /// The name of the way, such as `fexit` or `kprobe.multi`.
     pub way: String,
     /// How many records the way wastes with each filter, in the order of [`FILTERS`].
@@ -246,7 +251,7 @@ pub struct Kept {
     pub path: Vec<String>,
 }
 
-impl Kept {
+impl KeptWaste {
     /// The number of records that the way wastes with the filter `FILTERS[filter]`, in words:
     /// `64 or more` where the buffer does not hold them all.
     pub fn count(&self, filter: usize) -> String {
@@ -256,25 +261,27 @@ impl Kept {
 }
 
 /// What was measured of each kernel, by the kernel's title.
-pub type Measured = BTreeMap<String, Vec<Kept>>;
+pub type Measured = BTreeMap<String, Vec<KeptWaste>>;
 
-impl Way {
+impl AttachedBy {
     /// What is kept of this way in [`KNOWN`].
-    pub fn kept(&self) -> Kept {
+    pub fn kept(&self) -> KeptWaste {
         let any = &self.wasted[0];
-        Kept {
+        KeptWaste {
             way: self.name.clone(),
             wasted: self.wasted.each_ref().map(|wasted| wasted.records.len()),
             all: any.all,
-            path: any.records.iter().map(Record::to_string).collect(),
+            path: any.records.iter().map(NamedRecord::to_string).collect(),
         }
     }
 }
 
-impl fmt::Display for Record {
+impl fmt::Display for NamedRecord {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let at = |at: &Option<At>| match at {
-            Some(At { name, offset }) => format!("{}+{offset:#x}", without_number(name)),
+        let at = |at: &Option<FunctionOffset>| match at {
+            Some(FunctionOffset { name, offset }) => {
+                format!("{}+{offset:#x}", without_number(name))
+            }
             None => "?".to_owned(),
         };
         write!(f, "{} -> {} {}", at(&self.from), at(&self.to), self.kind)
@@ -329,13 +336,13 @@ fn check(context: &Context<'_>) -> Result<Verdict> {
         format!("{KNOWN} has nothing of {title}: `./brbe bench waste --write` measures it")
     })?;
     let measured = measure(context.paths, context.guest, &context.kernel()?, title)?;
-    let measured: Vec<_> = measured.iter().map(Way::kept).collect();
+    let measured: Vec<_> = measured.iter().map(AttachedBy::kept).collect();
     Ok(judge(&known, &measured))
 }
 
-fn judge(known: &[Kept], measured: &[Kept]) -> Verdict {
+fn judge(known: &[KeptWaste], measured: &[KeptWaste]) -> Verdict {
     let (mut grown, mut shrunk) = (Vec::new(), 0);
-    for Kept { way, wasted, .. } in measured {
+    for KeptWaste { way, wasted, .. } in measured {
         let before = known.iter().find(|known| known.way == *way);
         let before = before.map(|known| known.wasted).unwrap_or_default();
         for ((filter, before), now) in FILTERS.iter().zip(before).zip(*wasted) {
@@ -347,7 +354,7 @@ fn judge(known: &[Kept], measured: &[Kept]) -> Verdict {
             shrunk += usize::from(now < before);
         }
     }
-    let is_missing = |known: &&Kept| !measured.iter().any(|now| now.way == known.way);
+    let is_missing = |known: &&KeptWaste| !measured.iter().any(|now| now.way == known.way);
     let missing = known.iter().filter(is_missing);
     grown.extend(missing.map(|known| format!("{} was not measured", known.way)));
     let numbers = FILTERS.len() * measured.len();

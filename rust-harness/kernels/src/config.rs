@@ -11,13 +11,13 @@ use host::paths::Paths;
 
 /// A kernel configuration: allnoconfig, and on top of it fragments, which have names.
 #[derive(Clone, Debug)]
-pub struct Config {
+pub struct KernelConfig {
     pub(crate) fragments: Vec<String>,
     /// The text of all fragments, one after the other.
     pub(crate) text: String,
 }
 
-impl Config {
+impl KernelConfig {
     /// Reads the fragments `kernel-patches/config/<name>.config`, in the order of
     /// `fragments`.
     pub fn load(paths: &Paths, fragments: &[&str]) -> Result<Self> {
@@ -87,13 +87,13 @@ mod tests {
 
     #[test]
     fn an_option_that_took_no_effect_is_named() {
-        let config = Config {
+        let config = KernelConfig {
             fragments: vec!["base".into()],
             text: "# why\nCONFIG_A=y\nCONFIG_GONE=y\nCONFIG_NUMBER=16\n".into(),
         };
         let finished = "CONFIG_A=y\n# CONFIG_GONE is not set\nCONFIG_NUMBER=16\nCONFIG_MORE=y\n";
         assert_eq!(config.dropped(finished), ["CONFIG_GONE=y"]);
-        let without = Config {
+        let without = KernelConfig {
             text: config.text.clone() + "# CONFIG_GONE is not set\nCONFIG_NUMBER=8\n",
             ..config
         };

@@ -9,7 +9,7 @@ use std::thread;
 
 use anyhow::{Context, Result, bail};
 
-use crate::config::{Config, option};
+use crate::config::{KernelConfig, option};
 use crate::source::Tree;
 use host::arch::Arch;
 use host::cache::{self, Key};
@@ -40,7 +40,7 @@ pub struct Builder {
     paths: Paths,
     tree: Tree,
     arch: Arch,
-    config: Config,
+    config: KernelConfig,
     out: PathBuf,
     /// A key for the versions of the compilers.
     toolchain: Key,
@@ -64,8 +64,8 @@ impl Builder {
         paths: &Paths,
         tree: &Tree,
         arch: Arch,
-        config: Config,
-        family: &Config,
+        config: KernelConfig,
+        family: &KernelConfig,
     ) -> Result<Self> {
         let out = paths
             .home("build")

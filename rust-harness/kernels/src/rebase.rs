@@ -9,7 +9,7 @@ use host::git::Git;
 
 /// How a patch applies to another tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum PatchOutcome {
     /// The patch applies in the places that it names.
     Clean,
     /// The patch applies in other places: git's message about each of them.
@@ -21,7 +21,7 @@ pub enum Outcome {
     Conflict(Vec<String>),
 }
 
-impl fmt::Display for Outcome {
+impl fmt::Display for PatchOutcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Clean => f.write_str("applies clean"),
@@ -41,7 +41,7 @@ impl fmt::Display for Outcome {
 ///
 /// When a patch's file cannot be read, or git fails otherwise than by a patch that does not
 /// apply.
-pub fn onto(tree: &Git, commit: &str, series: &Series) -> Result<Vec<Outcome>> {
+pub fn onto(tree: &Git, commit: &str, series: &Series) -> Result<Vec<PatchOutcome>> {
     tree.beside(commit, |git| {
         series.check_out(git)?;
         let patches = series.patches.iter();
@@ -51,27 +51,27 @@ pub fn onto(tree: &Git, commit: &str, series: &Series) -> Result<Vec<Outcome>> {
 
 /// Tries one patch in the work tree of `git`. `tree` is the commit that the series is applied
 /// to, whose history may have the patch already.
-fn one(git: &Git, tree: &str, patch: &Patch) -> Result<Outcome> {
+fn one(git: &Git, tree: &str, patch: &Patch) -> Result<PatchOutcome> {
     let path = patch.path.to_string_lossy();
     if let Some(commit) = named(git, tree, patch)? {
-        return Ok(Outcome::Upstream(Some(commit)));
+        return Ok(PatchOutcome::Upstream(Some(commit)));
     }
     let (applies, said) = git.try_run(&["apply", "--check", "--verbose", &path])?;
     if applies {
         let (committed, why) = git.try_run(&["am", "--quiet", &path])?;
         if !committed {
             git.run(&["am", "--abort"])?;
-            return Ok(Outcome::Conflict(vec![why.trim().to_owned()]));
+            return Ok(PatchOutcome::Conflict(vec![why.trim().to_owned()]));
         }
         let moved = places(&said, "Hunk #");
         return Ok(if moved.is_empty() {
-            Outcome::Clean
+            PatchOutcome::Clean
         } else {
-            Outcome::Moved(moved)
+            PatchOutcome::Moved(moved)
         });
     }
     if git.try_run(&["apply", "--check", "--reverse", &path])?.0 {
-        return Ok(Outcome::Upstream(None));
+        return Ok(PatchOutcome::Upstream(None));
     }
     let mut where_not = places(&said, "error: ");
     // git also prints a message before the lines that it looks for, and one with the file's
@@ -79,7 +79,7 @@ fn one(git: &Git, tree: &str, patch: &Patch) -> Result<Outcome> {
     where_not.retain(|place| {
         !place.ends_with("while searching for:") && !place.ends_with("patch does not apply")
     });
-    Ok(Outcome::Conflict(where_not))
+    Ok(PatchOutcome::Conflict(where_not))
 }
 
 /// git's messages about places in files: those lines of `said` that begin with `mark`. The
@@ -185,7 +185,7 @@ mod tests {
             }
         }
 
-        fn onto(&self, patches: &[Patch]) -> Vec<Outcome> {
+        fn onto(&self, patches: &[Patch]) -> Vec<PatchOutcome> {
             let series = Series {
                 patches: patches.to_vec(),
             };
@@ -213,21 +213,21 @@ mod tests {
             fixture.commit(&lines(at(number, "new")), &format!("Change line {number}"));
             patches.push(fixture.take_back(name));
         }
-        assert_eq!(fixture.onto(&patches), vec![Outcome::Clean; 3]);
+        assert_eq!(fixture.onto(&patches), vec![PatchOutcome::Clean; 3]);
 
         // The tree gets more lines before those of all patches, and another line in the place
         // of the third patch.
         let text = "// one\n// two\n".to_owned() + &lines(at(50, "theirs"));
         fixture.commit(&text, "Go on");
         let outcomes = fixture.onto(&patches);
-        let Outcome::Moved(places) = &outcomes[0] else {
+        let PatchOutcome::Moved(places) = &outcomes[0] else {
             panic!("{outcomes:?}");
         };
         assert_eq!(
             places[..],
             ["a.c: Hunk #1 succeeded at 9 (offset 2 lines)."]
         );
-        let Outcome::Conflict(places) = &outcomes[2] else {
+        let PatchOutcome::Conflict(places) = &outcomes[2] else {
             panic!("{outcomes:?}");
         };
         assert!(places[0].contains("patch failed: a.c:47"), "{places:?}");
@@ -248,13 +248,14 @@ mod tests {
         fixture.commit(&lines(at(10, "new")), "Change line 10");
         let patch = fixture.take_back("1.patch");
         fixture.commit(&lines(at(10, "new")), "Change line 10");
-        let Outcome::Upstream(Some(commit)) = &fixture.onto(std::slice::from_ref(&patch))[0] else {
+        let PatchOutcome::Upstream(Some(commit)) = &fixture.onto(std::slice::from_ref(&patch))[0]
+        else {
             panic!("it has the name");
         };
         assert!(commit.ends_with("(\"Change line 10\")"), "{commit}");
         let other = ["commit", "--quiet", "--amend", "--message", "Squashed"];
         fixture.git.run(&other).unwrap();
-        assert_eq!(fixture.onto(&[patch]), [Outcome::Upstream(None)]);
+        assert_eq!(fixture.onto(&[patch]), [PatchOutcome::Upstream(None)]);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use host::arch::Arch;
 use host::paths::Paths;
 
 use crate::bases::{self, Base};
-use crate::config::Config;
+use crate::config::KernelConfig;
 use crate::kernel::{Builder, Kernel};
 use crate::series::{Change, Series};
 use crate::source::{self, Tree};
@@ -238,8 +238,14 @@ impl Subject {
 /// architecture, with more fragments of the configuration.
 fn builders(paths: &Paths, tree: &Tree, arch: Arch, more: &[&str]) -> Result<[Builder; 2]> {
     let builder = |family: &[&str]| {
-        let config = Config::load(paths, &[family, more].concat())?;
-        Builder::new(paths, tree, arch, config, &Config::load(paths, family)?)
+        let config = KernelConfig::load(paths, &[family, more].concat())?;
+        Builder::new(
+            paths,
+            tree,
+            arch,
+            config,
+            &KernelConfig::load(paths, family)?,
+        )
     };
     Ok([
         builder(&["base", arch.kernel()])?,

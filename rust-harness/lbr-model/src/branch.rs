@@ -2,7 +2,7 @@
 
 /// The kinds of branches that are distinguished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum TransferKind {
     /// Jcc, LOOP, JRCXZ.
     Conditional,
     /// A near jump to an address in a register or in memory.
@@ -19,7 +19,7 @@ pub enum Kind {
     Other,
 }
 
-impl Kind {
+impl TransferKind {
     /// All kinds.
     pub const ALL: [Self; 7] = [
         Self::Conditional,
@@ -71,7 +71,7 @@ pub enum Cpl {
 
 /// An address at a privilege level.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Place {
+pub struct CodePlace {
     /// The linear address of an instruction.
     pub ip: u64,
     /// The privilege level that the instruction executes at.
@@ -80,13 +80,13 @@ pub struct Place {
 
 /// A branch that was taken, or an event that led elsewhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Branch {
+pub struct TakenBranch {
     /// The kind of the branch.
-    pub kind: Kind,
+    pub kind: TransferKind,
     /// The instruction that branches, or that the event came at.
-    pub from: Place,
+    pub from: CodePlace,
     /// The instruction that is executed next.
-    pub to: Place,
+    pub to: CodePlace,
     /// Whether the branch leads to the instruction after it. This matters for calls only.
     pub to_next: bool,
 }

@@ -1,6 +1,6 @@
 //! The register `IA32_LBR_CTL`.
 
-use crate::branch::{Cpl, Kind};
+use crate::branch::{Cpl, TransferKind};
 
 /// The value of `IA32_LBR_CTL`: what is recorded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -44,7 +44,7 @@ impl Control {
     }
 
     /// Whether branches of this kind are recorded.
-    pub fn selects_kind(self, kind: Kind) -> bool {
+    pub fn selects_kind(self, kind: TransferKind) -> bool {
         self.0 >> kind.filter() & 1 != 0
     }
 }

@@ -1,11 +1,11 @@
 //! LBRs, counters and CPUID together, as one CPU has them.
 
-use crate::branch::{Branch, Cpl};
+use crate::branch::{Cpl, TakenBranch};
 use crate::control::Control;
 use crate::cpuid::{self, Leaf};
 use crate::lbr::Lbr;
 use crate::msr::Msr;
-use crate::pmu::{Counter, Pmu};
+use crate::pmu::{IntelCounter, IntelPmu};
 use crate::stack::Depth;
 
 /// The LBRs and counters of one CPU: a logical processor in the SDM's words.
@@ -13,7 +13,7 @@ use crate::stack::Depth;
 pub struct Cpu {
     deepest: Depth,
     lbr: Lbr,
-    pmu: Pmu,
+    pmu: IntelPmu,
     /// The cycles since the start. A cycle is an instruction.
     now: u64,
 }
@@ -24,7 +24,7 @@ impl Cpu {
         Self {
             deepest,
             lbr: Lbr::new(deepest),
-            pmu: Pmu::default(),
+            pmu: IntelPmu::default(),
             now: 0,
         }
     }
@@ -35,7 +35,7 @@ impl Cpu {
     }
 
     /// The counters of the CPU.
-    pub fn pmu(&self) -> &Pmu {
+    pub fn pmu(&self) -> &IntelPmu {
         &self.pmu
     }
 
@@ -53,7 +53,7 @@ impl Cpu {
 
     /// Records a branch that was taken, if it is to be recorded. Returns whether the
     /// records changed.
-    pub fn branch(&mut self, branch: &Branch) -> bool {
+    pub fn branch(&mut self, branch: &TakenBranch) -> bool {
         self.is_recording() && self.lbr.branch(branch, self.now)
     }
 
@@ -67,8 +67,8 @@ impl Cpu {
             Msr::LbrFrom(age) => record(age).from,
             Msr::LbrTo(age) => record(age).to,
             Msr::LbrInfo(age) => record(age).info,
-            Msr::General(n) => pmu.read(Counter::General(n)),
-            Msr::Fixed(n) => pmu.read(Counter::Fixed(n)),
+            Msr::General(n) => pmu.read(IntelCounter::General(n)),
+            Msr::Fixed(n) => pmu.read(IntelCounter::Fixed(n)),
             Msr::Select(n) => pmu.select.get(usize::from(n)).copied().unwrap_or_default(),
             Msr::FixedControl => pmu.fixed_control,
             Msr::GlobalStatus => pmu.status(),
@@ -98,8 +98,8 @@ impl Cpu {
                     }
                 }
             }
-            Msr::General(n) => pmu.write(Counter::General(n), value),
-            Msr::Fixed(n) => pmu.write(Counter::Fixed(n), value),
+            Msr::General(n) => pmu.write(IntelCounter::General(n), value),
+            Msr::Fixed(n) => pmu.write(IntelCounter::Fixed(n), value),
             Msr::Select(n) => {
                 if let Some(select) = pmu.select.get_mut(usize::from(n)) {
                     *select = value & 0xffff_ffff;
@@ -118,8 +118,8 @@ impl Cpu {
     pub fn read_counter(&self, ecx: u32) -> u64 {
         let n = ecx as u8;
         self.pmu.read(match ecx >> 30 & 1 {
-            1 => Counter::Fixed(n),
-            _ => Counter::General(n),
+            1 => IntelCounter::Fixed(n),
+            _ => IntelCounter::General(n),
         })
     }
 
@@ -137,19 +137,19 @@ mod tests {
     use std::vec::Vec;
 
     use super::*;
-    use crate::branch::{Kind, Place};
+    use crate::branch::{CodePlace, TransferKind};
 
     fn cpu() -> Cpu {
         Cpu::new(Depth::from_count(32).unwrap())
     }
 
-    fn branch(ip: u64) -> Branch {
-        let place = |ip| Place {
+    fn branch(ip: u64) -> TakenBranch {
+        let place = |ip| CodePlace {
             ip,
             cpl: Cpl::Kernel,
         };
-        Branch {
-            kind: Kind::DirectCall,
+        TakenBranch {
+            kind: TransferKind::DirectCall,
             from: place(ip),
             to: place(ip + 0x100),
             to_next: false,

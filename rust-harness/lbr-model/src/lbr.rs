@@ -1,8 +1,8 @@
 //! The last branch records (LBRs) of one CPU.
 
-use crate::branch::{Branch, Kind};
+use crate::branch::{TakenBranch, TransferKind};
 use crate::control::Control;
-use crate::stack::{Depth, Record, Stack};
+use crate::stack::{Depth, LbrRecord, Stack};
 
 /// `FROM_IP` of a branch from a level that is not recorded to one that is (SDM, "CPL
 /// filtering").
@@ -56,19 +56,19 @@ impl Lbr {
     }
 
     /// The `age`-th youngest record, from 0.
-    pub fn record(&self, age: usize) -> Option<&Record> {
+    pub fn record(&self, age: usize) -> Option<&LbrRecord> {
         self.stack.get(age)
     }
 
     /// The `age`-th youngest record, from 0, to be written: software restores what it
     /// saved.
-    pub fn record_mut(&mut self, age: usize) -> Option<&mut Record> {
+    pub fn record_mut(&mut self, age: usize) -> Option<&mut LbrRecord> {
         self.stack.get_mut(age)
     }
 
     /// Records a branch that was taken, at the cycle `now`, if it is to be recorded.
     /// Returns whether the records changed.
-    pub fn branch(&mut self, branch: &Branch, now: u64) -> bool {
+    pub fn branch(&mut self, branch: &TakenBranch, now: u64) -> bool {
         let control = self.control;
         // The level at the end of an operation decides.
         if !control.is_enabled()
@@ -79,8 +79,10 @@ impl Lbr {
         }
         if control.is_call_stack() {
             match branch.kind {
-                Kind::DirectCall | Kind::IndirectCall if branch.to_next => return false,
-                Kind::Return => {
+                TransferKind::DirectCall | TransferKind::IndirectCall if branch.to_next => {
+                    return false;
+                }
+                TransferKind::Return => {
                     self.stack.pop();
                     return true;
                 }
@@ -94,7 +96,7 @@ impl Lbr {
         };
         let cycles = now.saturating_sub(self.updated).min(CYCLES);
         self.updated = now;
-        self.stack.push(Record {
+        self.stack.push(LbrRecord {
             from,
             to: branch.to.ip,
             info: branch.kind.in_record() << 56 | CYCLES_VALID | cycles,
@@ -106,7 +108,7 @@ impl Lbr {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::branch::{Cpl, Place};
+    use crate::branch::{CodePlace, Cpl};
 
     const ALL_KINDS: u64 = 0x7f << 16;
     const EVERYWHERE: u64 = 7;
@@ -117,9 +119,9 @@ mod tests {
         lbr
     }
 
-    fn branch(kind: Kind, from: (u64, Cpl), to: (u64, Cpl)) -> Branch {
-        let place = |(ip, cpl)| Place { ip, cpl };
-        Branch {
+    fn branch(kind: TransferKind, from: (u64, Cpl), to: (u64, Cpl)) -> TakenBranch {
+        let place = |(ip, cpl)| CodePlace { ip, cpl };
+        TakenBranch {
             kind,
             from: place(from),
             to: place(to),
@@ -127,7 +129,7 @@ mod tests {
         }
     }
 
-    fn in_kernel(kind: Kind) -> Branch {
+    fn in_kernel(kind: TransferKind) -> TakenBranch {
         branch(kind, (0x10, Cpl::Kernel), (0x20, Cpl::Kernel))
     }
 
@@ -135,7 +137,7 @@ mod tests {
     fn a_record_says_where_what_and_when() {
         let mut lbr = lbr(EVERYWHERE | ALL_KINDS);
         let types = [0, 1, 2, 3, 4, 5, 8];
-        for (kind, number) in Kind::ALL.into_iter().zip(types) {
+        for (kind, number) in TransferKind::ALL.into_iter().zip(types) {
             assert!(lbr.branch(&in_kernel(kind), 100));
             let record = *lbr.record(0).unwrap();
             assert_eq!((record.from, record.to), (0x10, 0x20));
@@ -143,15 +145,15 @@ mod tests {
         }
         assert_eq!(lbr.record(6).unwrap().info & 0xffff, 100);
         assert_eq!(lbr.record(0).unwrap().info & 0xffff, 0);
-        lbr.branch(&in_kernel(Kind::Return), 1 << 20);
+        lbr.branch(&in_kernel(TransferKind::Return), 1 << 20);
         assert_eq!(lbr.record(0).unwrap().info, 5 << 56 | 1 << 60 | 0xffff);
     }
 
     #[test]
     fn each_filter_selects_its_kind() {
         let bits = [16, 18, 17, 20, 19, 21, 22];
-        for (kind, bit) in Kind::ALL.into_iter().zip(bits) {
-            for other in Kind::ALL {
+        for (kind, bit) in TransferKind::ALL.into_iter().zip(bits) {
+            for other in TransferKind::ALL {
                 let mut lbr = lbr(EVERYWHERE | 1 << bit);
                 assert_eq!(lbr.branch(&in_kernel(other), 1), kind == other);
             }
@@ -161,8 +163,8 @@ mod tests {
     #[test]
     fn nothing_is_recorded_while_disabled() {
         let mut lbr = lbr((EVERYWHERE & !1) | ALL_KINDS);
-        assert!(!lbr.branch(&in_kernel(Kind::Return), 1));
-        assert_eq!(lbr.record(0), Some(&Record::default()));
+        assert!(!lbr.branch(&in_kernel(TransferKind::Return), 1));
+        assert_eq!(lbr.record(0), Some(&LbrRecord::default()));
     }
 
     /// SDM: the level at the end of the operation decides, and an address at the other
@@ -170,8 +172,8 @@ mod tests {
     #[test]
     fn the_level_that_is_reached_decides() {
         let (os, user) = (1 << 1, 1 << 2);
-        let entry = branch(Kind::Other, (0x10, Cpl::User), (0x20, Cpl::Kernel));
-        let exit = branch(Kind::Other, (0x30, Cpl::Kernel), (0x40, Cpl::User));
+        let entry = branch(TransferKind::Other, (0x10, Cpl::User), (0x20, Cpl::Kernel));
+        let exit = branch(TransferKind::Other, (0x30, Cpl::Kernel), (0x40, Cpl::User));
         for (levels, expected) in [
             (os | user, [Some(0x10), Some(0x30)]),
             (os, [Some(FILTERED), None]),
@@ -189,24 +191,24 @@ mod tests {
     #[test]
     fn returns_take_calls_back() {
         let mut lbr = lbr(EVERYWHERE | 1 << 3 | 0b111 << 19);
-        lbr.branch(&in_kernel(Kind::DirectCall), 1);
-        lbr.branch(&in_kernel(Kind::IndirectCall), 2);
-        let next = Branch {
+        lbr.branch(&in_kernel(TransferKind::DirectCall), 1);
+        lbr.branch(&in_kernel(TransferKind::IndirectCall), 2);
+        let next = TakenBranch {
             to_next: true,
-            ..in_kernel(Kind::DirectCall)
+            ..in_kernel(TransferKind::DirectCall)
         };
         assert!(!lbr.branch(&next, 3));
-        assert!(lbr.branch(&in_kernel(Kind::Return), 4));
+        assert!(lbr.branch(&in_kernel(TransferKind::Return), 4));
         assert_eq!(lbr.record(0).unwrap().info >> 56 & 0xf, 4);
-        assert_eq!(lbr.record(1), Some(&Record::default()));
+        assert_eq!(lbr.record(1), Some(&LbrRecord::default()));
     }
 
     #[test]
     fn a_new_depth_has_no_records() {
         let mut lbr = lbr(EVERYWHERE | ALL_KINDS);
-        lbr.branch(&in_kernel(Kind::Return), 1);
+        lbr.branch(&in_kernel(TransferKind::Return), 1);
         lbr.set_depth(lbr.depth());
-        assert_eq!(lbr.record(0), Some(&Record::default()));
+        assert_eq!(lbr.record(0), Some(&LbrRecord::default()));
         lbr.set_depth(Depth::from_count(8).unwrap());
         assert_eq!(lbr.record(8), None);
     }

@@ -22,10 +22,10 @@ mod msr;
 mod pmu;
 mod stack;
 
-pub use branch::{Branch, Cpl, Kind, Place};
+pub use branch::{CodePlace, Cpl, TakenBranch, TransferKind};
 pub use control::Control;
 pub use cpu::Cpu;
 pub use lbr::Lbr;
 pub use msr::Msr;
-pub use pmu::{Counter, Pmu};
-pub use stack::{Depth, Record};
+pub use pmu::{IntelCounter, IntelPmu};
+pub use stack::{Depth, LbrRecord};

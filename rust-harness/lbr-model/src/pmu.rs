@@ -36,7 +36,7 @@ const FREEZE_COUNTERS: u64 = 1 << 12;
 
 /// A counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Counter {
+pub enum IntelCounter {
     /// `IA32_PMCx`.
     General(u8),
     /// `IA32_FIXED_CTRx`.
@@ -45,7 +45,7 @@ pub enum Counter {
 
 /// The counters of one CPU, and the registers that govern them.
 #[derive(Clone, Debug, Default)]
-pub struct Pmu {
+pub struct IntelPmu {
     pub(crate) select: [u64; GENERAL],
     general: [u64; GENERAL],
     pub(crate) fixed_control: u64,
@@ -62,38 +62,38 @@ struct Activity {
     interrupts: bool,
 }
 
-impl Pmu {
-    fn counters() -> impl Iterator<Item = Counter> {
-        let general = (0..GENERAL as u8).map(Counter::General);
-        general.chain((0..FIXED as u8).map(Counter::Fixed))
+impl IntelPmu {
+    fn counters() -> impl Iterator<Item = IntelCounter> {
+        let general = (0..GENERAL as u8).map(IntelCounter::General);
+        general.chain((0..FIXED as u8).map(IntelCounter::Fixed))
     }
 
-    fn value(&self, counter: Counter) -> Option<&u64> {
+    fn value(&self, counter: IntelCounter) -> Option<&u64> {
         match counter {
-            Counter::General(n) => self.general.get(usize::from(n)),
-            Counter::Fixed(n) => self.fixed.get(usize::from(n)),
+            IntelCounter::General(n) => self.general.get(usize::from(n)),
+            IntelCounter::Fixed(n) => self.fixed.get(usize::from(n)),
         }
     }
 
-    fn value_mut(&mut self, counter: Counter) -> Option<&mut u64> {
+    fn value_mut(&mut self, counter: IntelCounter) -> Option<&mut u64> {
         match counter {
-            Counter::General(n) => self.general.get_mut(usize::from(n)),
-            Counter::Fixed(n) => self.fixed.get_mut(usize::from(n)),
+            IntelCounter::General(n) => self.general.get_mut(usize::from(n)),
+            IntelCounter::Fixed(n) => self.fixed.get_mut(usize::from(n)),
         }
     }
 
     /// The counter's value; 0 for a counter that is not there.
-    pub fn read(&self, counter: Counter) -> u64 {
+    pub fn read(&self, counter: IntelCounter) -> u64 {
         self.value(counter).copied().unwrap_or_default()
     }
 
     /// Writes a counter. A general-purpose counter takes 32 bits and extends their sign.
     /// Full-width writes are not there (SDM, "Full-Width Writes to Performance Counter
     /// Registers").
-    pub fn write(&mut self, counter: Counter, value: u64) {
+    pub fn write(&mut self, counter: IntelCounter, value: u64) {
         let value = match counter {
-            Counter::General(_) => i64::from(value as i32).cast_unsigned(),
-            Counter::Fixed(_) => value,
+            IntelCounter::General(_) => i64::from(value as i32).cast_unsigned(),
+            IntelCounter::Fixed(_) => value,
         };
         if let Some(counter) = self.value_mut(counter) {
             *counter = value & MASK;
@@ -123,17 +123,17 @@ impl Pmu {
     }
 
     /// A counter's bit in the global registers.
-    fn bit(counter: Counter) -> u64 {
+    fn bit(counter: IntelCounter) -> u64 {
         match counter {
-            Counter::General(n) => 1 << n,
-            Counter::Fixed(n) => 1 << (FIRST_FIXED + u32::from(n)),
+            IntelCounter::General(n) => 1 << n,
+            IntelCounter::Fixed(n) => 1 << (FIRST_FIXED + u32::from(n)),
         }
     }
 
-    fn activity(&self, counter: Counter, cpl: Cpl) -> Activity {
+    fn activity(&self, counter: IntelCounter, cpl: Cpl) -> Activity {
         let has = |word: u64, bit: u64| word & bit != 0;
         let (counts, interrupts) = match counter {
-            Counter::General(n) => {
+            IntelCounter::General(n) => {
                 let select = self.select.get(usize::from(n)).copied().unwrap_or_default();
                 let level = match cpl {
                     Cpl::Kernel => SELECT_OS,
@@ -143,7 +143,7 @@ impl Pmu {
                     has(select, SELECT_ENABLED) && has(select, level) && is_counted(select);
                 (counts, has(select, SELECT_INTERRUPT))
             }
-            Counter::Fixed(n) => {
+            IntelCounter::Fixed(n) => {
                 let control = self.fixed_control >> (u32::from(n) * 4);
                 let level = match cpl {
                     Cpl::Kernel => FIXED_OS,
@@ -216,11 +216,11 @@ fn is_counted(select: u64) -> bool {
 mod tests {
     use super::*;
 
-    fn counting(select: u64) -> Pmu {
-        Pmu {
+    fn counting(select: u64) -> IntelPmu {
+        IntelPmu {
             select: [select | SELECT_ENABLED, 0, 0, 0],
             global_control: 1,
-            ..Pmu::default()
+            ..IntelPmu::default()
         }
     }
 
@@ -235,9 +235,13 @@ mod tests {
         ] {
             let mut pmu = counting(select);
             pmu.advance(Cpl::Kernel, 5);
-            assert_eq!(pmu.read(Counter::General(0)), kernel, "{select:#x}");
+            assert_eq!(pmu.read(IntelCounter::General(0)), kernel, "{select:#x}");
             pmu.advance(Cpl::User, 7);
-            assert_eq!(pmu.read(Counter::General(0)), kernel + user, "{select:#x}");
+            assert_eq!(
+                pmu.read(IntelCounter::General(0)),
+                kernel + user,
+                "{select:#x}"
+            );
             assert_eq!(pmu.is_counting(), kernel + user != 0);
         }
     }
@@ -248,19 +252,19 @@ mod tests {
         pmu.global_control = 0b10;
         assert!(!pmu.is_counting());
         pmu.advance(Cpl::Kernel, 5);
-        assert_eq!(pmu.read(Counter::General(0)), 0);
+        assert_eq!(pmu.read(IntelCounter::General(0)), 0);
     }
 
     #[test]
     fn fixed_counters_have_four_bits_each() {
-        let mut pmu = Pmu {
+        let mut pmu = IntelPmu {
             fixed_control: 0x0b1,
             global_control: 7 << 32,
-            ..Pmu::default()
+            ..IntelPmu::default()
         };
         pmu.advance(Cpl::Kernel, 3);
         pmu.advance(Cpl::User, 4);
-        let values = [0, 1, 2].map(|n| pmu.read(Counter::Fixed(n)));
+        let values = [0, 1, 2].map(|n| pmu.read(IntelCounter::Fixed(n)));
         assert_eq!(values, [3, 7, 0]);
     }
 
@@ -268,13 +272,13 @@ mod tests {
     fn an_overflow_is_told_once_and_interrupts_if_asked_to() {
         for interrupts in [0, SELECT_INTERRUPT] {
             let mut pmu = counting(0xc0 | SELECT_OS | interrupts);
-            pmu.write(Counter::General(0), (-10i64).cast_unsigned());
+            pmu.write(IntelCounter::General(0), (-10i64).cast_unsigned());
             assert_eq!(pmu.until_overflow(Cpl::Kernel), Some(10));
             assert_eq!(pmu.until_overflow(Cpl::User), None);
             assert!(!pmu.advance(Cpl::Kernel, 9));
             assert_eq!(pmu.status(), 0);
             assert_eq!(pmu.advance(Cpl::Kernel, 3), interrupts != 0);
-            assert_eq!((pmu.status(), pmu.read(Counter::General(0))), (1, 2));
+            assert_eq!((pmu.status(), pmu.read(IntelCounter::General(0))), (1, 2));
             pmu.reset_status(1);
             assert!(!pmu.advance(Cpl::Kernel, 1));
             assert_eq!(pmu.status(), 0);
@@ -285,12 +289,12 @@ mod tests {
     fn an_interrupt_freezes_what_it_was_asked_to() {
         let mut pmu = counting(0xc0 | SELECT_OS | SELECT_INTERRUPT);
         pmu.debug_control = FREEZE_LBRS | FREEZE_COUNTERS;
-        pmu.write(Counter::General(0), u64::MAX);
+        pmu.write(IntelCounter::General(0), u64::MAX);
         assert!(pmu.advance(Cpl::Kernel, 1));
         assert_eq!(pmu.status(), 1 | LBRS_FROZEN | COUNTERS_FROZEN);
         assert!(pmu.freezes_lbrs());
         pmu.advance(Cpl::Kernel, 100);
-        assert_eq!(pmu.read(Counter::General(0)), 0);
+        assert_eq!(pmu.read(IntelCounter::General(0)), 0);
         pmu.reset_status(LBRS_FROZEN | COUNTERS_FROZEN);
         assert!(!pmu.freezes_lbrs() && pmu.is_counting());
         pmu.set_status(u64::MAX);
@@ -299,12 +303,12 @@ mod tests {
 
     #[test]
     fn counters_take_what_their_width_allows() {
-        let mut pmu = Pmu::default();
-        pmu.write(Counter::General(1), 0x8000_0000);
-        assert_eq!(pmu.read(Counter::General(1)), 0xffff_8000_0000);
-        pmu.write(Counter::Fixed(1), u64::MAX);
-        assert_eq!(pmu.read(Counter::Fixed(1)), MASK);
-        pmu.write(Counter::Fixed(3), 1);
-        assert_eq!(pmu.read(Counter::Fixed(3)), 0);
+        let mut pmu = IntelPmu::default();
+        pmu.write(IntelCounter::General(1), 0x8000_0000);
+        assert_eq!(pmu.read(IntelCounter::General(1)), 0xffff_8000_0000);
+        pmu.write(IntelCounter::Fixed(1), u64::MAX);
+        assert_eq!(pmu.read(IntelCounter::Fixed(1)), MASK);
+        pmu.write(IntelCounter::Fixed(3), 1);
+        assert_eq!(pmu.read(IntelCounter::Fixed(3)), 0);
     }
 }

@@ -2,7 +2,7 @@
 
 /// One record, as its three registers read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Record {
+pub struct LbrRecord {
     /// `IA32_LBR_x_FROM_IP`.
     pub from: u64,
     /// `IA32_LBR_x_TO_IP`.
@@ -34,7 +34,7 @@ impl Depth {
 /// A stack of as many records as its depth says.
 #[derive(Clone, Debug)]
 pub(crate) struct Stack {
-    records: [Record; Depth::MAX.0 as usize],
+    records: [LbrRecord; Depth::MAX.0 as usize],
     depth: Depth,
     /// The index of the youngest record in `records`.
     top: usize,
@@ -44,7 +44,7 @@ impl Stack {
     /// A stack in which no record is valid: all are zero.
     pub(crate) fn new(depth: Depth) -> Self {
         Self {
-            records: [Record::default(); Depth::MAX.0 as usize],
+            records: [LbrRecord::default(); Depth::MAX.0 as usize],
             depth,
             top: 0,
         }
@@ -60,25 +60,25 @@ impl Stack {
     }
 
     /// The `age`-th youngest record, from 0.
-    pub(crate) fn get(&self, age: usize) -> Option<&Record> {
+    pub(crate) fn get(&self, age: usize) -> Option<&LbrRecord> {
         (age < self.depth.count()).then(|| &self.records[self.place(age)])
     }
 
     /// The `age`-th youngest record, from 0, to be written.
-    pub(crate) fn get_mut(&mut self, age: usize) -> Option<&mut Record> {
+    pub(crate) fn get_mut(&mut self, age: usize) -> Option<&mut LbrRecord> {
         let place = (age < self.depth.count()).then(|| self.place(age))?;
         self.records.get_mut(place)
     }
 
     /// Adds a record. All other records grow older, and the oldest is lost.
-    pub(crate) fn push(&mut self, record: Record) {
+    pub(crate) fn push(&mut self, record: LbrRecord) {
         self.top = (self.top + 1) % self.depth.count();
         self.records[self.top] = record;
     }
 
     /// Removes the youngest record. All others grow younger, and the oldest is none.
     pub(crate) fn pop(&mut self) {
-        self.records[self.top] = Record::default();
+        self.records[self.top] = LbrRecord::default();
         self.top = self.place(1);
     }
 }
@@ -107,9 +107,9 @@ mod tests {
         fn is_a_stack(pushed in prop::collection::vec(any::<bool>(), 0..200), eighths in 1u64..=8) {
             let depth = Depth::from_count(eighths * 8).unwrap();
             let mut stack = Stack::new(depth);
-            let mut queue = VecDeque::from(std::vec![Record::default(); depth.count()]);
+            let mut queue = VecDeque::from(std::vec![LbrRecord::default(); depth.count()]);
             for (n, push) in pushed.into_iter().enumerate() {
-                let record = Record { from: n as u64 + 1, ..Record::default() };
+                let record = LbrRecord { from: n as u64 + 1, ..LbrRecord::default() };
                 if push {
                     stack.push(record);
                     queue.push_front(record);
@@ -117,7 +117,7 @@ mod tests {
                 } else {
                     stack.pop();
                     queue.pop_front();
-                    queue.push_back(Record::default());
+                    queue.push_back(LbrRecord::default());
                 }
                 for (age, expected) in queue.iter().enumerate() {
                     prop_assert_eq!(stack.get(age), Some(expected));

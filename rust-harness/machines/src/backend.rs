@@ -16,7 +16,7 @@ pub const SHARE: &str = "/mnt/vmtest";
 
 /// A TCG plugin for QEMU, with its options.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Plugin {
+pub struct PluginFile {
     /// Path of the shared object.
     pub path: PathBuf,
     /// The plugin's options, each `key=value`.
@@ -40,7 +40,7 @@ pub struct Boot {
     /// Words for the kernel's command line, those that describe the machine among them.
     pub kernel_args: Vec<String>,
     /// The plugin that QEMU is to load, if any.
-    pub plugin: Option<Plugin>,
+    pub plugin: Option<PluginFile>,
     /// Arguments for QEMU, where the machine is QEMU.
     pub qemu_args: Vec<String>,
     /// Path of a directory that the guest sees at [`SHARE`], and may write to.

@@ -6,7 +6,7 @@
 
 use anyhow::{Context, Result, bail};
 use branch_records::capture::{Capture, MAX_BYTES};
-use branch_records::report::Report;
+use branch_records::report::TraceReport;
 use branch_records::vmlinux;
 use host::paths::Paths;
 use kernels::kernel::Kernel;
@@ -116,7 +116,7 @@ pub fn of_refused_map(
     guest: &Guest,
     kernel: &Kernel,
     name: &str,
-) -> Result<(Capture, Report)> {
+) -> Result<(Capture, TraceReport)> {
     let share = Share::new(paths)?;
     let (_, capture) = take(guest, kernel, name, WORDS, &share)?;
     let mut capture = capture.context("the guest's kernel refused no map")?;

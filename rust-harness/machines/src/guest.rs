@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-use crate::backend::{Backend, Boot, End, Plugin, Run, SHARE};
+use crate::backend::{Backend, Boot, End, PluginFile, Run, SHARE};
 use crate::machine_spec::{Capabilities, MachineSpec};
 use crate::qemu::Qemu;
 use crate::share::Share;
@@ -168,7 +168,7 @@ impl Guest {
             device_tree: self.device_tree.clone(),
             root: parts.root,
             kernel_args: [die.to_vec(), machine.command_line()].concat(),
-            plugin: plugin.map(|(path, options)| Plugin { path, options }),
+            plugin: plugin.map(|(path, options)| PluginFile { path, options }),
             qemu_args: machine.all_qemu_args(),
             machine: machine.clone(),
             share: task.share.path().to_owned(),

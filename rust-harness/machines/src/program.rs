@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 use crate::backend::{Backend, Boot, End, Run};
 use crate::console;
 use crate::machine_spec::Capabilities;
-use host::process::{self, Group, Interrupted};
+use host::process::{self, Interrupted, ProcessGroup};
 use kernels::guest_root;
 
 /// How long a run goes on after a panic, for the rest of the kernel's report. Also how long a
@@ -98,7 +98,7 @@ fn capabilities(path: &Path) -> Result<Capabilities> {
     let mut command = Command::new(path);
     command.arg("capabilities").stdin(Stdio::null());
     command.stdout(Stdio::piped()).stderr(Stdio::inherit());
-    let mut program = Group::spawn(&mut command)?;
+    let mut program = ProcessGroup::spawn(&mut command)?;
     let stdout = program.child().stdout.take().context("it has no output")?;
     let (sender, receiver) = mpsc::channel();
     thread::spawn(move || {
@@ -195,7 +195,12 @@ fn run(
 /// Starts the machine's process, and has a thread write `boot` to its standard input. The
 /// process gets none of this program's environment, because the guest would get it too.
 /// `path` is the `PATH` of the process.
-fn spawn(program: OsString, arguments: &[OsString], path: &str, boot: &Boot) -> Result<Group> {
+fn spawn(
+    program: OsString,
+    arguments: &[OsString],
+    path: &str,
+    boot: &Boot,
+) -> Result<ProcessGroup> {
     let told = serde_json::to_vec(boot).context("describing what to boot")?;
     let mut command = Command::new(program);
     command.args(arguments).env_clear();
@@ -208,7 +213,7 @@ fn spawn(program: OsString, arguments: &[OsString], path: &str, boot: &Boot) -> 
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
-    let mut machine = Group::spawn(&mut command)?;
+    let mut machine = ProcessGroup::spawn(&mut command)?;
     let stdin = machine.child().stdin.take();
     let mut stdin = stdin.context("the machine has no input")?;
     // A thread writes, because a program may print before it has read all of it, or end

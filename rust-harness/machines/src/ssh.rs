@@ -25,7 +25,7 @@ use crate::backend::{End, Run};
 use crate::mark::mark;
 use crate::program::{MAX_OUTPUT, printed_too_much};
 use crate::share::STOP;
-use host::process::{self, Group, Interrupted};
+use host::process::{self, Interrupted, ProcessGroup};
 
 /// The script that runs on the other machine, in any POSIX shell. It takes programs from
 /// standard input, runs the command among them, and prints what the command prints, a line
@@ -188,13 +188,13 @@ impl Ssh {
         })
     }
 
-    fn connect(&self, mark: &str, bytes: usize, log: &Path) -> Result<Group> {
+    fn connect(&self, mark: &str, bytes: usize, log: &Path) -> Result<ProcessGroup> {
         let log = File::create(log).with_context(|| format!("creating {}", log.display()))?;
         let mut ssh = Command::new("ssh");
         ssh.args(self.arguments());
         ssh.arg(format!("sh -c '{SCRIPT}' brbe {bytes} {mark}"));
         ssh.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log);
-        Group::spawn(&mut ssh).context("is openssh-client there?")
+        ProcessGroup::spawn(&mut ssh).context("is openssh-client there?")
     }
 
     /// The arguments of ssh. With them, ssh never asks for anything, and connects only to

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::compare::{Comparison, compare};
+use crate::compare::{LogComparison, compare};
 use crate::qemu_log::Reader;
 use crate::reconstruct::Follower;
 use host::paths::Paths;
@@ -49,7 +49,7 @@ pub fn run(
     kernel: &Kernel,
     name: &str,
     workload: &Workload,
-) -> Result<Comparison> {
+) -> Result<LogComparison> {
     let share = Share::new(paths)?;
     let at = |name: &str| share.path().join(name);
     let files = Files {
@@ -203,7 +203,7 @@ impl Monitor {
 /// How many bytes a log may have.
 const MAX_LOG: u64 = 16 << 30;
 
-fn compare_logs(files: &Files, start: u64, end: u64) -> Result<Comparison> {
+fn compare_logs(files: &Files, start: u64, end: u64) -> Result<LogComparison> {
     let log = share::open_from_guest(&files.qemu_log, MAX_LOG).context("opening QEMU's log")?;
     let mut reader = Reader::new(BufReader::with_capacity(1 << 20, log));
     let (mut follower, mut events) = (Follower::default(), Vec::new());

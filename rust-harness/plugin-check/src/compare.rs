@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::event::Event;
-use crate::plugin_log::{Entry, Record, parse};
+use crate::plugin_log::{LoggedRecord, PluginEntry, parse};
 
 /// How many differences are described in words.
 const KEPT: usize = 10;
 
 /// The result of comparing the plugin's log with what was executed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Comparison {
+pub struct LogComparison {
     /// How many records agree with what was executed, by type.
     pub records: BTreeMap<String, u64>,
     /// How many conditional branches have the next instruction as their target: whether they
@@ -27,7 +27,7 @@ pub struct Comparison {
     pub examples: Vec<String>,
 }
 
-impl Comparison {
+impl LogComparison {
     /// How many records of all types agree with what was executed.
     pub fn agreeing(&self) -> u64 {
         self.records.values().sum()
@@ -77,10 +77,10 @@ impl Recorder {
 
     /// The record that BRBE makes of `event`, if any, and the Exception level after the
     /// event.
-    fn record(&self, event: Event) -> (Option<Record<'static>>, u8) {
+    fn record(&self, event: Event) -> (Option<LoggedRecord<'static>>, u8) {
         match event {
             Event::Branch { kind, src, tgt } if self.selects(kind) && self.allows(self.el) => {
-                let record = Record {
+                let record = LoggedRecord {
                     kind,
                     el: Some(self.el),
                     src: Some(src),
@@ -110,13 +110,13 @@ impl Recorder {
         to: u8,
         src: u64,
         tgt: u64,
-    ) -> Option<Record<'static>> {
+    ) -> Option<LoggedRecord<'static>> {
         let (src, tgt) = (
             self.allows(from).then_some(src),
             self.allows(to).then_some(tgt),
         );
         let recorded = self.brbcr & gate != 0 && (src.is_some() || tgt.is_some());
-        recorded.then_some(Record {
+        recorded.then_some(LoggedRecord {
             kind,
             el: tgt.and(Some(to)),
             src,
@@ -127,14 +127,16 @@ impl Recorder {
 
 /// Compares the events that were executed with the lines of the plugin's log of the same
 /// time.
-pub fn compare<'a>(events: &[Event], log: impl Iterator<Item = &'a str>) -> Comparison {
-    let mut result = Comparison::default();
+pub fn compare<'a>(events: &[Event], log: impl Iterator<Item = &'a str>) -> LogComparison {
+    let mut result = LogComparison::default();
     let mut log = log.peekable();
     let mut recorder = Recorder::default();
     for &event in events {
         // At which instruction a counter overflows is for QEMU to say, so freezes are taken
         // from the log.
-        while let Some(Entry::Freeze | Entry::Reset) = log.peek().and_then(|line| parse(line)) {
+        while let Some(PluginEntry::Freeze | PluginEntry::Reset) =
+            log.peek().and_then(|line| parse(line))
+        {
             log.next();
             result.freezes += 1;
             recorder.brbfcr |= PAUSED;
@@ -146,7 +148,7 @@ pub fn compare<'a>(events: &[Event], log: impl Iterator<Item = &'a str>) -> Comp
             Event::Access { pc } => match log.next().map(|line| (line, parse(line))) {
                 Some((
                     _,
-                    Some(Entry::Write {
+                    Some(PluginEntry::Write {
                         register,
                         value,
                         pc: at,
@@ -159,7 +161,7 @@ pub fn compare<'a>(events: &[Event], log: impl Iterator<Item = &'a str>) -> Comp
                         _ => {}
                     }
                 }
-                Some((_, Some(Entry::Other { pc: at }))) if at == pc => recorder.el = 1,
+                Some((_, Some(PluginEntry::Other { pc: at }))) if at == pc => recorder.el = 1,
                 other => {
                     let line = other.map_or("nothing", |(line, _)| line);
                     result.differ(format_args!(
@@ -171,7 +173,7 @@ pub fn compare<'a>(events: &[Event], log: impl Iterator<Item = &'a str>) -> Comp
             Event::Undecidable { src } => {
                 result.undecidable += 1;
                 let next = log.peek().and_then(|line| parse(line));
-                if matches!(next, Some(Entry::Record(record)) if record.src == Some(src)) {
+                if matches!(next, Some(PluginEntry::Record(record)) if record.src == Some(src)) {
                     log.next();
                 }
             }
@@ -181,11 +183,11 @@ pub fn compare<'a>(events: &[Event], log: impl Iterator<Item = &'a str>) -> Comp
                 let Some(record) = record else { continue };
                 let found = log.peek().copied();
                 match found.and_then(parse) {
-                    Some(Entry::Record(logged)) if logged == record => {
+                    Some(PluginEntry::Record(logged)) if logged == record => {
                         *result.records.entry(record.kind.to_owned()).or_default() += 1;
                         log.next();
                     }
-                    Some(Entry::Record(_)) => {
+                    Some(PluginEntry::Record(_)) => {
                         log.next();
                         let line = found.unwrap_or_default();
                         result.differ(format_args!("executed: {event:x?}, logged: {line}"));
@@ -201,7 +203,7 @@ pub fn compare<'a>(events: &[Event], log: impl Iterator<Item = &'a str>) -> Comp
         }
     }
     for line in log {
-        if let Some(Entry::Record(_)) = parse(line) {
+        if let Some(PluginEntry::Record(_)) = parse(line) {
             result.differ(format_args!("recorded and not executed: {line}"));
         }
     }

@@ -2,9 +2,9 @@
 
 /// A line of the plugin's log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Entry<'a> {
+pub enum PluginEntry<'a> {
     /// The plugin made a record.
-    Record(Record<'a>),
+    Record(LoggedRecord<'a>),
     /// Software wrote a register of BRBE.
     Write {
         /// The name of the register.
@@ -27,7 +27,7 @@ pub enum Entry<'a> {
 
 /// A record as the plugin's log has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Record<'a> {
+pub struct LoggedRecord<'a> {
     /// BRBINF.TYPE by its name.
     pub kind: &'a str,
     /// The Exception level of the target, `None` for a record without a target.
@@ -39,24 +39,24 @@ pub struct Record<'a> {
 }
 
 /// Reads a line of the plugin's log. `None` for a line of another form.
-pub fn parse(line: &str) -> Option<Entry<'_>> {
+pub fn parse(line: &str) -> Option<PluginEntry<'_>> {
     let (_vcpu, line) = line.split_once(' ')?;
     let words: Vec<&str> = line.split(' ').collect();
     Some(match words[..] {
-        ["record", kind, el, src, "->", tgt, _cycles] => Entry::Record(Record {
+        ["record", kind, el, src, "->", tgt, _cycles] => PluginEntry::Record(LoggedRecord {
             kind,
             el: optional(el, |el| el.strip_prefix("EL")?.parse().ok())?,
             src: optional(src, hex)?,
             tgt: optional(tgt, hex)?,
         }),
-        ["write", register, value, "at", pc] => Entry::Write {
+        ["write", register, value, "at", pc] => PluginEntry::Write {
             register,
             value: hex(value)?,
             pc: hex(pc)?,
         },
-        ["read" | "execute" | "undefined", .., "at", pc] => Entry::Other { pc: hex(pc)? },
-        ["freeze"] => Entry::Freeze,
-        ["reset"] => Entry::Reset,
+        ["read" | "execute" | "undefined", .., "at", pc] => PluginEntry::Other { pc: hex(pc)? },
+        ["freeze"] => PluginEntry::Freeze,
+        ["reset"] => PluginEntry::Reset,
         _ => return None,
     })
 }
@@ -79,7 +79,8 @@ mod tests {
 
     #[test]
     fn lines() {
-        let record = |kind, el, src, tgt| Some(Entry::Record(Record { kind, el, src, tgt }));
+        let record =
+            |kind, el, src, tgt| Some(PluginEntry::Record(LoggedRecord { kind, el, src, tgt }));
         for (line, expected) in [
             (
                 "0 record COND_DIRECT EL1 0x400 -> 0x500 cc=?",
@@ -95,7 +96,7 @@ mod tests {
             ),
             (
                 "0 write BRBCR_EL1 0x2 at 0x600",
-                Some(Entry::Write {
+                Some(PluginEntry::Write {
                     register: "BRBCR_EL1",
                     value: 2,
                     pc: 0x600,
@@ -103,14 +104,14 @@ mod tests {
             ),
             (
                 "1 execute BRB IALL at 0x600",
-                Some(Entry::Other { pc: 0x600 }),
+                Some(PluginEntry::Other { pc: 0x600 }),
             ),
             (
                 "0 undefined 0xd5319200 at 0x600",
-                Some(Entry::Other { pc: 0x600 }),
+                Some(PluginEntry::Other { pc: 0x600 }),
             ),
-            ("0 freeze", Some(Entry::Freeze)),
-            ("0 reset", Some(Entry::Reset)),
+            ("0 freeze", Some(PluginEntry::Freeze)),
+            ("0 reset", Some(PluginEntry::Reset)),
             ("0 record CALL - 0x400", None),
             ("", None),
         ] {

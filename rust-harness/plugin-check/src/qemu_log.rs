@@ -9,7 +9,7 @@ const LINE: u64 = 4096;
 
 /// A block of instructions that QEMU executed, or began to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Block {
+pub struct LoggedBlock {
     /// Address of the first instruction.
     pub start: u64,
     /// The words of the block's instructions.
@@ -21,9 +21,9 @@ pub struct Block {
 
 /// An entry of QEMU's log.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Entry {
+pub enum QemuEntry {
     /// QEMU executes this block next.
-    Block(Block),
+    Block(LoggedBlock),
     /// The block of the entry before this one was not executed after all.
     Stopped,
     /// QEMU took an exception.
@@ -91,7 +91,7 @@ impl<R: BufRead> Reader<R> {
     }
 
     /// The next entry of the log. `None` at the end of the log.
-    pub fn next_entry(&mut self) -> io::Result<Option<Entry>> {
+    pub fn next_entry(&mut self) -> io::Result<Option<QemuEntry>> {
         loop {
             self.line.clear();
             let mut limited = self.input.by_ref().take(LINE);
@@ -109,7 +109,7 @@ impl<R: BufRead> Reader<R> {
         }
     }
 
-    fn parse(&mut self, line: &str) -> Option<Entry> {
+    fn parse(&mut self, line: &str) -> Option<QemuEntry> {
         if self.in_listing {
             match listed(line) {
                 Some(word) => self.listing.get_or_insert_default().push(word),
@@ -126,7 +126,7 @@ impl<R: BufRead> Reader<R> {
             return None;
         }
         if line.starts_with("Stopped execution of TB chain") {
-            return Some(Entry::Stopped);
+            return Some(QemuEntry::Stopped);
         }
         if let Some(rest) = line.strip_prefix("Taking exception ") {
             let name = rest.split_once('[')?.1.split_once(']')?.0;
@@ -143,7 +143,7 @@ impl<R: BufRead> Reader<R> {
         let (from, rest) = rest.split_once(" to AArch")?;
         let (_, rest) = rest.split_once(" EL")?;
         let (to, pc) = rest.split_once(" PC ")?;
-        Some(Entry::Return {
+        Some(QemuEntry::Return {
             from: from.parse().ok()?,
             to: to.parse().ok()?,
             pc: hex(pc)?,
@@ -152,7 +152,7 @@ impl<R: BufRead> Reader<R> {
 
     /// Reads what follows `Trace ` in a line of the log, which is the execution of a block:
     /// `0: 0x7f6550000100 [80000104004/0000000040080000/00000521/ff020200] `
-    fn trace(&mut self, rest: &str) -> Option<Entry> {
+    fn trace(&mut self, rest: &str) -> Option<QemuEntry> {
         let (_, rest) = rest.split_once(": ")?;
         let (place, rest) = rest.split_once(" [")?;
         let (fields, _) = rest.split_once(']')?;
@@ -165,21 +165,21 @@ impl<R: BufRead> Reader<R> {
             self.blocks.insert(place, words.into());
         }
         Some(match self.blocks.get(&place) {
-            Some(words) if !words.is_empty() => Entry::Block(Block {
+            Some(words) if !words.is_empty() => QemuEntry::Block(LoggedBlock {
                 start,
                 words: Rc::clone(words),
                 again,
             }),
-            _ => Entry::Unknown { start },
+            _ => QemuEntry::Unknown { start },
         })
     }
 
     /// Reads what follows the dots in a line about an exception. Returns the entry with the
     /// last line.
-    fn detail(&mut self, rest: &str) -> Option<Entry> {
+    fn detail(&mut self, rest: &str) -> Option<QemuEntry> {
         let exception = &mut self.exception;
         if rest.starts_with("handling as") {
-            return Some(Entry::HostCall);
+            return Some(QemuEntry::HostCall);
         }
         if let Some(rest) = rest.strip_prefix("with ESR ") {
             exception.esr = hex(rest.split_once('/')?.1)?;
@@ -191,7 +191,7 @@ impl<R: BufRead> Reader<R> {
         } else if let Some(rest) = rest.strip_prefix("to EL") {
             let (_, rest) = rest.split_once(" PC ")?;
             exception.pc = hex(rest.split_whitespace().next()?)?;
-            return Some(Entry::Exception(std::mem::take(exception)));
+            return Some(QemuEntry::Exception(std::mem::take(exception)));
         }
         None
     }
@@ -213,7 +213,7 @@ fn hex(text: &str) -> Option<u64> {
 mod tests {
     use super::*;
 
-    fn entries(log: &str) -> Vec<Entry> {
+    fn entries(log: &str) -> Vec<QemuEntry> {
         let mut reader = Reader::new(log.as_bytes());
         std::iter::from_fn(|| reader.next_entry().unwrap()).collect()
     }
@@ -243,7 +243,7 @@ Taking exception 16 [Semihosting call] on CPU 0
     #[test]
     fn a_log() {
         let block = |start, again| {
-            Entry::Block(Block {
+            QemuEntry::Block(LoggedBlock {
                 start,
                 words: [0x1002_3ee0, 0xd518_c000].into(),
                 again,
@@ -261,17 +261,17 @@ Taking exception 16 [Semihosting call] on CPU 0
             entries(LOG),
             [
                 block(0x4008_0024, false),
-                Entry::Stopped,
+                QemuEntry::Stopped,
                 // The same code at another address.
                 block(0x4009_0024, true),
-                Entry::Unknown { start: 0x4008_0034 },
-                Entry::Exception(exception),
-                Entry::Return {
+                QemuEntry::Unknown { start: 0x4008_0034 },
+                QemuEntry::Exception(exception),
+                QemuEntry::Return {
                     from: 1,
                     to: 0,
                     pc: 0x4008_3194
                 },
-                Entry::HostCall,
+                QemuEntry::HostCall,
             ]
         );
     }

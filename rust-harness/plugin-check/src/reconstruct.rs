@@ -1,28 +1,28 @@
 //! Reconstructs events from the blocks that QEMU executed and the exceptions that it took.
 
-use branch_records::path::{Flow, Kind, flow};
+use branch_records::path::{Flow, FlowKind, flow};
 
 use crate::emulated::{Emulated, emulated};
 use crate::event::Event;
-use crate::qemu_log::{Block, Entry, Exception};
+use crate::qemu_log::{Exception, LoggedBlock, QemuEntry};
 
 /// Follows the entries of QEMU's log, and makes events of them.
 #[derive(Debug, Default)]
 pub struct Follower {
     /// The block that QEMU is executing. `None` if it is not known.
-    current: Option<Block>,
+    current: Option<LoggedBlock>,
 }
 
 impl Follower {
     /// Takes the next entry of the log, and calls `event` with each event that the entry
     /// completes.
-    pub fn take(&mut self, entry: Entry, mut event: impl FnMut(Event)) {
+    pub fn take(&mut self, entry: QemuEntry, mut event: impl FnMut(Event)) {
         match entry {
-            Entry::Block(block) => {
+            QemuEntry::Block(block) => {
                 self.leave(block.start, block.again, &mut event);
                 self.current = Some(block);
             }
-            Entry::Unknown { start } => {
+            QemuEntry::Unknown { start } => {
                 if let Some(block) = self.current.take() {
                     event(Event::Lost {
                         from: block.start,
@@ -30,8 +30,8 @@ impl Follower {
                     });
                 }
             }
-            Entry::Stopped | Entry::HostCall => self.current = None,
-            Entry::Return { from, to, pc } => {
+            QemuEntry::Stopped | QemuEntry::HostCall => self.current = None,
+            QemuEntry::Return { from, to, pc } => {
                 let eret = self.current.take().and_then(|block| {
                     let (src, word) = last(&block)?;
                     (flow(word) == Flow::ExceptionReturn).then_some(src)
@@ -46,7 +46,7 @@ impl Follower {
                     None => Event::Lost { from: 0, to: pc },
                 });
             }
-            Entry::Exception(exception) => self.exception(&exception, &mut event),
+            QemuEntry::Exception(exception) => self.exception(&exception, &mut event),
         }
     }
 
@@ -112,7 +112,7 @@ impl Follower {
         let happened = match flow(word) {
             _ if within && again => None,
             Flow::Direct {
-                kind: Kind::Conditional,
+                kind: FlowKind::Conditional,
                 offset: 4,
             } if to == next => Some(Event::Undecidable { src }),
             Flow::Direct { kind, offset } if to == src.wrapping_add_signed(offset) => {
@@ -124,7 +124,7 @@ impl Follower {
                 Some(Event::Branch { kind, src, tgt: to })
             }
             Flow::Direct {
-                kind: Kind::Conditional,
+                kind: FlowKind::Conditional,
                 ..
             }
             // QEMU may answer HVC and SMC itself.
@@ -142,7 +142,7 @@ impl Follower {
 }
 
 /// Address and word of the last instruction of a block.
-fn last(block: &Block) -> Option<(u64, u32)> {
+fn last(block: &LoggedBlock) -> Option<(u64, u32)> {
     let word = *block.words.last()?;
     let address = block.start + 4 * (block.words.len() as u64 - 1);
     Some((address, word))
@@ -150,7 +150,7 @@ fn last(block: &Block) -> Option<(u64, u32)> {
 
 /// The first instruction of a block that the plugin executes, with its address: QEMU leaves
 /// the block there.
-fn emulated_in(block: &Block) -> Option<(u64, Emulated)> {
+fn emulated_in(block: &LoggedBlock) -> Option<(u64, Emulated)> {
     let words = block.words.iter().zip((block.start..).step_by(4));
     words
         .filter_map(|(word, pc)| Some((pc, emulated(*word)?)))
@@ -166,23 +166,23 @@ mod tests {
     const RET: u32 = 0xd65f_03c0;
     const READ: u32 = 0xd531_9000; // mrs x0, brbcr_el1
 
-    fn block(start: u64, words: &[u32]) -> Entry {
-        Entry::Block(Block {
+    fn block(start: u64, words: &[u32]) -> QemuEntry {
+        QemuEntry::Block(LoggedBlock {
             start,
             words: words.into(),
             again: false,
         })
     }
 
-    fn again(start: u64, words: &[u32]) -> Entry {
-        Entry::Block(Block {
+    fn again(start: u64, words: &[u32]) -> QemuEntry {
+        QemuEntry::Block(LoggedBlock {
             start,
             words: words.into(),
             again: true,
         })
     }
 
-    fn events(entries: impl IntoIterator<Item = Entry>) -> Vec<Event> {
+    fn events(entries: impl IntoIterator<Item = QemuEntry>) -> Vec<Event> {
         let (mut follower, mut events) = (Follower::default(), Vec::new());
         for entry in entries {
             follower.take(entry, |event| events.push(event));
@@ -190,8 +190,8 @@ mod tests {
         events
     }
 
-    fn interrupt(name: &str, esr: u64, elr: u64) -> Entry {
-        Entry::Exception(Exception {
+    fn interrupt(name: &str, esr: u64, elr: u64) -> QemuEntry {
+        QemuEntry::Exception(Exception {
             name: name.to_owned(),
             esr,
             elr,
@@ -243,7 +243,7 @@ mod tests {
         );
         let found = events([looping(), interrupt("Data Abort", 0x25 << 26, 0x100)]);
         assert_eq!(found, [exception("DATA_FAULT", 0x100)]);
-        let found = events([looping(), Entry::Stopped, interrupt("IRQ", 0, 0x100)]);
+        let found = events([looping(), QemuEntry::Stopped, interrupt("IRQ", 0, 0x100)]);
         assert_eq!(found, [exception("IRQ", 0x100)]);
     }
 

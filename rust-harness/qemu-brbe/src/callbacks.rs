@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_uint, c_void};
 
 use crate::block::{Block, is_conditional_to_next};
 use crate::insn::{Class, Site, System, classify};
-use crate::vcpu::{Outcome, Vcpu};
+use crate::vcpu::{SystemEffect, Vcpu};
 use crate::vcpus::Plugin;
 use crate::watch::WatchedBlock;
 use crate::words::Word;
@@ -191,7 +191,7 @@ fn emulate(index: c_uint, site: Site) -> Option<u64> {
     };
     let instruction: System = instruction;
     match current(index)?.system(site, instruction) {
-        Outcome::Resume(address) => Some(address),
-        Outcome::PassOn => None,
+        SystemEffect::Resume(address) => Some(address),
+        SystemEffect::PassOn => None,
     }
 }

@@ -19,7 +19,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use brbe_model::{Instruction, Record, Register};
+use brbe_model::{BrbeRecord, Instruction, Register};
 
 /// The number of bytes that are kept before they are written.
 const CHUNK: usize = 1 << 16;
@@ -64,7 +64,7 @@ impl Log {
         }
     }
 
-    pub(crate) fn record(&self, record: Record) {
+    pub(crate) fn record(&self, record: BrbeRecord) {
         self.line(format_args!("record {record}"));
     }
 

@@ -1,21 +1,21 @@
 //! The vCPU's registers, each looked up once.
 
-use qemu_plugin::registers::{Buffer, Names, Register};
+use qemu_plugin::registers::{Buffer, Names, RegisterHandle};
 
 /// Handles of all registers that are used, and a buffer to move values in.
 pub(crate) struct Registers {
     buffer: Buffer,
-    x: [Register; 31],
-    pub(crate) pc: Register,
-    pub(crate) cpsr: Register,
-    pub(crate) id_aa64dfr0: Register,
-    pub(crate) pmovsset: Register,
-    pub(crate) pmcr: Register,
-    pub(crate) cntfrq: Register,
+    x: [RegisterHandle; 31],
+    pub(crate) pc: RegisterHandle,
+    pub(crate) cpsr: RegisterHandle,
+    pub(crate) id_aa64dfr0: RegisterHandle,
+    pub(crate) pmovsset: RegisterHandle,
+    pub(crate) pmcr: RegisterHandle,
+    pub(crate) cntfrq: RegisterHandle,
     /// `esr`, `elr` and `spsr` are the registers ESR, ELR and SPSR of EL1 to EL3.
-    pub(crate) esr: [Option<Register>; 3],
-    pub(crate) elr: [Option<Register>; 3],
-    pub(crate) spsr: [Option<Register>; 3],
+    pub(crate) esr: [Option<RegisterHandle>; 3],
+    pub(crate) elr: [Option<RegisterHandle>; 3],
+    pub(crate) spsr: [Option<RegisterHandle>; 3],
     pub(crate) el2: Option<El2Registers>,
     pub(crate) el3: Option<El3Registers>,
 }
@@ -23,18 +23,18 @@ pub(crate) struct Registers {
 /// Registers that exist where EL2 does.
 #[derive(Clone, Copy)]
 pub(crate) struct El2Registers {
-    pub(crate) hcr: Register,
-    pub(crate) mdcr: Register,
-    pub(crate) cntvoff: Register,
+    pub(crate) hcr: RegisterHandle,
+    pub(crate) mdcr: RegisterHandle,
+    pub(crate) cntvoff: RegisterHandle,
     /// HDFGRTR_EL2, HDFGWTR_EL2 and HFGITR_EL2, with FEAT_FGT.
-    pub(crate) fgt: Option<[Register; 3]>,
+    pub(crate) fgt: Option<[RegisterHandle; 3]>,
 }
 
 /// Registers that exist where EL3 does.
 #[derive(Clone, Copy)]
 pub(crate) struct El3Registers {
-    pub(crate) scr: Register,
-    pub(crate) mdcr: Register,
+    pub(crate) scr: RegisterHandle,
+    pub(crate) mdcr: RegisterHandle,
 }
 
 impl Registers {
@@ -98,7 +98,7 @@ impl Registers {
     ///
     /// Callbacks that call this are registered with access to registers, or
     /// are of a kind that always has it.
-    pub(crate) fn read(&self, register: Register) -> u64 {
+    pub(crate) fn read(&self, register: RegisterHandle) -> u64 {
         self.buffer.read(register)
     }
 

@@ -19,7 +19,7 @@ const PAGE: u64 = 4096;
 
 /// A branch that was taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Branch {
+pub(crate) struct TrailBranch {
     pub(crate) kind: BranchKind,
     pub(crate) src: u64,
     pub(crate) tgt: u64,
@@ -28,9 +28,9 @@ pub(crate) struct Branch {
 /// A number of instructions that were executed, and the branch that was taken then, if
 /// one was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Step {
+pub(crate) struct TrailStep {
     pub(crate) instructions: u64,
-    pub(crate) branch: Option<Branch>,
+    pub(crate) branch: Option<TrailBranch>,
 }
 
 /// How much of a trail is of interest.
@@ -152,7 +152,7 @@ impl Trail {
         &mut self,
         wanted: Wanted,
         selected: impl Fn(BranchKind) -> bool,
-        tell: impl FnMut(Step),
+        tell: impl FnMut(TrailStep),
     ) {
         let Some(last) = self.len.checked_sub(1) else {
             return;
@@ -182,7 +182,7 @@ impl Trail {
     /// Ends the current block, when all blocks before it are reported. The vCPU leaves it
     /// for `address`, and not for another block. `reached` says whether its branch was
     /// reached.
-    pub(crate) fn finish(&mut self, address: u64, reached: bool) -> Option<Step> {
+    pub(crate) fn finish(&mut self, address: u64, reached: bool) -> Option<TrailStep> {
         let current = self.current()?;
         let next = Block::at(address).after_ambiguous(reached);
         let addresses = [address];
@@ -212,7 +212,7 @@ struct Walk<'a> {
 impl Walk<'_> {
     /// Takes the step from `block` to `next`.
     #[inline]
-    fn step(&mut self, block: Block, next: Block) -> Step {
+    fn step(&mut self, block: Block, next: Block) -> TrailStep {
         let src = self.start & !(PAGE - 1) | block.last();
         let address = if block.needs_address() {
             self.addresses.next().copied()
@@ -225,7 +225,7 @@ impl Walk<'_> {
         };
         let branch = match tgt {
             Some(tgt) if block.takes(next) && address.is_none_or(|address| address == tgt) => {
-                Some(Branch {
+                Some(TrailBranch {
                     kind: block.kind(),
                     src,
                     tgt,
@@ -234,11 +234,11 @@ impl Walk<'_> {
             _ => None,
         };
         self.start = match (branch, address) {
-            (Some(Branch { tgt, .. }), _) => tgt,
+            (Some(TrailBranch { tgt, .. }), _) => tgt,
             (None, Some(address)) => address,
             (None, None) => without_branch(self.start, next),
         };
-        Step {
+        TrailStep {
             instructions: block.instructions(next, branch.is_some()),
             branch,
         }

@@ -3,7 +3,7 @@
 use std::ffi::{c_int, c_uint, c_void};
 use std::sync::OnceLock;
 
-use lbr_model::{Depth, Kind};
+use lbr_model::{Depth, TransferKind};
 use qemu_plugin::api::{CallbackFlags, Cond, PluginId};
 use qemu_plugin::translation::{self, Block, Call, Insn};
 use qemu_plugin::vcpus::Vcpus;
@@ -117,7 +117,8 @@ fn instrument(insn: Insn<'_>, site: Site, class: Class) {
             return insn.call(call(system, CallbackFlags::WriteRegistersAndPc));
         }
         Class::Branch {
-            kind: Kind::Other, ..
+            kind: TransferKind::Other,
+            ..
         } => Word::Watching,
         Class::Branch { .. } => Word::Recording,
     };

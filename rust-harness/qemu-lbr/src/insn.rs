@@ -1,7 +1,7 @@
 //! The instructions that the plugin handles, classified when they are translated.
 
 use iced_x86::{Code, Decoder, DecoderOptions, FlowControl};
-use lbr_model::Kind;
+use lbr_model::TransferKind;
 
 /// The number of bytes of the longest instruction.
 pub(crate) const LONGEST: usize = 15;
@@ -11,7 +11,7 @@ pub(crate) const LONGEST: usize = 15;
 pub(crate) enum Class {
     /// The instruction branches, always or sometimes.
     Branch {
-        kind: Kind,
+        kind: TransferKind,
         /// Whether this is a direct branch to the instruction after it.
         to_next: bool,
     },
@@ -39,22 +39,26 @@ pub(crate) fn classify(bytes: &[u8]) -> Option<Class> {
         Code::Wrmsr => return Some(Class::System(System::Wrmsr)),
         Code::Rdpmc => return Some(Class::System(System::Rdpmc)),
         Code::Cpuid => return Some(Class::System(System::Cpuid)),
-        Code::Syscall | Code::Sysenter => return branch(Kind::Other, false),
+        Code::Syscall | Code::Sysenter => return branch(TransferKind::Other, false),
         _ => {}
     }
     match insn.flow_control() {
-        FlowControl::ConditionalBranch => branch(Kind::Conditional, to_next()),
-        FlowControl::UnconditionalBranch if insn.is_jmp_far() => branch(Kind::Other, false),
-        FlowControl::UnconditionalBranch => branch(Kind::DirectJump, to_next()),
-        FlowControl::IndirectBranch if insn.is_jmp_far_indirect() => branch(Kind::Other, false),
-        FlowControl::IndirectBranch => branch(Kind::IndirectJump, false),
-        FlowControl::Call if insn.is_call_far() => branch(Kind::Other, false),
-        FlowControl::Call if insn.is_call_near() => branch(Kind::DirectCall, to_next()),
-        FlowControl::IndirectCall if insn.is_call_far_indirect() => branch(Kind::Other, false),
-        FlowControl::IndirectCall => branch(Kind::IndirectCall, false),
-        FlowControl::Return if is_near_return(insn.code()) => branch(Kind::Return, false),
+        FlowControl::ConditionalBranch => branch(TransferKind::Conditional, to_next()),
+        FlowControl::UnconditionalBranch if insn.is_jmp_far() => branch(TransferKind::Other, false),
+        FlowControl::UnconditionalBranch => branch(TransferKind::DirectJump, to_next()),
+        FlowControl::IndirectBranch if insn.is_jmp_far_indirect() => {
+            branch(TransferKind::Other, false)
+        }
+        FlowControl::IndirectBranch => branch(TransferKind::IndirectJump, false),
+        FlowControl::Call if insn.is_call_far() => branch(TransferKind::Other, false),
+        FlowControl::Call if insn.is_call_near() => branch(TransferKind::DirectCall, to_next()),
+        FlowControl::IndirectCall if insn.is_call_far_indirect() => {
+            branch(TransferKind::Other, false)
+        }
+        FlowControl::IndirectCall => branch(TransferKind::IndirectCall, false),
+        FlowControl::Return if is_near_return(insn.code()) => branch(TransferKind::Return, false),
         // IRET, SYSRET, SYSEXIT, a far return.
-        FlowControl::Return => branch(Kind::Other, false),
+        FlowControl::Return => branch(TransferKind::Other, false),
         _ => None,
     }
 }
@@ -89,9 +93,10 @@ impl Site {
     pub(crate) fn new(block: u64, address: u64, len: usize, class: Class) -> Self {
         let place = |found: Option<usize>| found.unwrap_or(0) as u64;
         let (number, to_next) = match class {
-            Class::Branch { kind, to_next } => {
-                (place(Kind::ALL.iter().position(|k| *k == kind)), to_next)
-            }
+            Class::Branch { kind, to_next } => (
+                place(TransferKind::ALL.iter().position(|k| *k == kind)),
+                to_next,
+            ),
             Class::System(system) => (place(SYSTEM.iter().position(|s| *s == system)), false),
         };
         let distance = address.wrapping_sub(block) & 0xffff;
@@ -130,8 +135,8 @@ impl Site {
     }
 
     /// The kind of the branch, if the instruction is a branch.
-    pub(crate) fn kind(self) -> Kind {
-        Kind::ALL[(self.0 >> 32 & 7) as usize % Kind::ALL.len()]
+    pub(crate) fn kind(self) -> TransferKind {
+        TransferKind::ALL[(self.0 >> 32 & 7) as usize % TransferKind::ALL.len()]
     }
 
     /// Which system instruction this is, if it is one.
@@ -149,7 +154,7 @@ impl Site {
 mod tests {
     use super::*;
 
-    fn branch(kind: Kind) -> Option<Class> {
+    fn branch(kind: TransferKind) -> Option<Class> {
         Some(Class::Branch {
             kind,
             to_next: false,
@@ -159,30 +164,33 @@ mod tests {
     #[test]
     fn instructions_are_told_apart() {
         for (bytes, class) in [
-            (&[0x74, 0x10][..], branch(Kind::Conditional)), // je
-            (&[0x0f, 0x85, 1, 0, 0, 0], branch(Kind::Conditional)), // jne
-            (&[0xe2, 0xfe], branch(Kind::Conditional)),     // loop
-            (&[0xe3, 0x10], branch(Kind::Conditional)),     // jrcxz
-            (&[0xeb, 0x10], branch(Kind::DirectJump)),
-            (&[0xe9, 1, 0, 0, 0], branch(Kind::DirectJump)),
-            (&[0xff, 0xe0], branch(Kind::IndirectJump)), // jmp *%rax
-            (&[0x3e, 0xff, 0xe0], branch(Kind::IndirectJump)), // notrack
-            (&[0xff, 0x24, 0xc5, 0, 0, 0, 0], branch(Kind::IndirectJump)),
-            (&[0xe8, 1, 0, 0, 0], branch(Kind::DirectCall)),
-            (&[0xff, 0xd0], branch(Kind::IndirectCall)), // call *%rax
-            (&[0x41, 0xff, 0xd3], branch(Kind::IndirectCall)), // call *%r11
-            (&[0xc3], branch(Kind::Return)),
-            (&[0xf3, 0xc3], branch(Kind::Return)), // rep ret
-            (&[0xc2, 8, 0], branch(Kind::Return)),
-            (&[0xcb], branch(Kind::Other)),             // far return
-            (&[0xff, 0x28], branch(Kind::Other)),       // far jump
-            (&[0x48, 0xff, 0x18], branch(Kind::Other)), // far call
-            (&[0x48, 0xcf], branch(Kind::Other)),       // iretq
-            (&[0x0f, 0x05], branch(Kind::Other)),       // syscall
-            (&[0x48, 0x0f, 0x07], branch(Kind::Other)), // sysretq
-            (&[0xcc], None),                            // int3
-            (&[0xcd, 0x80], None),                      // int
-            (&[0x0f, 0x0b], None),                      // ud2
+            (&[0x74, 0x10][..], branch(TransferKind::Conditional)), // je
+            (&[0x0f, 0x85, 1, 0, 0, 0], branch(TransferKind::Conditional)), // jne
+            (&[0xe2, 0xfe], branch(TransferKind::Conditional)),     // loop
+            (&[0xe3, 0x10], branch(TransferKind::Conditional)),     // jrcxz
+            (&[0xeb, 0x10], branch(TransferKind::DirectJump)),
+            (&[0xe9, 1, 0, 0, 0], branch(TransferKind::DirectJump)),
+            (&[0xff, 0xe0], branch(TransferKind::IndirectJump)), // jmp *%rax
+            (&[0x3e, 0xff, 0xe0], branch(TransferKind::IndirectJump)), // notrack
+            (
+                &[0xff, 0x24, 0xc5, 0, 0, 0, 0],
+                branch(TransferKind::IndirectJump),
+            ),
+            (&[0xe8, 1, 0, 0, 0], branch(TransferKind::DirectCall)),
+            (&[0xff, 0xd0], branch(TransferKind::IndirectCall)), // call *%rax
+            (&[0x41, 0xff, 0xd3], branch(TransferKind::IndirectCall)), // call *%r11
+            (&[0xc3], branch(TransferKind::Return)),
+            (&[0xf3, 0xc3], branch(TransferKind::Return)), // rep ret
+            (&[0xc2, 8, 0], branch(TransferKind::Return)),
+            (&[0xcb], branch(TransferKind::Other)), // far return
+            (&[0xff, 0x28], branch(TransferKind::Other)), // far jump
+            (&[0x48, 0xff, 0x18], branch(TransferKind::Other)), // far call
+            (&[0x48, 0xcf], branch(TransferKind::Other)), // iretq
+            (&[0x0f, 0x05], branch(TransferKind::Other)), // syscall
+            (&[0x48, 0x0f, 0x07], branch(TransferKind::Other)), // sysretq
+            (&[0xcc], None),                        // int3
+            (&[0xcd, 0x80], None),                  // int
+            (&[0x0f, 0x0b], None),                  // ud2
             (&[0x90], None),
             (&[0x0f, 0x32], Some(Class::System(System::Rdmsr))),
             (&[0x0f, 0x30], Some(Class::System(System::Wrmsr))),
@@ -204,15 +212,15 @@ mod tests {
 
     #[test]
     fn a_site_survives_the_way_through_qemu() {
-        for kind in Kind::ALL {
+        for kind in TransferKind::ALL {
             let class = Class::Branch {
                 kind,
-                to_next: kind == Kind::DirectCall,
+                to_next: kind == TransferKind::DirectCall,
             };
             let site = Site::new(0xffff_8000_1234_5ff0, 0xffff_8000_1234_6003, 15, class);
             let back = Site::from_userdata(site.into_userdata());
             assert_eq!((back.kind(), back.len()), (kind, 15));
-            assert_eq!(back.is_to_next(), kind == Kind::DirectCall);
+            assert_eq!(back.is_to_next(), kind == TransferKind::DirectCall);
             // The block is executed at another address.
             assert_eq!(back.address(0x5ff0), 0x6003);
             for pc in [0x5ff0, 0x5ff7, 0x6003] {

@@ -1,17 +1,17 @@
 //! The vCPU's registers, each looked up once.
 
 use lbr_model::Cpl;
-use qemu_plugin::registers::{Buffer, Names, Register};
+use qemu_plugin::registers::{Buffer, Names, RegisterHandle};
 
 /// Handles of all registers that are used, and a buffer to move values in.
 pub(crate) struct Registers {
     pub(crate) buffer: Buffer,
-    rip: Register,
-    cs: Register,
-    cr4: Register,
-    efer: Register,
+    rip: RegisterHandle,
+    cs: RegisterHandle,
+    cr4: RegisterHandle,
+    efer: RegisterHandle,
     /// EAX, EBX, ECX and EDX.
-    general: [Register; 4],
+    general: [RegisterHandle; 4],
 }
 
 /// CR4.PCE: RDPMC is allowed everywhere.

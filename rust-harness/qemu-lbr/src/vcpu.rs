@@ -1,6 +1,6 @@
 //! One vCPU with LBRs: follows what the vCPU executes, and passes it to the model.
 
-use lbr_model::{Branch, Cpl, Cpu, Depth, Kind, Msr, Place, cpuid};
+use lbr_model::{CodePlace, Cpl, Cpu, Depth, Msr, TakenBranch, TransferKind, cpuid};
 
 use crate::insn::{Site, System};
 use crate::local_apic;
@@ -29,7 +29,7 @@ pub(crate) struct Vcpu {
 
 #[derive(Clone, Copy)]
 struct Pending {
-    kind: Kind,
+    kind: TransferKind,
     from: u64,
     /// The address of the instruction after the branch.
     next: u64,
@@ -104,10 +104,10 @@ impl Vcpu {
         if let Some(pending) = self.pending.take() {
             // Branches of other kinds stay at their privilege level.
             let cpl = match pending.kind {
-                Kind::Other => self.registers.cpl(),
+                TransferKind::Other => self.registers.cpl(),
                 _ => self.cpl,
             };
-            self.complete(pending, Place { ip: pc, cpl });
+            self.complete(pending, CodePlace { ip: pc, cpl });
             self.enter(cpl);
         }
         self.block = pc;
@@ -115,26 +115,26 @@ impl Vcpu {
 
     /// Completes the branch that was pending, which was taken or not and led to `to`.
     /// [`Vcpu::enter`] has to follow.
-    fn complete(&mut self, pending: Pending, to: Place) {
+    fn complete(&mut self, pending: Pending, to: CodePlace) {
         // Whether a branch to the next instruction is taken does not show in where it
         // leads.
-        if pending.kind == Kind::Conditional && to.ip == pending.next {
+        if pending.kind == TransferKind::Conditional && to.ip == pending.next {
             return;
         }
         self.record(pending.kind, pending.from, to, pending.to_next);
     }
 
     /// Passes a branch to the model. [`Vcpu::enter`] has to follow.
-    fn record(&mut self, kind: Kind, from: u64, to: Place, to_next: bool) {
+    fn record(&mut self, kind: TransferKind, from: u64, to: CodePlace, to_next: bool) {
         if !self.cpu.is_recording() {
             return;
         }
         self.tell();
-        let from = Place {
+        let from = CodePlace {
             ip: from,
             cpl: self.cpl,
         };
-        self.cpu.branch(&Branch {
+        self.cpu.branch(&TakenBranch {
             kind,
             from,
             to,
@@ -163,17 +163,17 @@ impl Vcpu {
             && pending.from != from
         {
             let reached = match pending.kind {
-                Kind::Other => level_of(from),
+                TransferKind::Other => level_of(from),
                 _ => self.cpl,
             };
-            let place = Place {
+            let place = CodePlace {
                 ip: from,
                 cpl: reached,
             };
             self.complete(pending, place);
             self.enter(reached);
         }
-        self.record(Kind::Other, from, Place { ip: to, cpl }, false);
+        self.record(TransferKind::Other, from, CodePlace { ip: to, cpl }, false);
         self.enter(cpl);
         self.block = to;
     }

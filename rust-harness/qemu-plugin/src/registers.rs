@@ -7,11 +7,11 @@ use crate::api::{GArray, GByteArray, RegisterDescriptor, api};
 
 /// A register of the vCPU it was looked up on.
 #[derive(Clone, Copy, Debug)]
-pub struct Register(*mut c_void);
+pub struct RegisterHandle(*mut c_void);
 
 /// All registers of a vCPU by name.
 #[derive(Debug)]
-pub struct Names(HashMap<String, Register>);
+pub struct Names(HashMap<String, RegisterHandle>);
 
 impl Names {
     /// Looks up the registers of the current vCPU.
@@ -36,7 +36,7 @@ impl Names {
                 let name = unsafe { CStr::from_ptr(descriptor.name) };
                 names.insert(
                     name.to_string_lossy().into_owned(),
-                    Register(descriptor.handle),
+                    RegisterHandle(descriptor.handle),
                 );
             }
         }
@@ -46,7 +46,7 @@ impl Names {
     }
 
     /// The register of this name, where there is one.
-    pub fn find(&self, name: &str) -> Option<Register> {
+    pub fn find(&self, name: &str) -> Option<RegisterHandle> {
         self.0.get(name).copied()
     }
 
@@ -55,7 +55,7 @@ impl Names {
     /// # Errors
     ///
     /// The name, if there is no such register.
-    pub fn need(&self, name: &str) -> Result<Register, String> {
+    pub fn need(&self, name: &str) -> Result<RegisterHandle, String> {
         self.find(name).ok_or_else(|| name.to_owned())
     }
 }
@@ -78,7 +78,7 @@ impl Buffer {
     }
 
     /// The register's value, 0 where QEMU refuses to give it.
-    pub fn read(&self, register: Register) -> u64 {
+    pub fn read(&self, register: RegisterHandle) -> u64 {
         // SAFETY: the buffer is a live GByteArray of this vCPU's; QEMU appends.
         unsafe { (*self.0).len = 0 };
         // SAFETY: the handle is this vCPU's, and its thread is the one we are on.
@@ -87,7 +87,7 @@ impl Buffer {
     }
 
     /// Sets the register.
-    pub fn write(&self, register: Register, value: u64) {
+    pub fn write(&self, register: RegisterHandle, value: u64) {
         self.set(&value.to_le_bytes());
         // SAFETY: the handle is this vCPU's and the buffer has its size.
         unsafe { (api().qemu_plugin_write_register)(register.0, self.0) };

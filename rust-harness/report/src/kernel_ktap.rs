@@ -18,7 +18,7 @@ pub struct Suite {
 
 /// Why a text is not the complete result of a suite.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
-pub enum Error {
+pub enum KtapError {
     /// There is no `KTAP version` line.
     #[error("no line says which version of KTAP it is")]
     Version,
@@ -49,9 +49,9 @@ impl Suite {
     ///
     /// # Errors
     ///
-    /// [`enum@Error`], when the results are not complete or a line with a result is
+    /// [`KtapError`], when the results are not complete or a line with a result is
     /// malformed.
-    pub fn parse(text: &str) -> Result<Self, Error> {
+    pub fn parse(text: &str) -> Result<Self, KtapError> {
         let mut suite = Self::default();
         let (mut version, mut planned) = (false, None);
         let mut diagnostics = Vec::new();
@@ -68,21 +68,21 @@ impl Suite {
             }
         }
         if !version {
-            return Err(Error::Version);
+            return Err(KtapError::Version);
         }
-        let planned: usize = planned.ok_or(Error::Plan)?;
+        let planned: usize = planned.ok_or(KtapError::Plan)?;
         let seen = suite.passed.len() + suite.failed.len() + suite.skipped.len();
         if seen == planned {
             Ok(suite)
         } else {
-            Err(Error::Count { planned, seen })
+            Err(KtapError::Count { planned, seen })
         }
     }
 
     /// Adds the result in the line `[not ]ok <number> <name>[ # SKIP why]`, and the
     /// diagnostic lines before it.
-    fn add(&mut self, line: &str, diagnostics: Vec<String>) -> Result<(), Error> {
-        let bad = || Error::Result(line.to_owned());
+    fn add(&mut self, line: &str, diagnostics: Vec<String>) -> Result<(), KtapError> {
+        let bad = || KtapError::Result(line.to_owned());
         let (good, rest) = match line.strip_prefix("not ok ") {
             Some(rest) => (false, rest),
             None => (true, line.strip_prefix("ok ").ok_or_else(bad)?),
@@ -159,15 +159,15 @@ not ok 1 arm_brbe_snapshot
     #[test]
     fn a_part_of_the_results_is_none() {
         let cut = TEXT.split("    ok 3").next().unwrap();
-        let seen = Err(Error::Count {
+        let seen = Err(KtapError::Count {
             planned: 3,
             seen: 2,
         });
         assert_eq!(Suite::parse(cut), seen);
-        assert_eq!(Suite::parse(""), Err(Error::Version));
+        assert_eq!(Suite::parse(""), Err(KtapError::Version));
         let text = TEXT.replace("    1..3\n", "");
-        assert_eq!(Suite::parse(&text), Err(Error::Plan));
+        assert_eq!(Suite::parse(&text), Err(KtapError::Plan));
         let text = TEXT.replace("ok 1 types", "ok types");
-        assert!(matches!(Suite::parse(&text), Err(Error::Result(_))));
+        assert!(matches!(Suite::parse(&text), Err(KtapError::Result(_))));
     }
 }

@@ -13,7 +13,7 @@ type Prepare<'a> = Box<dyn FnOnce() -> Result<()> + 'a>;
 type AtEnd<'a> = Box<dyn FnOnce(&[Row], bool) -> Result<()> + 'a>;
 
 /// A step of a plan.
-enum Step<'a> {
+enum PlanStep<'a> {
     /// Jobs that need nothing of each other. They run side by side.
     Jobs {
         jobs: Vec<Job<'a>>,
@@ -26,7 +26,7 @@ enum Step<'a> {
 /// The jobs of a run, in steps that come one after the other.
 #[derive(Default)]
 pub struct Plan<'a> {
-    steps: Vec<Step<'a>>,
+    steps: Vec<PlanStep<'a>>,
 }
 
 impl<'a> Plan<'a> {
@@ -43,7 +43,7 @@ impl<'a> Plan<'a> {
     /// Adds jobs that run side by side.
     pub fn side_by_side(&mut self, jobs: Vec<Job<'a>>) {
         let prepare = None;
-        self.steps.push(Step::Jobs { jobs, prepare });
+        self.steps.push(PlanStep::Jobs { jobs, prepare });
     }
 
     /// Adds jobs that run side by side. If any of them is to run, `prepare` first makes what
@@ -55,7 +55,7 @@ impl<'a> Plan<'a> {
         prepare: impl FnOnce() -> Result<()> + 'a,
     ) {
         let prepare: Option<Prepare<'a>> = Some(Box::new(prepare));
-        self.steps.push(Step::Jobs { jobs, prepare });
+        self.steps.push(PlanStep::Jobs { jobs, prepare });
     }
 
     /// Adds all steps of another plan.
@@ -67,7 +67,7 @@ impl<'a> Plan<'a> {
     /// whether the limit of the run was reached.
     pub fn part(&mut self, plan: Self, at_end: impl FnOnce(&[Row], bool) -> Result<()> + 'a) {
         let at_end = Box::new(at_end);
-        self.steps.push(Step::Part { plan, at_end });
+        self.steps.push(PlanStep::Part { plan, at_end });
     }
 
     /// Drops the tests that the selection does not take. Those that others need are dropped
@@ -75,8 +75,8 @@ impl<'a> Plan<'a> {
     pub fn select(&mut self, selection: &mut Selection) {
         for step in &mut self.steps {
             match step {
-                Step::Jobs { jobs, .. } => jobs.retain_mut(|job| job.select(selection)),
-                Step::Part { plan, .. } => plan.select(selection),
+                PlanStep::Jobs { jobs, .. } => jobs.retain_mut(|job| job.select(selection)),
+                PlanStep::Part { plan, .. } => plan.select(selection),
             }
         }
     }
@@ -86,8 +86,8 @@ impl<'a> Plan<'a> {
         let mut lines = Vec::new();
         for step in &self.steps {
             match step {
-                Step::Jobs { jobs, .. } => lines.extend(jobs.iter().flat_map(Job::lines)),
-                Step::Part { plan, .. } => lines.extend(plan.lines()),
+                PlanStep::Jobs { jobs, .. } => lines.extend(jobs.iter().flat_map(Job::lines)),
+                PlanStep::Part { plan, .. } => lines.extend(plan.lines()),
             }
         }
         lines
@@ -114,7 +114,7 @@ impl<'a> Plan<'a> {
         let is_late = || limit.is_some_and(|limit| limit.passed().is_some());
         for step in self.steps {
             match step {
-                Step::Jobs { jobs, prepare } => {
+                PlanStep::Jobs { jobs, prepare } => {
                     let Some(first) = jobs.first() else {
                         continue;
                     };
@@ -128,7 +128,7 @@ impl<'a> Plan<'a> {
                         Err(error) => Job::new(subject, "kernel", || Err(error)).run(None)?,
                     });
                 }
-                Step::Part { plan, at_end } => {
+                PlanStep::Part { plan, at_end } => {
                     let before = rows.len();
                     plan.add_rows(limit, rows)?;
                     at_end(&rows[before..], is_late())?;

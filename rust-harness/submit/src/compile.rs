@@ -29,7 +29,7 @@ const MANY: usize = 128;
 
 /// Which objects are looked at for warnings that a patch adds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scope {
+pub enum ObjectScope {
     /// Some, where there are many: those of C files that the series touches, and others from
     /// all over the kernel. They are the same each time.
     Sample,
@@ -37,7 +37,7 @@ pub enum Scope {
     Every,
 }
 
-impl Scope {
+impl ObjectScope {
     fn limit(self) -> usize {
         match self {
             Self::Sample => MANY,
@@ -78,7 +78,7 @@ pub(crate) fn job<'a>(
     paths: &'a Paths,
     subject: &'a Subject,
     builder: Builder,
-    scope: Scope,
+    scope: ObjectScope,
 ) -> Result<Job<'a>> {
     let configuration = configuration(&builder);
     let changes = changes(subject)?;
@@ -136,7 +136,12 @@ fn touched(subject: &Subject, changes: &[Change<'_>]) -> Result<Vec<Vec<String>>
 }
 
 /// The warnings that each patch of [`changes`] adds.
-fn added(paths: &Paths, subject: &Subject, builder: &Builder, scope: Scope) -> Result<Vec<Added>> {
+fn added(
+    paths: &Paths,
+    subject: &Subject,
+    builder: &Builder,
+    scope: ObjectScope,
+) -> Result<Vec<Added>> {
     let changes = changes(subject)?;
     let touched = touched(subject, &changes)?;
     let all: BTreeSet<_> = touched.iter().flatten().cloned().collect();

@@ -12,7 +12,7 @@ use crate::test_history::Tested;
 use host::paths::Paths;
 use host::toolchain;
 use kernel_tests::cost;
-use kernel_tests::waste::{self, FILTERS, Kept};
+use kernel_tests::waste::{self, FILTERS, KeptWaste};
 use kernels::subject::Subject;
 use kernels::variant::Variant;
 
@@ -202,12 +202,12 @@ fn waste_of(paths: &Paths, subject: &Subject) -> Result<String> {
 
 const WAY: usize = 18;
 
-fn cell(kept: &Kept, filter: usize) -> String {
+fn cell(kept: &KeptWaste, filter: usize) -> String {
     let more = if kept.all { "+" } else { "" };
     format!("{}{more}", kept.wasted[filter])
 }
 
-fn by_filter(ways: &[Kept]) -> String {
+fn by_filter(ways: &[KeptWaste]) -> String {
     let mut text = format!("  {:WAY$}", "");
     for filter in FILTERS {
         let _ = write!(text, "  {filter}");
@@ -224,7 +224,7 @@ fn by_filter(ways: &[Kept]) -> String {
 
 /// The table of wasted records of four kernels: before and after a series, and the debug
 /// kernels before and after. It has a line for each way of the second kernel.
-fn beside(kernels: [&[Kept]; 4]) -> String {
+fn beside(kernels: [&[KeptWaste]; 4]) -> String {
     let mut text = format!(
         "  {:WAY$}                 with lockdep, KASAN, irqsoff\n",
         ""
@@ -342,7 +342,7 @@ mod tests {
 
     #[test]
     fn tables_are_aligned() {
-        let kept = |way: &str, wasted| Kept {
+        let kept = |way: &str, wasted| KeptWaste {
             way: way.to_owned(),
             wasted,
             all: way == "uprobe",

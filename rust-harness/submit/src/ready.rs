@@ -2,7 +2,7 @@
 
 use anyhow::{Context as _, Result};
 
-pub use crate::compile::Scope;
+pub use crate::compile::ObjectScope;
 use crate::patches;
 use crate::{bisect, compile, documents, fixes};
 use host::arch::Arch;
@@ -41,7 +41,7 @@ pub fn builders(paths: &Paths, subject: &Subject) -> Result<Vec<Builder>> {
 pub fn of_patches<'a>(
     paths: &'a Paths,
     subject: &'a Subject,
-    scope: Scope,
+    scope: ObjectScope,
     history: Option<&'a Git>,
 ) -> Result<Plan<'a>> {
     let mut plan = Plan::default();
@@ -82,7 +82,7 @@ pub fn of_files<'a>(
     paths: &'a Paths,
     subject: &'a Subject,
     builders: Vec<Builder>,
-    scope: Scope,
+    scope: ObjectScope,
 ) -> Result<Vec<Job<'a>>> {
     let compile = |builder| compile::job(paths, subject, builder, scope);
     let mut jobs: Vec<_> = builders.into_iter().map(compile).collect::<Result<_>>()?;

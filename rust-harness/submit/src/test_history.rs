@@ -23,7 +23,7 @@ const HARNESS_TESTS: [&str; 2] = ["branch-trace", "lane "];
 
 /// A row that is kept: a test with its verdict, and when and where it ran.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-struct Kept {
+struct KeptRow {
     #[serde(flatten)]
     row: Row,
     /// The day of the run, `2026-11-22`, in UTC.
@@ -38,7 +38,7 @@ struct Kept {
 
 /// All rows that are kept of a series.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Tested(Vec<Kept>);
+pub struct Tested(Vec<KeptRow>);
 
 impl Tested {
     /// Reads what is kept of the subject's series. If nothing is kept, there are no rows.
@@ -76,7 +76,7 @@ impl Tested {
         }
         let proofs = proofs::titles(paths, subject)?;
         let day = today();
-        let new = rows.iter().map(|row| Kept {
+        let new = rows.iter().map(|row| KeptRow {
             row: row.clone(),
             day: day.clone(),
             machine: machine.to_owned(),
@@ -95,7 +95,7 @@ impl Tested {
 
     /// Adds the rows of a run. A test that was skipped this time keeps its old row: it has
     /// not been seen to fail. A test that a whole run does not have any more is forgotten.
-    fn add(&mut self, rows: Vec<Kept>) {
+    fn add(&mut self, rows: Vec<KeptRow>) {
         let Self(kept) = self;
         kept.retain(|old| {
             !rows.iter().any(|new| {
@@ -103,7 +103,7 @@ impl Tested {
             })
         });
         for new in rows {
-            let is_same = |kept: &Kept| kept.row.is_of(&new.row) && kept.machine == new.machine;
+            let is_same = |kept: &KeptRow| kept.row.is_of(&new.row) && kept.machine == new.machine;
             let known = kept.iter().position(is_same);
             match known {
                 Some(_) if matches!(new.row.verdict(), Verdict::Skip(_)) => {}
@@ -115,7 +115,7 @@ impl Tested {
 
     /// Whether a test whose name contains `text` has passed.
     pub fn has_passed(&self, text: &str) -> bool {
-        let passed = |kept: &Kept| matches!(kept.row.verdict(), Verdict::Pass(_));
+        let passed = |kept: &KeptRow| matches!(kept.row.verdict(), Verdict::Pass(_));
         let mut rows = self.0.iter();
         rows.any(|kept| kept.row.test.contains(text) && passed(kept))
     }
@@ -128,13 +128,13 @@ impl Tested {
     ///   another kind of machine, and there is a row for each of `proofs`.
     /// * SKIP: something of this is missing.
     pub fn judge(&self, title: &str, proofs: &BTreeSet<String>) -> Verdict {
-        let failed = |kept: &&Kept| matches!(kept.row.verdict(), Verdict::Fail(_));
+        let failed = |kept: &&KeptRow| matches!(kept.row.verdict(), Verdict::Fail(_));
         let failed: Vec<_> = self.0.iter().filter(failed).collect();
         if let Some(one) = failed.first() {
             let Row { subject, test, .. } = &one.row;
             return Verdict::Fail(format!("{} failed: {subject}: {test}", failed.len()));
         }
-        let is_whole = |kept: &Kept| kept.is_whole && kept.row.subject == title;
+        let is_whole = |kept: &KeptRow| kept.is_whole && kept.row.subject == title;
         if !self.0.iter().any(is_whole) {
             return Verdict::Skip("no whole run of ./brbe test is recorded".to_owned());
         }
@@ -143,8 +143,9 @@ impl Tested {
             let mut rows = self.0.iter().map(|kept| &kept.row);
             rows.any(|other| other.is_of(row) && matches!(other.verdict(), Verdict::Pass(_)))
         };
-        let is_open =
-            |kept: &&Kept| matches!(kept.row.verdict(), Verdict::Skip(_)) && !has_passed(&kept.row);
+        let is_open = |kept: &&KeptRow| {
+            matches!(kept.row.verdict(), Verdict::Skip(_)) && !has_passed(&kept.row)
+        };
         if let Some(one) = self.0.iter().find(is_open) {
             let Row { subject, test, .. } = &one.row;
             return Verdict::Skip(format!("skipped: {subject}: {test}"));
@@ -167,7 +168,7 @@ impl Tested {
     pub fn told(&self, title: &str, proven_with: Option<&str>) -> Option<String> {
         let Self(kept) = self;
         // Also `7.3.4 patched, x86_64`.
-        let is_of_title = |kept: &&Kept| {
+        let is_of_title = |kept: &&KeptRow| {
             let is_ours = HARNESS_TESTS
                 .iter()
                 .any(|of_ours| kept.row.test.starts_with(of_ours));
@@ -189,9 +190,9 @@ impl Tested {
         let mut text = parts.collect::<Vec<_>>().join("\n\n");
         let safeguards: Vec<_> = kept.iter().filter(|kept| kept.is_proof).collect();
         if !safeguards.is_empty() {
-            let is_killed = |kept: &&Kept| matches!(kept.row.verdict(), Verdict::Pass(_));
+            let is_killed = |kept: &&KeptRow| matches!(kept.row.verdict(), Verdict::Pass(_));
             let (killed, not): (Vec<_>, Vec<_>) = safeguards.into_iter().partition(is_killed);
-            let names = |kept: &[&Kept]| {
+            let names = |kept: &[&KeptRow]| {
                 let names = kept.iter().map(|kept| kept.row.test.as_str());
                 names.collect::<Vec<_>>().join("; ")
             };
@@ -220,7 +221,7 @@ impl Tested {
 
 /// The paragraphs of a cover letter about the tests on one kind of machine. `title` is what
 /// the kernel of the series is called.
-fn paragraphs_of(machine: &str, title: &str, kept: &[&Kept]) -> String {
+fn paragraphs_of(machine: &str, title: &str, kept: &[&KeptRow]) -> String {
     let days = || kept.iter().map(|kept| kept.day.as_str());
     let (first, last) = (
         days().min().unwrap_or_default(),
@@ -235,7 +236,7 @@ fn paragraphs_of(machine: &str, title: &str, kept: &[&Kept]) -> String {
         let tests = kept
             .iter()
             .filter(|kept| !kept.is_proof && verdict(kept.row.verdict()));
-        let name = |kept: &&Kept| {
+        let name = |kept: &&KeptRow| {
             let kernel = kept.row.subject[title.len()..].trim_matches([' ', ',']);
             let attempt = kept.row.verdict().reason();
             let attempt = Some(attempt).filter(|reason| reason.starts_with(selftests::LATER));

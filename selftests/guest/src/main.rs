@@ -156,7 +156,7 @@ const VERDICT_ON_STDERR: [&str; 2] = ["loops", "cost"];
 
 /// How the period of an event grows from round to round.
 #[derive(clap::Args)]
-struct Step {
+struct PeriodStep {
     /// Cycles that an instruction takes: periods are multiples of it
     #[arg(long, value_name = "CYCLES", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=64))]
     step: u64,
@@ -189,7 +189,7 @@ enum WithOptions {
     /// with one CPU whose time is its instructions
     Overflow {
         #[command(flatten)]
-        step: Step,
+        step: PeriodStep,
         /// How the snapshots are taken
         #[arg(long, value_enum, default_value = "plainly")]
         taken: Taken,
@@ -199,10 +199,10 @@ enum WithOptions {
     },
     /// Let an event end at every instruction before a snapshot has begun: for a
     /// machine with one CPU whose time is its instructions
-    Filter(Step),
+    Filter(PeriodStep),
     /// Disable an event when its counter overflows at every instruction: for a
     /// machine with one CPU whose time is its instructions
-    Closing(Step),
+    Closing(PeriodStep),
     /// What the test of privileges has another user try
     #[command(hide = true)]
     Attempt { what: privileges::Attempt },
@@ -287,12 +287,12 @@ fn main() -> ExitCode {
         }
         WithOptions::Loops { record } => loops::run(record),
         WithOptions::Overflow {
-            step: Step { step },
+            step: PeriodStep { step },
             taken,
             output,
         } => overflow::run(step, taken, &output),
-        WithOptions::Filter(Step { step }) => filter::run(step),
-        WithOptions::Closing(Step { step }) => closing::run(step),
+        WithOptions::Filter(PeriodStep { step }) => filter::run(step),
+        WithOptions::Closing(PeriodStep { step }) => closing::run(step),
         WithOptions::Attempt { what } => {
             let errno = privileges::attempt(what).err();
             let status = errno.map_or(0, |errno| errno.raw_os_error());

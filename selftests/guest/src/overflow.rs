@@ -14,7 +14,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result, ensure};
 use branch_records::record::RawRecord;
-use branch_records::sweep::{MAX_SAMPLES, Round, Sample, Sweep};
+use branch_records::sweep::{MAX_SAMPLES, Round, Sweep, SweepSample};
 use clap::ValueEnum;
 use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
 use libbpf_rs::{MapCore as _, MapFlags, OpenObject, ProgramInput, ProgramMut};
@@ -196,7 +196,11 @@ impl<'object> Program<'object> {
             period,
             ticked: false,
             snapshot: self.taken()?,
-            samples: samples.into_iter().take(MAX_SAMPLES).map(Sample).collect(),
+            samples: samples
+                .into_iter()
+                .take(MAX_SAMPLES)
+                .map(SweepSample)
+                .collect(),
         })
     }
 

@@ -72,7 +72,7 @@ enum How {
 }
 
 /// A way to attach a program.
-struct Way {
+struct AttachedBy {
     name: &'static str,
     how: How,
     program: for<'a, 'b> fn(&'a WasteProgs<'b>) -> &'a ProgramMut<'b>,
@@ -81,10 +81,10 @@ struct Way {
     trigger: Trigger,
 }
 
-/// Makes an array of [`Way`]s of a table, in the order of its rows.
+/// Makes an array of [`AttachedBy`]s of a table, in the order of its rows.
 macro_rules! ways {
     ($($name:literal: $program:ident by $how:expr, at $function:ident by $trigger:ident;)*) => {
-        [$(Way {
+        [$(AttachedBy {
             name: $name,
             how: $how,
             program: |programs| &programs.$program,
@@ -94,7 +94,7 @@ macro_rules! ways {
     };
 }
 
-const WAYS: [Way; 11] = ways! {
+const WAYS: [AttachedBy; 11] = ways! {
     "fentry": on_fentry by How::Libbpf, at TESTED by CallFunction;
     "fexit": on_fexit by How::Libbpf, at TESTED by CallFunction;
     "fmod_ret": on_fmod_ret by How::Libbpf, at MODIFIED by CallModified;
@@ -110,35 +110,36 @@ const WAYS: [Way; 11] = ways! {
 
 /// The snapshots by one way to attach and with one filter.
 #[derive(Serialize)]
-struct Seen {
+struct Answers {
     way: &'static str,
     function: &'static str,
     filter: &'static str,
     /// The snapshots. The records of each are newest first.
-    snapshots: Vec<Vec<Record>>,
+    snapshots: Vec<Vec<NamedRecord>>,
 }
 
 /// A record with names for its addresses.
 #[derive(Serialize)]
-struct Record {
-    from: Option<At>,
-    to: Option<At>,
+struct NamedRecord {
+    from: Option<FunctionOffset>,
+    to: Option<FunctionOffset>,
     /// perf's name of the type: `CALL`, `RET`.
     kind: &'static str,
 }
 
 #[derive(Serialize)]
-struct At {
+struct FunctionOffset {
     /// The name of a function of the kernel or of this program.
     name: String,
     offset: u64,
 }
 
-impl Record {
+impl NamedRecord {
     fn of(record: &RawRecord, symbols: &Kallsyms) -> Self {
         let record = record.decode();
-        let at =
-            |address: Option<NonZeroU64>| address.map(|address| At::of(address.get(), symbols));
+        let at = |address: Option<NonZeroU64>| {
+            address.map(|address| FunctionOffset::of(address.get(), symbols))
+        };
         Self {
             from: at(record.from),
             to: at(record.to),
@@ -147,7 +148,7 @@ impl Record {
     }
 }
 
-impl At {
+impl FunctionOffset {
     fn of(address: u64, symbols: &Kallsyms) -> Self {
         let named = |name: &str, offset| Self {
             name: name.to_owned(),
@@ -194,11 +195,13 @@ pub(crate) fn run(output: &Path) -> Result<Verdict> {
             let mut snapshots = Vec::new();
             for _ in 0..TIMES {
                 let records = take(&mut skeleton, way.trigger)?;
-                let records = records.iter().map(|record| Record::of(record, &symbols));
+                let records = records
+                    .iter()
+                    .map(|record| NamedRecord::of(record, &symbols));
                 snapshots.push(records.collect());
             }
             drop(event);
-            seen.push(Seen {
+            seen.push(Answers {
                 way: way.name,
                 function: way.function,
                 filter,
@@ -213,7 +216,7 @@ pub(crate) fn run(output: &Path) -> Result<Verdict> {
 }
 
 /// Attaches the program of a way to attach.
-fn attach(skeleton: &WasteSkel<'_>, way: &Way) -> Result<Link> {
+fn attach(skeleton: &WasteSkel<'_>, way: &AttachedBy) -> Result<Link> {
     let program = (way.program)(&skeleton.progs);
     let attached = match way.how {
         How::Libbpf => program.attach(),

@@ -6,7 +6,7 @@ use crate::record::RawRecord;
 fn capture() -> Capture {
     let mut capture = Capture::new(
         "array map without entries",
-        Kernel {
+        CapturedKernel {
             release: "7.3.4".to_owned(),
             machine: "aarch64".to_owned(),
             anchor: Anchor {

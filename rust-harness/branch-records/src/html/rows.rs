@@ -3,13 +3,13 @@
 use std::io::{self, Write};
 
 use super::escape::Text;
-use crate::report::{Branch, End};
+use crate::report::{Endpoint, NamedBranch};
 use crate::symbol::Location;
 use crate::text::words;
 
 /// Writes the row of a branch that was taken `times` times.
 pub(super) fn branch(
-    branch: &Branch,
+    branch: &NamedBranch,
     times: usize,
     last_jump: Option<usize>,
     out: &mut impl Write,
@@ -27,7 +27,7 @@ pub(super) fn branch(
 }
 
 /// The text for one end of a branch: `inlined in function+0x10 (file:line)`.
-fn name(end: &End) -> String {
+fn name(end: &Endpoint) -> String {
     let Some(symbol) = &end.symbol else {
         let address = end.address.map(|address| format!("{address:#x}"));
         return address.unwrap_or_else(|| "(unknown)".to_owned());

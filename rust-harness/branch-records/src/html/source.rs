@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::io::{self, Write};
 
 use super::escape::Text;
-use crate::listing::{Line, Listing, Passage};
+use crate::listing::{Listing, ListingLine, Passage};
 
 /// `HEIGHT` is the height of a line, as in `style.css`; `LANE` is the distance between
 /// two arrows. Both are in pixels.
@@ -143,7 +143,7 @@ fn spaced(text: &str) -> String {
     spaced
 }
 
-fn passages(line: &Line) -> impl Iterator<Item = (usize, String)> {
+fn passages(line: &ListingLine) -> impl Iterator<Item = (usize, String)> {
     line.passages.iter().map(|passage| {
         let Passage {
             number,

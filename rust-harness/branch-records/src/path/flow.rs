@@ -6,7 +6,7 @@ use yaxpeax_arm::armv8::a64::{InstDecoder, Instruction, Opcode, Operand};
 /// The type of a branch, as `BRBINF<n>_EL1.TYPE` distinguishes them (Arm ARM,
 /// "`BRBINF<n>_EL1`").
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum FlowKind {
     /// `B`.
     Direct,
     /// `BL`.
@@ -21,7 +21,7 @@ pub enum Kind {
     Return,
 }
 
-impl Kind {
+impl FlowKind {
     /// The name that the architecture's documents give to this value of TYPE.
     pub fn name(self) -> &'static str {
         match self {
@@ -45,14 +45,14 @@ pub enum Flow {
     /// also not be taken.
     Direct {
         /// The type of the branch.
-        kind: Kind,
+        kind: FlowKind,
         /// The distance from the instruction to its target, in bytes.
         offset: i64,
     },
     /// A branch to the address in a register.
     Indirect {
         /// The type of the branch.
-        kind: Kind,
+        kind: FlowKind,
     },
     /// `ERET` and its pointer authentication forms.
     ExceptionReturn,
@@ -76,7 +76,7 @@ fn newer(word: u32) -> Option<Flow> {
     // A conditional branch whose offset is a signed number of words, in the `bits` bits
     // above bit 4.
     let conditional = |bits: u32| Flow::Direct {
-        kind: Kind::Conditional,
+        kind: FlowKind::Conditional,
         offset: i64::from(((word << (27 - bits)) as i32) >> (32 - bits)) * 4,
     };
     let is = |mask, value| word & mask == value;
@@ -89,7 +89,9 @@ fn newer(word: u32) -> Option<Flow> {
     } else if is(0xffc0_001f, 0x5500_001f) || is(0xffff_fbe0, 0xd65f_0be0) {
         // RETAASPPC and RETABSPPC, FEAT_PAuth_LR, and their forms with a register; the
         // form with register 31 is RETAA and RETAB.
-        Some(Flow::Indirect { kind: Kind::Return })
+        Some(Flow::Indirect {
+            kind: FlowKind::Return,
+        })
     } else {
         None
     }
@@ -107,18 +109,18 @@ fn decoded(word: u32) -> Flow {
     };
     let indirect = |kind| Flow::Indirect { kind };
     match instruction.opcode {
-        Opcode::B => direct(Kind::Direct),
-        Opcode::BL => direct(Kind::DirectLink),
+        Opcode::B => direct(FlowKind::Direct),
+        Opcode::BL => direct(FlowKind::DirectLink),
         Opcode::Bcc(_) | Opcode::CBZ | Opcode::CBNZ | Opcode::TBZ | Opcode::TBNZ => {
-            direct(Kind::Conditional)
+            direct(FlowKind::Conditional)
         }
         Opcode::BR | Opcode::BRAA | Opcode::BRAAZ | Opcode::BRAB | Opcode::BRABZ => {
-            indirect(Kind::Indirect)
+            indirect(FlowKind::Indirect)
         }
         Opcode::BLR | Opcode::BLRAA | Opcode::BLRAAZ | Opcode::BLRAB | Opcode::BLRABZ => {
-            indirect(Kind::IndirectLink)
+            indirect(FlowKind::IndirectLink)
         }
-        Opcode::RET | Opcode::RETAA | Opcode::RETAB => indirect(Kind::Return),
+        Opcode::RET | Opcode::RETAA | Opcode::RETAB => indirect(FlowKind::Return),
         Opcode::ERET | Opcode::ERETAA | Opcode::ERETAB => Flow::ExceptionReturn,
         Opcode::SVC | Opcode::HVC | Opcode::SMC => Flow::Call,
         _ => Flow::On,
@@ -143,38 +145,38 @@ mod tests {
         let indirect = |kind| Flow::Indirect { kind };
         // Words from `llvm-mc -mattr=+all`.
         for (word, expected) in [
-            (0x1400_0001, direct(Kind::Direct, 4)),
-            (0x17ff_ffff, direct(Kind::Direct, -4)),
-            (0x97ff_ffff, direct(Kind::DirectLink, -4)),
-            (0x5400_0041, direct(Kind::Conditional, 8)),
-            (0x54ff_ffe0, direct(Kind::Conditional, -4)),
-            (0x5400_004e, direct(Kind::Conditional, 8)), // b.al
-            (0x5400_0051, direct(Kind::Conditional, 8)), // bc.ne
-            (0x3400_0040, direct(Kind::Conditional, 8)), // cbz w0
-            (0xb5ff_ffc3, direct(Kind::Conditional, -8)),
-            (0x3618_0083, direct(Kind::Conditional, 16)), // tbz w3, #3
-            (0xb740_0041, direct(Kind::Conditional, 8)),  // tbnz x1, #40
-            (0x7401_0040, direct(Kind::Conditional, 8)),  // cbgt w0, w1
-            (0xf403_3fe0, direct(Kind::Conditional, -4)), // cbgt x0, x3
-            (0x75c0_0040, direct(Kind::Conditional, 8)),  // cbeq w0, #0
-            (0xd61f_0120, indirect(Kind::Indirect)),
-            (0xd71f_0920, indirect(Kind::Indirect)), // braa x9, x0
-            (0xd61f_081f, indirect(Kind::Indirect)), // braaz x0
-            (0xd71f_0c1f, indirect(Kind::Indirect)), // brab x0, sp
-            (0xd61f_0c1f, indirect(Kind::Indirect)), // brabz x0
-            (0xd63f_0120, indirect(Kind::IndirectLink)),
-            (0xd73f_0801, indirect(Kind::IndirectLink)), // blraa x0, x1
-            (0xd63f_093f, indirect(Kind::IndirectLink)), // blraaz x9
-            (0xd73f_0c01, indirect(Kind::IndirectLink)), // blrab x0, x1
-            (0xd63f_0c1f, indirect(Kind::IndirectLink)), // blrabz x0
-            (0xd65f_03c0, indirect(Kind::Return)),
-            (0xd65f_0000, indirect(Kind::Return)), // ret x0
-            (0xd65f_0bff, indirect(Kind::Return)), // retaa
-            (0xd65f_0fff, indirect(Kind::Return)), // retab
-            (0x5500_005f, indirect(Kind::Return)), // retaasppc .-8
-            (0x5520_005f, indirect(Kind::Return)), // retabsppc .-8
-            (0xd65f_0be3, indirect(Kind::Return)), // retaasppcr x3
-            (0xd65f_0fe3, indirect(Kind::Return)), // retabsppcr x3
+            (0x1400_0001, direct(FlowKind::Direct, 4)),
+            (0x17ff_ffff, direct(FlowKind::Direct, -4)),
+            (0x97ff_ffff, direct(FlowKind::DirectLink, -4)),
+            (0x5400_0041, direct(FlowKind::Conditional, 8)),
+            (0x54ff_ffe0, direct(FlowKind::Conditional, -4)),
+            (0x5400_004e, direct(FlowKind::Conditional, 8)), // b.al
+            (0x5400_0051, direct(FlowKind::Conditional, 8)), // bc.ne
+            (0x3400_0040, direct(FlowKind::Conditional, 8)), // cbz w0
+            (0xb5ff_ffc3, direct(FlowKind::Conditional, -8)),
+            (0x3618_0083, direct(FlowKind::Conditional, 16)), // tbz w3, #3
+            (0xb740_0041, direct(FlowKind::Conditional, 8)),  // tbnz x1, #40
+            (0x7401_0040, direct(FlowKind::Conditional, 8)),  // cbgt w0, w1
+            (0xf403_3fe0, direct(FlowKind::Conditional, -4)), // cbgt x0, x3
+            (0x75c0_0040, direct(FlowKind::Conditional, 8)),  // cbeq w0, #0
+            (0xd61f_0120, indirect(FlowKind::Indirect)),
+            (0xd71f_0920, indirect(FlowKind::Indirect)), // braa x9, x0
+            (0xd61f_081f, indirect(FlowKind::Indirect)), // braaz x0
+            (0xd71f_0c1f, indirect(FlowKind::Indirect)), // brab x0, sp
+            (0xd61f_0c1f, indirect(FlowKind::Indirect)), // brabz x0
+            (0xd63f_0120, indirect(FlowKind::IndirectLink)),
+            (0xd73f_0801, indirect(FlowKind::IndirectLink)), // blraa x0, x1
+            (0xd63f_093f, indirect(FlowKind::IndirectLink)), // blraaz x9
+            (0xd73f_0c01, indirect(FlowKind::IndirectLink)), // blrab x0, x1
+            (0xd63f_0c1f, indirect(FlowKind::IndirectLink)), // blrabz x0
+            (0xd65f_03c0, indirect(FlowKind::Return)),
+            (0xd65f_0000, indirect(FlowKind::Return)), // ret x0
+            (0xd65f_0bff, indirect(FlowKind::Return)), // retaa
+            (0xd65f_0fff, indirect(FlowKind::Return)), // retab
+            (0x5500_005f, indirect(FlowKind::Return)), // retaasppc .-8
+            (0x5520_005f, indirect(FlowKind::Return)), // retabsppc .-8
+            (0xd65f_0be3, indirect(FlowKind::Return)), // retaasppcr x3
+            (0xd65f_0fe3, indirect(FlowKind::Return)), // retabsppcr x3
             (0xd69f_03e0, Flow::ExceptionReturn),
             (0xd69f_0bff, Flow::ExceptionReturn), // eretaa
             (0xd69f_0fff, Flow::ExceptionReturn), // eretab

@@ -10,13 +10,13 @@ mod findings;
 mod flow;
 
 pub use findings::{Broken, Findings};
-pub use flow::{Flow, Kind, flow, is_breakpoint};
+pub use flow::{Flow, FlowKind, flow, is_breakpoint};
 
 use crate::record::{BranchType, RawRecord};
 
 /// What a check needs to know of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Branch {
+pub struct PathBranch {
     /// The source of the branch, 0 where the hardware kept it back.
     pub from: u64,
     /// The target of the branch, 0 where the hardware kept it back.
@@ -25,7 +25,7 @@ pub struct Branch {
     pub kind: BranchType,
 }
 
-impl From<RawRecord> for Branch {
+impl From<RawRecord> for PathBranch {
     fn from(record: RawRecord) -> Self {
         Self {
             from: record.from,
@@ -55,7 +55,7 @@ enum Doubt {
 }
 
 /// Checks records, newest first, that no filter has left any branch out of.
-pub fn check(records: &[impl Into<Branch> + Copy], code: &impl Code) -> Findings {
+pub fn check(records: &[impl Into<PathBranch> + Copy], code: &impl Code) -> Findings {
     check_steps(records, code, |number, newer, older| {
         step(number, newer, older, code)
     })
@@ -64,7 +64,7 @@ pub fn check(records: &[impl Into<Branch> + Copy], code: &impl Code) -> Findings
 /// Checks the records of a sample of all branches, newest first. perf leaves debug
 /// exceptions out of a sample: prepare_event_branch_type_mask() in
 /// drivers/perf/arm_brbe.c knows no type for them.
-pub fn check_sample(records: &[impl Into<Branch> + Copy], code: &impl Code) -> Findings {
+pub fn check_sample(records: &[impl Into<PathBranch> + Copy], code: &impl Code) -> Findings {
     check_steps(records, code, |number, newer, older| {
         let apart = match step(number, newer, older, code) {
             Err(Doubt::Broken(broken)) => broken,
@@ -76,9 +76,9 @@ pub fn check_sample(records: &[impl Into<Branch> + Copy], code: &impl Code) -> F
 }
 
 fn check_steps(
-    records: &[impl Into<Branch> + Copy],
+    records: &[impl Into<PathBranch> + Copy],
     code: &impl Code,
-    step: impl Fn(usize, &Branch, &Branch) -> Result<(), Doubt>,
+    step: impl Fn(usize, &PathBranch, &PathBranch) -> Result<(), Doubt>,
 ) -> Findings {
     let mut findings = check_each(records, code);
     for (number, pair) in records.windows(2).enumerate() {
@@ -91,7 +91,7 @@ fn check_steps(
 
 /// Checks each record by itself, and no steps between records: for records that a filter
 /// has left some branches out of.
-pub fn check_each(records: &[impl Into<Branch> + Copy], code: &impl Code) -> Findings {
+pub fn check_each(records: &[impl Into<PathBranch> + Copy], code: &impl Code) -> Findings {
     let mut findings = Findings::default();
     for (number, record) in records.iter().enumerate() {
         findings.add(source(number, &(*record).into(), code));
@@ -101,7 +101,12 @@ pub fn check_each(records: &[impl Into<Branch> + Copy], code: &impl Code) -> Fin
 
 /// Whether execution can go straight on from the target of `older` to the source of
 /// `newer`.
-fn step(number: usize, newer: &Branch, older: &Branch, code: &impl Code) -> Result<(), Doubt> {
+fn step(
+    number: usize,
+    newer: &PathBranch,
+    older: &PathBranch,
+    code: &impl Code,
+) -> Result<(), Doubt> {
     let (start, end) = (older.to, newer.from);
     if start == 0 || end == 0 {
         return Err(Doubt::Half);
@@ -124,7 +129,7 @@ fn step(number: usize, newer: &Branch, older: &Branch, code: &impl Code) -> Resu
                 Flow::On
                 | Flow::Call
                 | Flow::Direct {
-                    kind: Kind::Conditional,
+                    kind: FlowKind::Conditional,
                     ..
                 },
             ) => {}
@@ -139,8 +144,8 @@ fn step(number: usize, newer: &Branch, older: &Branch, code: &impl Code) -> Resu
 /// `newer` is in no such vector, or no `BRK` is found.
 fn by_breakpoint(
     number: usize,
-    newer: &Branch,
-    older: &Branch,
+    newer: &PathBranch,
+    older: &PathBranch,
     code: &impl Code,
 ) -> Option<Result<(), Doubt>> {
     // Vectors of synchronous exceptions, from the current Exception level and from
@@ -155,7 +160,7 @@ fn by_breakpoint(
     if code.fetch(at).is_none() {
         return Some(Err(Doubt::Unknown));
     }
-    let brk = Branch {
+    let brk = PathBranch {
         from: at,
         to: vector,
         kind: BranchType::Unknown,
@@ -167,7 +172,7 @@ fn by_breakpoint(
 /// What has to be at a record's source.
 enum Source {
     /// A branch of this kind.
-    Branch(Kind),
+    Branch(FlowKind),
     ExceptionReturn,
     /// The instruction after `SVC`, `HVC` or `SMC`.
     BehindCall,
@@ -184,12 +189,12 @@ enum Source {
 /// those (Tables D19-4 to D19-10, R_YSKQK to R_FYLTC).
 fn source_of(kind: BranchType) -> Source {
     match kind {
-        BranchType::Unconditional => Source::Branch(Kind::Direct),
-        BranchType::Call => Source::Branch(Kind::DirectLink),
-        BranchType::Conditional => Source::Branch(Kind::Conditional),
-        BranchType::Indirect => Source::Branch(Kind::Indirect),
-        BranchType::IndirectCall => Source::Branch(Kind::IndirectLink),
-        BranchType::Return => Source::Branch(Kind::Return),
+        BranchType::Unconditional => Source::Branch(FlowKind::Direct),
+        BranchType::Call => Source::Branch(FlowKind::DirectLink),
+        BranchType::Conditional => Source::Branch(FlowKind::Conditional),
+        BranchType::Indirect => Source::Branch(FlowKind::Indirect),
+        BranchType::IndirectCall => Source::Branch(FlowKind::IndirectLink),
+        BranchType::Return => Source::Branch(FlowKind::Return),
         BranchType::ExceptionReturn => Source::ExceptionReturn,
         BranchType::Syscall => Source::BehindCall,
         BranchType::Irq | BranchType::SystemError | BranchType::Extended(_) => Source::Any,
@@ -204,7 +209,7 @@ fn source_of(kind: BranchType) -> Source {
 }
 
 /// Whether there is at the record's source what its type requires.
-fn source(number: usize, record: &Branch, code: &impl Code) -> Result<(), Doubt> {
+fn source(number: usize, record: &PathBranch, code: &impl Code) -> Result<(), Doubt> {
     let at = record.from;
     if at == 0 {
         return Err(Doubt::Half);
@@ -232,7 +237,7 @@ fn source(number: usize, record: &Branch, code: &impl Code) -> Result<(), Doubt>
 }
 
 /// Whether a branch by `offset` bytes leads to the record's target.
-fn target(number: usize, record: &Branch, offset: i64) -> Result<(), Doubt> {
+fn target(number: usize, record: &PathBranch, offset: i64) -> Result<(), Doubt> {
     let (at, leads) = (record.from, record.from.wrapping_add_signed(offset));
     if record.to == 0 || record.to == leads {
         return Ok(());

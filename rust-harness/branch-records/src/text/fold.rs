@@ -8,13 +8,13 @@ const LONGEST: usize = 8;
 /// A sequence of `length` things that is repeated: it comes `times` times, from index
 /// `start` on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Run {
+pub(crate) struct FoldedRun {
     start: usize,
     length: usize,
     pub(crate) times: usize,
 }
 
-impl Run {
+impl FoldedRun {
     /// The indices of the last repetition.
     pub(crate) fn last(&self) -> Range<usize> {
         let end = self.start + self.length * self.times;
@@ -23,12 +23,12 @@ impl Run {
 }
 
 /// A run for each of `count` things: nothing is folded.
-pub(crate) fn none(count: usize) -> Vec<Run> {
+pub(crate) fn none(count: usize) -> Vec<FoldedRun> {
     (0..count).map(alone).collect()
 }
 
-fn alone(start: usize) -> Run {
-    Run {
+fn alone(start: usize) -> FoldedRun {
+    FoldedRun {
         start,
         length: 1,
         times: 1,
@@ -37,17 +37,17 @@ fn alone(start: usize) -> Run {
 
 /// Splits `things` into runs that repeat themselves. Of several ways to do so, the one is
 /// taken that leaves the least to show.
-pub(crate) fn runs<T>(things: &[T], same: impl Fn(&T, &T) -> bool) -> Vec<Run> {
+pub(crate) fn runs<T>(things: &[T], same: impl Fn(&T, &T) -> bool) -> Vec<FoldedRun> {
     let mut runs = Vec::new();
     let mut start = 0;
     while start < things.len() {
         let rest = &things[start..];
-        let run = |length: usize| Run {
+        let run = |length: usize| FoldedRun {
             start,
             length,
             times: times(rest, length, &same),
         };
-        let saved = |run: &Run| (run.times - 1) * run.length;
+        let saved = |run: &FoldedRun| (run.times - 1) * run.length;
         let longest = LONGEST.min(rest.len());
         // Of the lengths that save the same, the shortest is taken.
         let best = (1..=longest).map(run).rev().max_by_key(saved);

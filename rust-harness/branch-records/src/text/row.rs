@@ -2,13 +2,13 @@
 
 use std::fmt::Write as _;
 
-use crate::report::{Branch, End};
+use crate::report::{Endpoint, NamedBranch};
 use crate::symbol::Location;
 
 use super::words;
 
 /// The cells of one branch.
-pub(super) struct Row {
+pub(super) struct TextRow {
     number: usize,
     from: Cell,
     to: Cell,
@@ -32,7 +32,7 @@ pub(super) struct Widths {
 }
 
 impl Widths {
-    pub(super) fn fit(&mut self, row: &Row) {
+    pub(super) fn fit(&mut self, row: &TextRow) {
         self.number = self.number.max(row.number.to_string().len()).max(2);
         for (widths, cell) in [(&mut self.from, &row.from), (&mut self.to, &row.to)] {
             let lines = cell
@@ -48,9 +48,9 @@ impl Widths {
     }
 }
 
-impl Row {
+impl TextRow {
     /// The row of a branch that was taken `times` times.
-    pub(super) fn new(branch: &Branch, times: usize) -> Self {
+    pub(super) fn new(branch: &NamedBranch, times: usize) -> Self {
         Self {
             number: branch.number,
             from: Cell::new(&branch.from),
@@ -86,7 +86,7 @@ impl Row {
 }
 
 impl Cell {
-    fn new(end: &End) -> Self {
+    fn new(end: &Endpoint) -> Self {
         let Some(symbol) = &end.symbol else {
             return Self {
                 name: match end.address {

@@ -2,11 +2,11 @@ use super::*;
 use crate::capture::{Moment, Returned};
 use crate::made_up::*;
 
-fn plain(report: &Report) -> String {
+fn plain(report: &TraceReport) -> String {
     shown(report, Detail::All)
 }
 
-fn shown(report: &Report, detail: Detail) -> String {
+fn shown(report: &TraceReport, detail: Detail) -> String {
     let mut out = anstream::StripStream::new(Vec::new());
     write(report, detail, &mut out).unwrap();
     String::from_utf8(out.into_inner()).unwrap()

@@ -3,7 +3,7 @@
 use crate::capture::{Moment, Returned};
 use crate::errno;
 use crate::record::{BranchType, Cycles, Privilege};
-use crate::report::{Branch, SnapshotReport};
+use crate::report::{NamedBranch, SnapshotReport};
 
 /// A description of what was traced, with its return value and its duration.
 pub(crate) fn happened(snapshot: &SnapshotReport) -> String {
@@ -62,7 +62,7 @@ pub(crate) fn refusal(snapshot: &SnapshotReport) -> Option<String> {
 }
 
 /// The type of a branch, and what is unusual about it.
-pub(crate) fn notes(branch: &Branch, times: usize) -> String {
+pub(crate) fn notes(branch: &NamedBranch, times: usize) -> String {
     let mut notes = Vec::new();
     if branch.kind != BranchType::Unknown {
         notes.push(branch.kind.name().to_owned());

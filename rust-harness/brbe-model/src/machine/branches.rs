@@ -4,7 +4,7 @@ use super::Brbe;
 use crate::branch::BranchKind;
 use crate::control::Brbfcr;
 use crate::pe::{ExceptionLevel, Pe};
-use crate::record::Record;
+use crate::record::BrbeRecord;
 
 /// The region that the PE is in, as far as it matters for the branches recorded there:
 /// [`Brbe::region`].
@@ -60,7 +60,7 @@ impl Brbe {
         let selected = region.selects(kind);
         if selected {
             let cycles = self.cycles(region.counting, now);
-            let record = Record::full(kind.record_type(), src, tgt, region.el, cycles);
+            let record = BrbeRecord::full(kind.record_type(), src, tgt, region.el, cycles);
             self.buffer.insert(record);
             self.stamp = now;
             self.cycles_unknown = !region.counting;

@@ -3,7 +3,7 @@
 use super::Brbe;
 use crate::cycles::CycleCount;
 use crate::pe::Pe;
-use crate::record::{Cycles, Record};
+use crate::record::{BrbeRecord, Cycles};
 
 impl Brbe {
     /// Whether cycles are counted. Both BRBCR registers must allow it, at every Exception
@@ -33,7 +33,7 @@ impl Brbe {
     }
 
     /// Makes `record`, after which the PE is in the state `pe`.
-    pub(super) fn generate(&mut self, record: Record, pe: &Pe, now: u64) {
+    pub(super) fn generate(&mut self, record: BrbeRecord, pe: &Pe, now: u64) {
         self.buffer.insert(record);
         self.stamp = now;
         self.cycles_unknown = false;

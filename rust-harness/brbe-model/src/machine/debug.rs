@@ -3,7 +3,7 @@
 
 use super::Brbe;
 use crate::pe::Pe;
-use crate::record::{Record, RecordType};
+use crate::record::{BrbeRecord, RecordType};
 
 impl Brbe {
     /// Notes the entry to Debug state (R_LLCTG), which makes a source-only record. Until
@@ -13,7 +13,7 @@ impl Brbe {
         let recorded = self.allowed(before);
         if recorded {
             let cycles = self.cycles(self.counting(before), now);
-            let record = Record::source_only(RecordType::DebugHalt, src, cycles);
+            let record = BrbeRecord::source_only(RecordType::DebugHalt, src, cycles);
             self.generate(record, before, now);
         }
         self.halted = true;
@@ -27,7 +27,7 @@ impl Brbe {
         self.halted = false;
         let recorded = self.allowed(after);
         if recorded {
-            let record = Record::target_only(RecordType::DebugExit, tgt, after.el);
+            let record = BrbeRecord::target_only(RecordType::DebugExit, tgt, after.el);
             self.generate(record, after, now);
         }
         recorded

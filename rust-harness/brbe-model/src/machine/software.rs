@@ -3,11 +3,11 @@
 use super::Brbe;
 use crate::control::{Brbcr, Brbfcr};
 use crate::pe::Pe;
-use crate::record::{INF_MASK, Record, Valid};
+use crate::record::{BrbeRecord, INF_MASK, Valid};
 use crate::sysreg::{self, Denied, Instruction, Readable, Register, Writable};
 
 impl Brbe {
-    fn record(&self, n: u8) -> Record {
+    fn record(&self, n: u8) -> BrbeRecord {
         self.buffer.get(self.fcr.bank_base() + usize::from(n & 31))
     }
 

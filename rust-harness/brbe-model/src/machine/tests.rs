@@ -83,7 +83,7 @@ fn el3(sbrbe: u8, e3brec: bool, e3brew: bool, secure: bool) -> Option<El3> {
     })
 }
 
-fn youngest(brbe: &Brbe) -> Record {
+fn youngest(brbe: &Brbe) -> BrbeRecord {
     brbe.buffer.get(0)
 }
 

@@ -3,7 +3,7 @@
 use super::Brbe;
 use crate::exception::ExceptionKind;
 use crate::pe::{ExceptionLevel, Pe};
-use crate::record::{Record, RecordType};
+use crate::record::{BrbeRecord, RecordType};
 
 impl Brbe {
     /// Records an exception from the state `before` to the state `after`, if it is to be
@@ -74,9 +74,9 @@ impl Brbe {
         let cycles = self.cycles(self.counting(before), now);
         let record = match (self.allowed(before), self.allowed(after)) {
             _ if !gate => None,
-            (true, true) => Some(Record::full(kind, src, tgt, after.el, cycles)),
-            (true, false) => Some(Record::source_only(kind, src, cycles)),
-            (false, true) => Some(Record::target_only(kind, tgt, after.el)),
+            (true, true) => Some(BrbeRecord::full(kind, src, tgt, after.el, cycles)),
+            (true, false) => Some(BrbeRecord::source_only(kind, src, cycles)),
+            (false, true) => Some(BrbeRecord::target_only(kind, tgt, after.el)),
             (false, false) => None,
         };
         match record {

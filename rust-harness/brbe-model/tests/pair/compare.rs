@@ -1,6 +1,6 @@
 //! Compares what software could read of the model and of the naive implementation.
 
-use brbe_model::{Brbe, Denied, Instruction, Pe, Record, Register};
+use brbe_model::{Brbe, BrbeRecord, Denied, Instruction, Pe, Register};
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
 
@@ -65,7 +65,7 @@ fn unexpected(denied: Denied) -> TestCaseError {
     TestCaseError::fail(format!("an observer was denied access: {denied:?}"))
 }
 
-fn entry(Record { inf, src, tgt }: Record) -> Entry {
+fn entry(BrbeRecord { inf, src, tgt }: BrbeRecord) -> Entry {
     Entry { inf, src, tgt }
 }
 

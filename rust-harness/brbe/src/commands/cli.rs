@@ -4,8 +4,9 @@ use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
 
 use super::{
-    bench::Bench, ci_jobs::CiJobs, clean::Clean, prove::Prove, rebase::Rebase, report::Report,
-    snapshot::Snapshot, submit::Submit, test::Test, trace::Trace,
+    bench::Bench, ci_jobs::CiJobs, clean::Clean, prove::Prove, rebase::Rebase,
+    report::ReportCommand, snapshot::SnapshotCommand, submit::Submit, test::TestCommand,
+    trace::Trace,
 };
 use host::cache::{Lock, RUNS};
 use host::paths::Paths;
@@ -37,11 +38,11 @@ Exit status:
 
 #[derive(Subcommand, Debug)]
 enum Command {
-    Snapshot(Snapshot),
+    Snapshot(SnapshotCommand),
     Trace(Trace),
-    Test(Test),
+    Test(TestCommand),
     Prove(Prove),
-    Report(Report),
+    Report(ReportCommand),
     CiJobs(CiJobs),
     Submit(Submit),
     Rebase(Rebase),

@@ -8,7 +8,7 @@ use clap::Args;
 use super::Variant;
 use host::paths::Paths;
 use kernels::bases;
-use kernels::rebase::{self, Outcome};
+use kernels::rebase::{self, PatchOutcome};
 use kernels::source::{self, BASE};
 use report::{Job, Plan, Verdict};
 
@@ -50,8 +50,10 @@ impl Rebase {
         for (patch, outcome) in series.patches.iter().zip(outcomes) {
             let said = outcome.to_string();
             let verdict = match outcome {
-                Outcome::Conflict(_) => Verdict::Fail(said),
-                Outcome::Clean | Outcome::Moved(_) | Outcome::Upstream(_) => Verdict::Pass(said),
+                PatchOutcome::Conflict(_) => Verdict::Fail(said),
+                PatchOutcome::Clean | PatchOutcome::Moved(_) | PatchOutcome::Upstream(_) => {
+                    Verdict::Pass(said)
+                }
             };
             plan.then(Job::decided(&name, patch.short(), verdict));
         }

@@ -17,7 +17,7 @@ const MAX_BYTES: u64 = 64 << 20;
 /// The files are what `brbe test --json` printed, such as that of each of several
 /// machines that ran a partition.
 #[derive(Args, Debug)]
-pub struct Report {
+pub struct ReportCommand {
     /// The format of the output
     #[arg(long, value_enum, default_value_t)]
     format: Format,
@@ -42,7 +42,7 @@ enum Format {
     Html,
 }
 
-impl Report {
+impl ReportCommand {
     /// Runs the command. Returns whether all is well.
     pub fn run(&self) -> Result<bool> {
         let mut all = report::Report::default();

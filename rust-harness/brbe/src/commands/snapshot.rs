@@ -17,7 +17,7 @@ use machines::guest::Guest;
 /// a branch snapshot, which is printed here with source lines, the newest branch
 /// last: the last jump of the function itself is the check that failed.
 #[derive(Args, Debug)]
-pub struct Snapshot {
+pub struct SnapshotCommand {
     #[command(flatten)]
     kernel: KernelArgs,
 
@@ -29,7 +29,7 @@ pub struct Snapshot {
     show: Show,
 }
 
-impl Snapshot {
+impl SnapshotCommand {
     /// Runs the command.
     pub fn run(&self, paths: &Paths) -> Result<()> {
         let subject = Subject::prepare(paths, &self.kernel.choice())?;

@@ -18,7 +18,7 @@ use report::{Job, Plan, Report, Verdict};
 use submit::identity::Identity;
 use submit::letter::Facts;
 use submit::mailbox::{MAILBOX, Sending, TEST};
-use submit::ready::{self, Scope};
+use submit::ready::{self, ObjectScope};
 use submit::recipients::Recipients;
 use submit::test_history::Tested;
 
@@ -195,11 +195,11 @@ impl Submit {
         Ok(is_ready)
     }
 
-    fn scope(&self) -> Scope {
+    fn scope(&self) -> ObjectScope {
         if self.every_object {
-            Scope::Every
+            ObjectScope::Every
         } else {
-            Scope::Sample
+            ObjectScope::Sample
         }
     }
 

@@ -24,7 +24,7 @@ use report::{Limit, Partition, Plan, Selection};
 /// selftest of the helper, the programs in selftests/guest, perf, and the same
 /// on the unpatched kernels, which have to fail in the way that the patches mend.
 #[derive(Args, Debug)]
-pub struct Test {
+pub struct TestCommand {
     #[command(flatten)]
     kernel: KernelArgs,
 
@@ -74,7 +74,7 @@ pub struct Test {
     json: bool,
 }
 
-impl Test {
+impl TestCommand {
     /// Runs the command. Returns whether all is well.
     pub fn run(&self, paths: &Paths) -> Result<bool> {
         match self.lane.open()? {

@@ -14,7 +14,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use branch_records::report::Report;
+use branch_records::report::TraceReport;
 use branch_records::symbol::{Location, Symbol};
 use branch_records::vmlinux::{KernelSymbols, Vmlinux};
 
@@ -45,7 +45,7 @@ struct Frame {
 /// Asks addr2line for all addresses of the kernel image that a report has, and compares its
 /// answers with the report.
 pub(super) fn compare(
-    report: &Report,
+    report: &TraceReport,
     symbols: &KernelSymbols<'_>,
     file: &Vmlinux,
     vmlinux: &Path,

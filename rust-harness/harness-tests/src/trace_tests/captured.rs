@@ -8,7 +8,7 @@ use branch_records::capture::{Capture, Moment};
 use branch_records::files::Files;
 use branch_records::listing::{self, Listing};
 use branch_records::record::BranchType;
-use branch_records::report::{End, Report, SnapshotReport};
+use branch_records::report::{Endpoint, SnapshotReport, TraceReport};
 use branch_records::symbol::{Resolve, is_kernel};
 use branch_records::vmlinux::{KernelSymbols, Vmlinux};
 
@@ -23,12 +23,12 @@ struct Case {
     by: &'static str,
     words: &'static [&'static str],
     /// Says what is wrong with what was recorded, if anything.
-    check: fn(&Seen<'_>) -> Option<String>,
+    check: fn(&RunOfCase<'_>) -> Option<String>,
 }
 
 /// What a case recorded, with names.
-struct Seen<'a> {
-    report: Report,
+struct RunOfCase<'a> {
+    report: TraceReport,
     symbols: &'a dyn Resolve,
     /// The text of a file of the kernel's source.
     source: &'a dyn Fn(&str) -> Option<String>,
@@ -189,8 +189,8 @@ fn problem(
     let files = Files::new(&capture.processes, &find);
     let symbols =
         KernelSymbols::new(vmlinux, capture, files).context("putting names to the addresses")?;
-    let seen = Seen {
-        report: Report::new(capture, &symbols),
+    let seen = RunOfCase {
+        report: TraceReport::new(capture, &symbols),
         symbols: &symbols,
         source,
     };
@@ -198,19 +198,19 @@ fn problem(
 }
 
 /// The first snapshot that shows how its function came to its end.
-fn explained<'a>(seen: &'a Seen<'_>) -> Option<&'a SnapshotReport> {
+fn explained<'a>(seen: &'a RunOfCase<'_>) -> Option<&'a SnapshotReport> {
     let mut snapshots = seen.report.snapshots.iter();
     snapshots.find(|snapshot| snapshot.last_jump.is_some())
 }
 
 /// The listing of the traced function, with a text for each line that was executed.
-fn executed(seen: &Seen<'_>, snapshot: &SnapshotReport) -> Option<(Listing, Vec<String>)> {
+fn executed(seen: &RunOfCase<'_>, snapshot: &SnapshotReport) -> Option<(Listing, Vec<String>)> {
     let listings = listing::of_snapshot(snapshot, seen.symbols, seen.report.step());
     let listing = listings.into_iter().find(|listing| listing.is_traced)?;
     let file = (seen.source)(&listing.file).unwrap_or_default();
     let file: Vec<_> = file.lines().collect();
     let lines = listing.lines.iter().filter(|(_, line)| line.executed);
-    let text = |(number, line): (&u32, &listing::Line)| {
+    let text = |(number, line): (&u32, &listing::ListingLine)| {
         let of_file = file.get(*number as usize - 1).copied();
         let text = line.text.as_deref().or(of_file);
         text.unwrap_or_default().trim().to_owned()
@@ -221,7 +221,7 @@ fn executed(seen: &Seen<'_>, snapshot: &SnapshotReport) -> Option<(Listing, Vec<
 
 /// Checks that the check which refuses the map is the last one that was made: of what is
 /// behind it, only the end of the function was executed.
-fn ends_at_the_failing_check(seen: &Seen<'_>) -> Option<String> {
+fn ends_at_the_failing_check(seen: &RunOfCase<'_>) -> Option<String> {
     let is_check = |line: &str| line.contains("attr->max_entries == 0");
     let is_end = |line: &str| matches!(line, "}" | "return -EINVAL;");
     ends_at(seen, is_check, is_end)
@@ -229,14 +229,14 @@ fn ends_at_the_failing_check(seen: &Seen<'_>) -> Option<String> {
 
 /// Checks that the check which refuses the packet is the last one that was made in a BPF
 /// program. The source of the program is what its types (BTF) hold.
-fn ends_at_the_failing_check_in_bpf(seen: &Seen<'_>) -> Option<String> {
+fn ends_at_the_failing_check_in_bpf(seen: &RunOfCase<'_>) -> Option<String> {
     let is_check = |line: &str| line.contains("skb->mark == 0");
     let is_end = |line: &str| matches!(line, "}" | "return -EPERM;");
     ends_at(seen, is_check, is_end)
 }
 
 fn ends_at(
-    seen: &Seen<'_>,
+    seen: &RunOfCase<'_>,
     is_check: impl Fn(&str) -> bool,
     is_end: impl Fn(&str) -> bool,
 ) -> Option<String> {
@@ -258,13 +258,13 @@ fn ends_at(
     None
 }
 
-fn is_in(end: &End, function: &str) -> bool {
+fn is_in(end: &Endpoint, function: &str) -> bool {
     end.symbol
         .as_ref()
         .is_some_and(|symbol| symbol.base_name() == function)
 }
 
-fn names_the_callback(seen: &Seen<'_>) -> Option<String> {
+fn names_the_callback(seen: &RunOfCase<'_>) -> Option<String> {
     let calls = seen
         .report
         .snapshots
@@ -277,7 +277,7 @@ fn names_the_callback(seen: &Seen<'_>) -> Option<String> {
     (!named).then(|| "map_create() did not call array_map_alloc_check()".to_owned())
 }
 
-fn is_of_ls_alone(report: &Report) -> Option<String> {
+fn is_of_ls_alone(report: &TraceReport) -> Option<String> {
     let mut snapshots = report.snapshots.iter();
     if let Some(other) = snapshots.find(|snapshot| snapshot.comm != "ls") {
         return Some(format!("one of {:?}", other.comm));
@@ -292,13 +292,13 @@ fn is_of_ls_alone(report: &Report) -> Option<String> {
 
 /// Checks that the snapshots show what was done in the cgroup, and nothing from before it was
 /// joined.
-fn is_of_the_group(report: &Report) -> Option<String> {
+fn is_of_the_group(report: &TraceReport) -> Option<String> {
     let names: BTreeSet<_> = report.snapshots.iter().map(|s| &*s.comm).collect();
     let is_it = names.contains("head") && !names.contains("cat");
     (!is_it).then(|| format!("those of {names:?}"))
 }
 
-fn is_timed(report: &Report) -> Option<String> {
+fn is_timed(report: &TraceReport) -> Option<String> {
     if report.snapshots.len() != 7 {
         return Some(format!("{} snapshots, not 7", report.snapshots.len()));
     }
@@ -309,7 +309,7 @@ fn is_timed(report: &Report) -> Option<String> {
     short.map(|snapshot| format!("{:?} after {:?}", snapshot.returned, snapshot.duration))
 }
 
-fn ends_in_main(report: &Report) -> Option<String> {
+fn ends_in_main(report: &TraceReport) -> Option<String> {
     let snapshot = report.snapshots.first()?;
     let newest = snapshot.records.last();
     let is_main = newest.is_some_and(|branch| is_in(&branch.to, "main"));
@@ -336,7 +336,7 @@ fn returns_from(function: &str, snapshots: &[SnapshotReport]) -> Option<String> 
     })
 }
 
-fn is_a_tracepoint(report: &Report) -> Option<String> {
+fn is_a_tracepoint(report: &TraceReport) -> Option<String> {
     let other = report.snapshots.iter().find(|snapshot| {
         snapshot.moment != Moment::Tracepoint
             || snapshot.function != "sched:sched_switch"

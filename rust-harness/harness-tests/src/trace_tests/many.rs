@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use anyhow::Result;
 use branch_records::files::Files;
-use branch_records::report::Report;
+use branch_records::report::TraceReport;
 use branch_records::vmlinux::{KernelSymbols, Vmlinux};
 
 use super::addr2line;
@@ -52,7 +52,7 @@ pub(super) fn verdict(share: &Share, vmlinux: &Path) -> Result<Verdict> {
     let file = Vmlinux::open(vmlinux)?;
     let symbols = KernelSymbols::new(&file, &capture, Files::new(&[], &|_| None))?;
     let opened = Instant::now();
-    let report = Report::new(&capture, &symbols);
+    let report = TraceReport::new(&capture, &symbols);
     let named = Instant::now();
     let compared = addr2line::compare(&report, &symbols, &file, vmlinux)?;
     let seconds = |duration: std::time::Duration| format!("{:.2} s", duration.as_secs_f64());

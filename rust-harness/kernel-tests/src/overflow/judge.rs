@@ -28,7 +28,7 @@ const EXAMPLES: usize = 5;
 
 /// What all rounds of a sweep showed.
 #[derive(Clone, Debug, Default)]
-pub struct Findings {
+pub struct SweepFindings {
     /// Rounds looked at.
     pub rounds: usize,
     /// How many instructions a snapshot has that no overflow disturbs.
@@ -55,7 +55,7 @@ pub struct Findings {
     pub examples: Vec<String>,
 }
 
-impl Findings {
+impl SweepFindings {
     /// The indices of the instructions that no overflow hit.
     pub fn missed(&self) -> Vec<u64> {
         (0..self.instructions)
@@ -91,7 +91,7 @@ pub fn judge(
     sweep: &Sweep,
     windows: &[Window],
     mut impossible: impl FnMut(&[RawRecord]) -> Option<String>,
-) -> Result<Findings> {
+) -> Result<SweepFindings> {
     ensure!(
         windows.len() == sweep.measured as usize + sweep.rounds.len(),
         "the plugin saw {} snapshots, the guest took {} and {}",
@@ -99,9 +99,9 @@ pub fn judge(
         sweep.measured,
         sweep.rounds.len()
     );
-    let mut findings = Findings {
+    let mut findings = SweepFindings {
         rounds: sweep.rounds.len(),
-        ..Findings::default()
+        ..SweepFindings::default()
     };
     let windows = &windows[sweep.measured as usize..];
     findings.instructions =
@@ -132,7 +132,7 @@ pub fn judge(
         if let Some(problem) = problem(round, window, &mut impossible) {
             findings.wrong += 1;
             if findings.examples.len() < EXAMPLES {
-                let place = Place(window.hit);
+                let place = HitPlace(window.hit);
                 let period = round.period;
                 findings
                     .examples
@@ -226,9 +226,9 @@ fn not_shared(round: &Round) -> Option<String> {
 }
 
 /// Says in words where an overflow was.
-struct Place(Option<Hit>);
+struct HitPlace(Option<Hit>);
 
-impl Display for Place {
+impl Display for HitPlace {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (what, position) = match self.0 {
             None => return f.write_str("no overflow in the snapshot"),
@@ -243,7 +243,7 @@ impl Display for Place {
 
 #[cfg(test)]
 mod tests {
-    use branch_records::sweep::Sample;
+    use branch_records::sweep::SweepSample;
 
     use super::*;
 
@@ -260,7 +260,7 @@ mod tests {
             period: 1,
             ticked: false,
             snapshot: records(snapshot),
-            samples: samples.iter().map(|n| Sample(records(*n))).collect(),
+            samples: samples.iter().map(|n| SweepSample(records(*n))).collect(),
         }
     }
 
@@ -278,7 +278,7 @@ mod tests {
         Some(Hit::Masked(Position { index, address }))
     }
 
-    fn judge(rounds: Vec<Round>, hits: &[Option<Hit>]) -> Findings {
+    fn judge(rounds: Vec<Round>, hits: &[Option<Hit>]) -> SweepFindings {
         let windows: Vec<_> = hits.iter().copied().map(window).collect();
         let sweep = Sweep::new(0, Vec::new(), rounds);
         super::judge(&sweep, &windows, |_| None).unwrap()

@@ -81,20 +81,20 @@ impl Recorded {
     }
 
     /// The code as it was when the first `maps` of the recording's maps had been made.
-    pub fn at(&self, maps: usize) -> At<'_> {
+    pub fn at(&self, maps: usize) -> CodeAt<'_> {
         let maps = &self.maps[..maps.min(self.maps.len())];
-        At { code: self, maps }
+        CodeAt { code: self, maps }
     }
 }
 
 /// The code at the time of a sample.
 #[derive(Clone, Copy, Debug)]
-pub struct At<'a> {
+pub struct CodeAt<'a> {
     code: &'a Recorded,
     maps: &'a [Map],
 }
 
-impl Code for At<'_> {
+impl Code for CodeAt<'_> {
     fn fetch(&self, address: u64) -> Option<u32> {
         if !address.is_multiple_of(4) {
             return None;

@@ -11,7 +11,7 @@ use super::rules::{Expected, Levels};
 
 /// One run of `perf record`.
 #[derive(Clone, Copy, Debug)]
-pub struct Recording {
+pub struct PerfRecording {
     /// The options of `perf record`.
     pub options: &'static str,
     /// What the recording has to show.
@@ -20,11 +20,11 @@ pub struct Recording {
 
 /// Recordings that make up one test, which is a row of the report.
 #[derive(Clone, Copy, Debug)]
-pub struct Group {
+pub struct RecordingGroup {
     /// The name of the test.
     pub name: &'static str,
     /// The recordings. All of them have to hold.
-    pub recordings: &'static [Recording],
+    pub recordings: &'static [PerfRecording],
 }
 
 /// The branch types that are no exceptions.
@@ -82,8 +82,8 @@ const fn any(
     levels: Levels,
     allowed: &'static [BranchType],
     required: &'static [BranchType],
-) -> Recording {
-    Recording {
+) -> PerfRecording {
+    PerfRecording {
         options,
         expected: Expected {
             levels,
@@ -101,9 +101,9 @@ const fn some(
     levels: Levels,
     allowed: &'static [BranchType],
     required: &'static [BranchType],
-) -> Recording {
+) -> PerfRecording {
     let whole = any(options, levels, allowed, required);
-    Recording {
+    PerfRecording {
         expected: Expected {
             path: false,
             ..whole.expected
@@ -114,8 +114,8 @@ const fn some(
 
 /// A recording whose samples need not be full: the time from sample to sample is too short
 /// for a full buffer.
-const fn rare(recording: Recording) -> Recording {
-    Recording {
+const fn rare(recording: PerfRecording) -> PerfRecording {
+    PerfRecording {
         expected: Expected {
             full: false,
             ..recording.expected
@@ -125,16 +125,16 @@ const fn rare(recording: Recording) -> Recording {
 }
 
 /// All groups of recordings. `-b` alone asks for the levels that the event counts at.
-pub const GROUPS: &[Group] = &[
-    Group {
+pub const GROUPS: &[RecordingGroup] = &[
+    RecordingGroup {
         name: "perf record -b: kernel and user",
         recordings: &[any("-b", Levels::Both, ALL, COMMON)],
     },
-    Group {
+    RecordingGroup {
         name: "perf record -b: user only",
         recordings: &[any("-b -e cycles:u", Levels::User, BRANCHES, BRANCHES)],
     },
-    Group {
+    RecordingGroup {
         name: "perf record -j any,k: kernel only",
         recordings: &[any(
             "-j any,k",
@@ -143,7 +143,7 @@ pub const GROUPS: &[Group] = &[
             &[Call, Return, Syscall, Extended(DataFault), ExceptionReturn],
         )],
     },
-    Group {
+    RecordingGroup {
         name: "perf record -j: each filter and no other type",
         recordings: &[
             some(
@@ -198,7 +198,7 @@ const CALLING: &str = "for ((i = 0; i < 2000; i++)); do echo > /dev/null; done";
 const GROWING: &str = "for ((i = 0; i < 1000; i++)); do echo > /dev/null; done; \
     x=0123456789abcdef; for ((i = 0; i < 18; i++)); do x=$x$x; done";
 
-impl Recording {
+impl PerfRecording {
     /// The file in the shared directory where the guest leaves what was recorded.
     pub fn file(&self) -> String {
         format!("brstack{}", self.options.replace([' ', ',', ':'], "_"))
@@ -227,7 +227,7 @@ impl Recording {
 /// no file.
 pub fn script() -> String {
     let recordings = GROUPS.iter().flat_map(|group| group.recordings);
-    let commands: Vec<_> = recordings.map(Recording::command).collect();
+    let commands: Vec<_> = recordings.map(PerfRecording::command).collect();
     format!(
         r#"export HOME=/tmp
 calling='{CALLING}'
@@ -274,7 +274,7 @@ mod tests {
         let files: Vec<_> = GROUPS
             .iter()
             .flat_map(|group| group.recordings)
-            .map(Recording::file)
+            .map(PerfRecording::file)
             .collect();
         let different: HashSet<_> = files.iter().collect();
         assert_eq!(different.len(), files.len());

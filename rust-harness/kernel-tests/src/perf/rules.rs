@@ -6,8 +6,8 @@ use std::ops::AddAssign;
 use branch_records::path::{self, Code};
 use branch_records::record::BranchType;
 
-use super::script::{BRANCHES, Branch, Sample};
-use super::violation::{At, Place, Violation};
+use super::script::{BRANCHES, PerfBranch, PerfSample};
+use super::violation::{AddressPlace, BranchAt, Violation};
 
 /// A recording with fewer samples is too small to say anything of it.
 const ENOUGH_SAMPLES: usize = 100;
@@ -48,7 +48,7 @@ pub struct Expected {
 
 /// How much of one or several recordings was checked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Seen {
+pub struct Counts {
     /// How many samples there were.
     pub samples: usize,
     /// How many branches the samples had together.
@@ -60,7 +60,7 @@ pub struct Seen {
     pub undecided: usize,
 }
 
-impl AddAssign for Seen {
+impl AddAssign for Counts {
     fn add_assign(&mut self, other: Self) {
         self.samples += other.samples;
         self.branches += other.branches;
@@ -69,7 +69,7 @@ impl AddAssign for Seen {
     }
 }
 
-impl fmt::Display for Seen {
+impl fmt::Display for Counts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
             samples,
@@ -86,7 +86,7 @@ impl fmt::Display for Seen {
 
 /// How a branch changes the Exception level.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum LevelChange {
     /// It stays at the level.
     Within,
     /// To the kernel, from a program or from the kernel.
@@ -97,7 +97,7 @@ enum Way {
     Out,
 }
 
-impl Way {
+impl LevelChange {
     fn of(kind: BranchType) -> Self {
         match kind {
             BranchType::Syscall => Self::Call,
@@ -109,15 +109,15 @@ impl Way {
 
     /// Whether a branch that changes the level in this way can lead from `from` to `to`, as
     /// far as branches are recorded at `levels`.
-    fn leads(self, levels: Levels, from: Place, to: Place) -> bool {
+    fn leads(self, levels: Levels, from: AddressPlace, to: AddressPlace) -> bool {
         let program = match levels {
-            Levels::Kernel => Place::Hidden,
-            Levels::User | Levels::Both => Place::User,
+            Levels::Kernel => AddressPlace::Hidden,
+            Levels::User | Levels::Both => AddressPlace::User,
         };
-        let kernel = |place| place == Place::Kernel && levels != Levels::User;
+        let kernel = |place| place == AddressPlace::Kernel && levels != Levels::User;
         let known = |place| place == program || kernel(place);
         match self {
-            Self::Within => from == to && known(from) && from != Place::Hidden,
+            Self::Within => from == to && known(from) && from != AddressPlace::Hidden,
             Self::In => known(from) && kernel(to),
             Self::Call => from == program && kernel(to),
             Self::Out => kernel(from) && known(to),
@@ -130,23 +130,23 @@ impl Way {
 ///
 /// Now and then that is right. A counter that overflows in the handler of another interrupt
 /// has its own interrupt taken on the way out, at the same address.
-fn ends_in_handler(sample: &Sample) -> bool {
+fn ends_in_handler(sample: &PerfSample) -> bool {
     let last = sample
         .branches
         .iter()
-        .position(|branch| Way::of(branch.kind) != Way::Within);
+        .position(|branch| LevelChange::of(branch.kind) != LevelChange::Within);
     let Some((after, way)) = last.and_then(|last| Some((last, sample.branches.get(last)?))) else {
         return false;
     };
-    let from = match Place::of(way.from) {
-        Place::Hidden => Place::of(sample.ip) == Place::User,
+    let from = match AddressPlace::of(way.from) {
+        AddressPlace::Hidden => AddressPlace::of(sample.ip) == AddressPlace::User,
         _ => way.from == sample.ip,
     };
     after > 0 && way.kind == BranchType::Irq && from
 }
 
 /// A branch as perf prints it, without the fields that say nothing.
-fn shown(branch: &Branch) -> String {
+fn shown(branch: &PerfBranch) -> String {
     format!("{:#x}/{:#x}/{}", branch.from, branch.to, branch.kind.name())
 }
 
@@ -156,12 +156,12 @@ impl Expected {
     /// # Errors
     ///
     /// The first rule that does not hold.
-    pub fn check(&self, samples: &[Sample]) -> Result<Seen, Violation> {
+    pub fn check(&self, samples: &[PerfSample]) -> Result<Counts, Violation> {
         let branches = samples.iter().map(|sample| sample.branches.len()).sum();
-        let seen = Seen {
+        let seen = Counts {
             samples: samples.len(),
             branches,
-            ..Seen::default()
+            ..Counts::default()
         };
         if seen.samples < ENOUGH_SAMPLES || seen.branches < ENOUGH_BRANCHES {
             let samples = seen.samples;
@@ -182,10 +182,10 @@ impl Expected {
     /// The first step or source that the code does not allow, or [`Violation::Unknown`].
     pub fn check_code<C: Code>(
         &self,
-        samples: &[Sample],
-        code: impl Fn(&Sample) -> C,
-    ) -> Result<Seen, Violation> {
-        let mut seen = Seen::default();
+        samples: &[PerfSample],
+        code: impl Fn(&PerfSample) -> C,
+    ) -> Result<Counts, Violation> {
+        let mut seen = Counts::default();
         let mut unknown = 0;
         for (sample, line) in samples.iter().zip(1..) {
             let found = if self.path {
@@ -208,17 +208,17 @@ impl Expected {
         }
     }
 
-    fn each(&self, branches: &[Branch], sample: usize) -> Result<(), Violation> {
+    fn each(&self, branches: &[PerfBranch], sample: usize) -> Result<(), Violation> {
         for (branch, number) in branches.iter().zip(0..) {
-            let at = At {
+            let at = BranchAt {
                 sample,
                 branch: number,
             };
             if !self.allowed.contains(&branch.kind) {
                 return Err(Violation::Type(at, shown(branch)));
             }
-            let paths = (Place::of(branch.from), Place::of(branch.to));
-            if !Way::of(branch.kind).leads(self.levels, paths.0, paths.1) {
+            let paths = (AddressPlace::of(branch.from), AddressPlace::of(branch.to));
+            if !LevelChange::of(branch.kind).leads(self.levels, paths.0, paths.1) {
                 return Err(Violation::Level(at, shown(branch), paths));
             }
             match branches.get(number + 1) {
@@ -231,12 +231,17 @@ impl Expected {
 
     /// Checks that `branch` can be the next one after `before`: by where the two are, and by
     /// the cycles between them.
-    fn joins(&self, branch: &Branch, before: &Branch, at: At) -> Result<(), Violation> {
+    fn joins(
+        &self,
+        branch: &PerfBranch,
+        before: &PerfBranch,
+        at: BranchAt,
+    ) -> Result<(), Violation> {
         let gap = || Violation::Gap(at, shown(branch), shown(before));
-        let hidden = (Place::of(before.to), Place::of(branch.from));
+        let hidden = (AddressPlace::of(before.to), AddressPlace::of(branch.from));
         match hidden {
-            (Place::Hidden, Place::Hidden) => return Ok(()),
-            (Place::Hidden, _) | (_, Place::Hidden) => return Err(gap()),
+            (AddressPlace::Hidden, AddressPlace::Hidden) => return Ok(()),
+            (AddressPlace::Hidden, _) | (_, AddressPlace::Hidden) => return Err(gap()),
             _ => {}
         }
         let way = branch.from.checked_sub(before.to).ok_or_else(gap)?;
@@ -244,9 +249,9 @@ impl Expected {
             return Err(gap());
         }
         // The source of an exception is an instruction that has not executed.
-        let last = match Way::of(branch.kind) {
-            Way::Within | Way::Out => 1,
-            Way::In | Way::Call => 0,
+        let last = match LevelChange::of(branch.kind) {
+            LevelChange::Within | LevelChange::Out => 1,
+            LevelChange::In | LevelChange::Call => 0,
         };
         let (cycles, instructions) = (u64::from(branch.cycles), way / 4 + last);
         // After the kernel, whose cycles do not count, the cycles of the program are unknown.
@@ -258,7 +263,7 @@ impl Expected {
         Ok(())
     }
 
-    fn all(&self, samples: &[Sample]) -> Result<(), Violation> {
+    fn all(&self, samples: &[PerfSample]) -> Result<(), Violation> {
         let mut branches = samples.iter().flat_map(|sample| &sample.branches);
         let missing: Vec<_> = self
             .required

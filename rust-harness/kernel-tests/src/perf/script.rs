@@ -24,7 +24,7 @@ pub const BRANCHES: usize = 64;
 
 /// A branch of a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Branch {
+pub struct PerfBranch {
     /// The address of the source; 0 if it was not recorded.
     pub from: u64,
     /// The address of the target; 0 if it was not recorded.
@@ -35,8 +35,8 @@ pub struct Branch {
     pub kind: BranchType,
 }
 
-impl From<Branch> for path::Branch {
-    fn from(branch: Branch) -> Self {
+impl From<PerfBranch> for path::PathBranch {
+    fn from(branch: PerfBranch) -> Self {
         Self {
             from: branch.from,
             to: branch.to,
@@ -47,11 +47,11 @@ impl From<Branch> for path::Branch {
 
 /// A sample, as perf prints it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Sample {
+pub struct PerfSample {
     /// The address where the sample was taken.
     pub ip: u64,
     /// The branches, the newest first.
-    pub branches: Vec<Branch>,
+    pub branches: Vec<PerfBranch>,
     /// How many maps there were when the sample was taken.
     pub maps: usize,
 }
@@ -60,14 +60,14 @@ pub struct Sample {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Script {
     /// The samples, in the order of time.
-    pub samples: Vec<Sample>,
+    pub samples: Vec<PerfSample>,
     /// The code that programs mapped, in the order of time.
     pub maps: Vec<Map>,
 }
 
 /// Why the output of `perf script` cannot be read.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum ScriptError {
     /// The text could not be read.
     #[error("line {line}: {error}")]
     Read {
@@ -118,24 +118,24 @@ pub enum Malformed {
 ///
 /// When the text cannot be read, when a line is not as perf prints it, or when there are too
 /// many samples or maps.
-pub fn read(mut text: impl BufRead) -> Result<Script, Error> {
+pub fn read(mut text: impl BufRead) -> Result<Script, ScriptError> {
     let mut script = Script::default();
     let mut bytes = Vec::new();
     for line in 1.. {
         bytes.clear();
         let read = text.by_ref().take(LINE).read_until(b'\n', &mut bytes);
-        match read.map_err(|error| Error::Read { line, error })? {
+        match read.map_err(|error| ScriptError::Read { line, error })? {
             0 => break,
             length if length as u64 == LINE && bytes.last() != Some(&b'\n') => {
                 let what = Malformed::TooLong;
-                return Err(Error::Malformed { line, what });
+                return Err(ScriptError::Malformed { line, what });
             }
             _ => {}
         }
         let read = script.add(&bytes);
-        read.map_err(|what| Error::Malformed { line, what })?;
+        read.map_err(|what| ScriptError::Malformed { line, what })?;
         if script.samples.len() > SAMPLES || script.maps.len() > MAPS {
-            return Err(Error::TooMany);
+            return Err(ScriptError::TooMany);
         }
     }
     Ok(script)
@@ -175,7 +175,7 @@ fn parse_map(map: &str) -> Option<Map> {
     })
 }
 
-fn sample(line: &str, maps: usize) -> Result<Option<Sample>, Malformed> {
+fn sample(line: &str, maps: usize) -> Result<Option<PerfSample>, Malformed> {
     let mut words = line.split_ascii_whitespace();
     let Some(ip) = words.next() else {
         return Ok(None);
@@ -188,11 +188,11 @@ fn sample(line: &str, maps: usize) -> Result<Option<Sample>, Malformed> {
         }
         branches.push(branch(word).ok_or_else(|| Malformed::Branch(shown(word)))?);
     }
-    Ok(Some(Sample { ip, branches, maps }))
+    Ok(Some(PerfSample { ip, branches, maps }))
 }
 
 /// Reads a branch: `0xfrom/0xto/P/-/-/cycles/TYPE/-`.
-fn branch(word: &str) -> Option<Branch> {
+fn branch(word: &str) -> Option<PerfBranch> {
     let mut fields = word.split('/');
     let mut next = || fields.next();
     let from = address(next()?.strip_prefix("0x")?)?;
@@ -204,7 +204,7 @@ fn branch(word: &str) -> Option<Branch> {
     let kind = BranchType::from_name(next()?)?;
     // Speculation, which the driver does not know.
     (next()? == "-" && next().is_none()).then_some(())?;
-    Some(Branch {
+    Some(PerfBranch {
         from,
         to,
         cycles,
@@ -271,7 +271,7 @@ mod tests {
         assert_eq!(samples[0].ip, 0xffff_941c_b01c);
         assert_eq!(
             samples[0].branches[0],
-            Branch {
+            PerfBranch {
                 from: 0,
                 to: 0xffff_9f78_cce1_1670,
                 cycles: 0,

@@ -10,12 +10,12 @@ use super::script::BRANCHES;
 /// from 0 for the newest. These are the numbers of the line in the output of `perf script`,
 /// and of the branch in the line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct At {
+pub struct BranchAt {
     pub(super) sample: usize,
     pub(super) branch: usize,
 }
 
-impl fmt::Display for At {
+impl fmt::Display for BranchAt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "sample {}, #{:02}", self.sample, self.branch)
     }
@@ -35,7 +35,7 @@ pub enum Violation {
     },
     /// A branch is of a type that the filter does not let through.
     #[error("{0}: {1} is not what was asked for")]
-    Type(At, String),
+    Type(BranchAt, String),
     /// No branch is of one of these types, though the workload has such branches all the
     /// time.
     #[error("no branch is {0}")]
@@ -43,7 +43,7 @@ pub enum Violation {
     /// A branch of this type does not lead from one place to the other, or may not be seen
     /// there.
     #[error("{0}: {1} leads from {from} to {to}", from = .2.0, to = .2.1)]
-    Level(At, String, (Place, Place)),
+    Level(BranchAt, String, (AddressPlace, AddressPlace)),
     /// Too few samples are full: what was not asked for takes room in the buffer, or nothing
     /// stays there.
     #[error("of {samples} samples only {full} have {BRANCHES} branches")]
@@ -65,7 +65,7 @@ pub enum Violation {
     /// A branch cannot follow the one before: a branch between them is missing, or one of
     /// them did not happen.
     #[error("{0}: {1} cannot follow {2}")]
-    Gap(At, String, String),
+    Gap(BranchAt, String, String),
     /// The code does not do what a sample shows.
     #[error("sample {0}: {1}")]
     Path(usize, Broken),
@@ -74,12 +74,12 @@ pub enum Violation {
     Unknown(usize, usize),
     /// A branch has not as many cycles as there are instructions since the branch before.
     #[error("{0}: {1} follows {2} by {3} cycles")]
-    Cycles(At, String, String, u64),
+    Cycles(BranchAt, String, String, u64),
 }
 
 /// What an address belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum AddressPlace {
     /// A program.
     User,
     /// The kernel.
@@ -90,7 +90,7 @@ pub enum Place {
     Nowhere,
 }
 
-impl Place {
+impl AddressPlace {
     /// The place of an address. Bit 55 decides, and those above are copies of it.
     pub(super) fn of(address: u64) -> Self {
         match address >> 55 {
@@ -102,7 +102,7 @@ impl Place {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for AddressPlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::User => "a program",

@@ -11,7 +11,7 @@ pub const LATER: &str = "at attempt ";
 
 /// How a test of `test_progs`, one of its subtests or the whole run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Outcome {
+pub(crate) enum SelftestOutcome {
     /// The test ran and all checks held.
     Pass,
     /// The test found that it cannot run here.
@@ -30,11 +30,11 @@ pub(super) fn of_perf_events(output: &str) -> Verdict {
         .collect();
     let count = |wanted| tests.values().filter(|outcome| **outcome == wanted).count();
     let all = TESTS.len() - 1;
-    if count(Outcome::Fail) > 0 || count(Outcome::Skip) > 1 || tests.len() != all {
+    if count(SelftestOutcome::Fail) > 0 || count(SelftestOutcome::Skip) > 1 || tests.len() != all {
         return Verdict::Fail(output.to_owned());
     }
     let words = tests.iter().map(|(name, outcome)| match outcome {
-        Outcome::Skip => format!("{name} skips itself"),
+        SelftestOutcome::Skip => format!("{name} skips itself"),
         _ => (*name).to_owned(),
     });
     let words = words.collect::<Vec<_>>().join(", ");
@@ -46,7 +46,7 @@ pub(super) fn of_perf_events(output: &str) -> Verdict {
 
 /// How each test ended, by name: `#12  perf_link:OK`. Subtests are left out. A test that was
 /// run several times is listed each time.
-fn each(output: &str) -> Vec<(&str, Outcome)> {
+fn each(output: &str) -> Vec<(&str, SelftestOutcome)> {
     let is_test = |number: &str| number.bytes().all(|byte| byte.is_ascii_digit());
     outcomes(output, is_test)
 }
@@ -54,7 +54,7 @@ fn each(output: &str) -> Vec<(&str, Outcome)> {
 /// How each subtest of the helper's test ended, by name:
 /// `#12/3  get_branch_snapshot/size:OK`. `test_progs` prints the line of a failed subtest a
 /// second time, at the end.
-fn subtests(output: &str) -> BTreeMap<&str, Outcome> {
+fn subtests(output: &str) -> BTreeMap<&str, SelftestOutcome> {
     let is_subtest = |number: &str| number.contains('/');
     let tests = outcomes(output, is_subtest).into_iter();
     tests
@@ -66,11 +66,11 @@ fn subtests(output: &str) -> BTreeMap<&str, Outcome> {
 }
 
 /// How each test or subtest ended whose number `is_wanted` takes, in the order of the output.
-fn outcomes(output: &str, is_wanted: impl Fn(&str) -> bool) -> Vec<(&str, Outcome)> {
+fn outcomes(output: &str, is_wanted: impl Fn(&str) -> bool) -> Vec<(&str, SelftestOutcome)> {
     let outcome = |word: &str| match word {
-        "OK" => Some(Outcome::Pass),
-        "SKIP" => Some(Outcome::Skip),
-        "FAIL" => Some(Outcome::Fail),
+        "OK" => Some(SelftestOutcome::Pass),
+        "SKIP" => Some(SelftestOutcome::Skip),
+        "FAIL" => Some(SelftestOutcome::Fail),
         _ => None,
     };
     let mut tests = Vec::new();
@@ -96,7 +96,7 @@ fn outcomes(output: &str, is_wanted: impl Fn(&str) -> bool) -> Vec<(&str, Outcom
 /// How a run of `test_progs` ended, by its summary line,
 /// `Summary: 1/0 PASSED, 0 SKIPPED, 0/0 FAILED`. `None` if there is no such line, or no test
 /// was run.
-pub(crate) fn outcome(output: &str) -> Option<Outcome> {
+pub(crate) fn outcome(output: &str) -> Option<SelftestOutcome> {
     let summary = output
         .lines()
         .rev()
@@ -107,9 +107,9 @@ pub(crate) fn outcome(output: &str) -> Option<Outcome> {
     });
     let (passed, skipped, failed) = (counts.next()??, counts.next()??, counts.next()??);
     match (passed, skipped, failed) {
-        (_, _, 1..) => Some(Outcome::Fail),
-        (_, 1.., 0) => Some(Outcome::Skip),
-        (1.., 0, 0) => Some(Outcome::Pass),
+        (_, _, 1..) => Some(SelftestOutcome::Fail),
+        (_, 1.., 0) => Some(SelftestOutcome::Skip),
+        (1.., 0, 0) => Some(SelftestOutcome::Pass),
         (0, 0, 0) => None,
     }
 }
@@ -127,13 +127,13 @@ pub(super) fn of_helper(output: &str, may_skip: &[&str]) -> Verdict {
         names.map(|(name, _)| *name).collect::<Vec<_>>()
     };
     match tests.iter().rfind(|(name, _)| *name == HELPER) {
-        Some((_, Outcome::Pass)) if with(Outcome::Fail).is_empty() => {}
-        Some((_, Outcome::Skip)) => {
+        Some((_, SelftestOutcome::Pass)) if with(SelftestOutcome::Fail).is_empty() => {}
+        Some((_, SelftestOutcome::Skip)) => {
             return Verdict::Fail(format!("the test skips itself:\n{output}"));
         }
         _ => return Verdict::Fail(output.to_owned()),
     }
-    let skipped = with(Outcome::Skip);
+    let skipped = with(SelftestOutcome::Skip);
     if skipped.iter().any(|name| !may_skip.contains(name)) {
         let skipped = skipped.join(", ");
         return Verdict::Fail(format!("subtests are skipped, {skipped}:\n{output}"));
@@ -144,7 +144,7 @@ pub(super) fn of_helper(output: &str, may_skip: &[&str]) -> Verdict {
             "{LATER}{count}: it failed before, as it does after an interrupt"
         )),
     };
-    let passed = match with(Outcome::Pass).len() {
+    let passed = match with(SelftestOutcome::Pass).len() {
         0 => None,
         count => Some(format!("{count} of {} subtests", subtests.len())),
     };
@@ -167,15 +167,15 @@ mod tests {
         let say = |line: &str| outcome(&format!("#1 get_branch_snapshot:OK\n{line}\ndone\n"));
         assert_eq!(
             say("Summary: 1/0 PASSED, 0 SKIPPED, 0/0 FAILED"),
-            Some(Outcome::Pass)
+            Some(SelftestOutcome::Pass)
         );
         assert_eq!(
             say("Summary: 1/0 PASSED, 1 SKIPPED, 0/0 FAILED"),
-            Some(Outcome::Skip)
+            Some(SelftestOutcome::Skip)
         );
         assert_eq!(
             say("Summary: 0/0 PASSED, 0 SKIPPED, 1/0 FAILED"),
-            Some(Outcome::Fail)
+            Some(SelftestOutcome::Fail)
         );
     }
 
@@ -184,8 +184,8 @@ mod tests {
         let output = "#7/1     perf_branches/perf_branches_hw:SKIP\n#7       perf_branches:OK (SKIP: 1/2)\n\
                       #9       perf_link:FAIL\ncheck_good:PASS:x\nSummary: 1/1 PASSED\n";
         let expected = [
-            ("perf_branches", Outcome::Pass),
-            ("perf_link", Outcome::Fail),
+            ("perf_branches", SelftestOutcome::Pass),
+            ("perf_link", SelftestOutcome::Fail),
         ];
         assert_eq!(each(output), expected);
     }

@@ -1,15 +1,15 @@
 use super::*;
 
-fn at(text: &str) -> Option<At> {
+fn at(text: &str) -> Option<FunctionOffset> {
     let (name, offset) = text.split_once('+')?;
-    Some(At {
+    Some(FunctionOffset {
         name: name.to_owned(),
         offset: offset.parse().unwrap(),
     })
 }
 
-fn record(from: &str, to: &str, kind: &str) -> Record {
-    Record {
+fn record(from: &str, to: &str, kind: &str) -> NamedRecord {
+    NamedRecord {
         from: at(from),
         to: at(to),
         kind: kind.to_owned(),
@@ -18,7 +18,7 @@ fn record(from: &str, to: &str, kind: &str) -> Record {
 
 /// The records of a call of `f`, where a trampoline `t` calls a program `p`; newest
 /// first.
-fn entry() -> Vec<Record> {
+fn entry() -> Vec<NamedRecord> {
     vec![
         record("p+8", "snapshot+0", "CALL"),
         record("t+16", "p+0", "CALL"),
@@ -30,8 +30,8 @@ fn entry() -> Vec<Record> {
     ]
 }
 
-fn seen(filter: &str, snapshots: Vec<Vec<Record>>) -> Seen {
-    Seen {
+fn seen(filter: &str, snapshots: Vec<Vec<NamedRecord>>) -> Answers {
+    Answers {
         way: "fentry".to_owned(),
         function: "f".to_owned(),
         filter: filter.to_owned(),
@@ -84,7 +84,7 @@ fn names_are_the_same_each_time() {
         "CALL",
     );
     assert_eq!(name.to_string(), "bpf_trampoline+0x30 -> bpf_prog+0x0 CALL");
-    let half = Record {
+    let half = NamedRecord {
         from: None,
         ..record("f+0", "vectors+512", "-")
     };
@@ -97,7 +97,7 @@ fn a_number_that_grows_fails() {
         let way = "fexit".to_owned();
         let wasted = [count, 2, 1, 2];
         let path = Vec::new();
-        [Kept {
+        [KeptWaste {
             way,
             wasted,
             all: false,

@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::{Context as _, Result, ensure};
 use branch_records::vmlinux::Vmlinux;
 
-use super::window::{Function, Functions, Place};
+use super::window::{Function, Functions, WindowPlace};
 use crate::entry_code::{ENTRY, REGISTER, entry_code};
 
 /// The function of the snapshot in C that [`ENTRY`] calls while BRBE is paused.
@@ -57,32 +57,36 @@ pub fn functions(vmlinux: &Path) -> Result<Functions> {
         place,
         handlers,
     };
-    let entry = function(vmlinux.function(ENTRY)?, Place::Entry, false);
+    let entry = function(vmlinux.function(ENTRY)?, WindowPlace::Entry, false);
     let samples = sample(&entry_code).with_context(|| format!("the code of {ENTRY}()"))?;
     let samples = entry.range.start + 4 * samples as u64;
     let found = |name: &&str| vmlinux.function(name).ok();
     let read = READ.iter().filter_map(found);
     let read: Vec<_> = read
-        .map(|range| function(range, Place::Read, true))
+        .map(|range| function(range, WindowPlace::Read, true))
         .collect();
     ensure!(!read.is_empty(), "vmlinux has none of {READ:?}");
     let Ok(paused) = vmlinux.function_in_rust(PAUSED_IN_RUST) else {
-        let paused = function(vmlinux.function(PAUSED)?, Place::Paused, false);
+        let paused = function(vmlinux.function(PAUSED)?, WindowPlace::Paused, false);
         let all = [entry, paused].into_iter().chain(read);
         return Ok(Functions {
             all: all.collect(),
             samples,
         });
     };
-    let mut all = vec![entry, function(paused, Place::Paused, false)];
+    let mut all = vec![entry, function(paused, WindowPlace::Paused, false)];
     for helper in HELPERS {
-        all.push(function(vmlinux.function(helper)?, Place::Paused, false));
+        all.push(function(
+            vmlinux.function(helper)?,
+            WindowPlace::Paused,
+            false,
+        ));
     }
     let invalidate = vmlinux.function(INVALIDATE)?;
-    all.push(function(invalidate, Place::Paused, true));
+    all.push(function(invalidate, WindowPlace::Paused, true));
     for name in READ_IN_RUST {
         let read = vmlinux.function_in_rust(name)?;
-        all.push(function(read, Place::Read, false));
+        all.push(function(read, WindowPlace::Read, false));
     }
     // The handler of an overflow reads by these. Only where the plugin sees the handler does
     // it see that the overflow is over, and the next one is another.

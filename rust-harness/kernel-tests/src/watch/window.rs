@@ -13,7 +13,7 @@ pub struct Function {
     /// The addresses of its code.
     pub range: Range<u64>,
     /// What the function does for a snapshot.
-    pub place: Place,
+    pub place: WindowPlace,
     /// Whether the overflow handler calls the function, too.
     pub handlers: bool,
 }
@@ -21,16 +21,16 @@ pub struct Function {
 /// All functions of a snapshot.
 #[derive(Clone, Debug)]
 pub struct Functions {
-    /// The functions. Exactly one of them is [`Place::Entry`].
+    /// The functions. Exactly one of them is [`WindowPlace::Entry`].
     pub all: Vec<Function>,
     /// The address of the instruction that samples `BRBFCR_EL1`. It is in the function that
-    /// is [`Place::Entry`].
+    /// is [`WindowPlace::Entry`].
     pub samples: u64,
 }
 
 /// What a function does for a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum WindowPlace {
     /// The function that BPF calls. It masks exceptions, pauses BRBE, and puts both back.
     Entry,
     /// A function that the entry calls while BRBE is paused.
@@ -97,7 +97,7 @@ impl Functions {
     fn is_entry(&self, address: u64) -> bool {
         let function = self.at(address);
         function.is_some_and(|function| {
-            function.place == Place::Entry && function.range.start == address
+            function.place == WindowPlace::Entry && function.range.start == address
         })
     }
 }
@@ -131,7 +131,7 @@ struct Reader<'a> {
     functions: &'a Functions,
     windows: Vec<Window>,
     /// What the function that the last block belonged to does for the snapshot.
-    place: Option<Place>,
+    place: Option<WindowPlace>,
     /// A counter overflowed just before the next block.
     overflow: bool,
     /// The snapshot was interrupted, and has not gone on yet.
@@ -164,7 +164,8 @@ impl Reader<'_> {
             bail!("an address that is not watched");
         };
         let place = function.place;
-        let handlers = function.handlers && (self.interrupted || self.place == Some(Place::Entry));
+        let handlers =
+            function.handlers && (self.interrupted || self.place == Some(WindowPlace::Entry));
         let overflow = std::mem::take(&mut self.overflow);
         if handlers {
             return Ok(());
@@ -186,7 +187,7 @@ impl Reader<'_> {
         let before = self.place.replace(place);
         self.interrupted = false;
         if let Some(window) = self.windows.last_mut() {
-            if place == Place::Paused && before == Some(Place::Read) {
+            if place == WindowPlace::Paused && before == Some(WindowPlace::Read) {
                 window.read_by = Some(window.instructions);
             }
             let before = self.functions.samples.checked_sub(address);
@@ -241,11 +242,11 @@ mod tests {
     use super::*;
 
     fn functions(ranges: [Range<u64>; 3]) -> Functions {
-        let paths = [Place::Entry, Place::Paused, Place::Read];
+        let paths = [WindowPlace::Entry, WindowPlace::Paused, WindowPlace::Read];
         let function = |(range, place)| Function {
             range,
             place,
-            handlers: place == Place::Read,
+            handlers: place == WindowPlace::Read,
         };
         Functions {
             all: ranges.into_iter().zip(paths).map(function).collect(),

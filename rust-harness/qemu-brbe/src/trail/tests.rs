@@ -67,7 +67,7 @@ fn program() -> impl Strategy<Value = Vec<Made>> {
 
 /// Executes the program as QEMU would report it. Returns the trail, the branches that
 /// were taken, and the number of instructions.
-fn execute(program: &[Made], choices: &[bool]) -> (Trail, Vec<Branch>, u64) {
+fn execute(program: &[Made], choices: &[bool]) -> (Trail, Vec<TrailBranch>, u64) {
     let mut trail = Trail::new(program[0].start);
     let (mut taken, mut instructions) = (Vec::new(), 0);
     let (mut n, mut led_here, mut reached) = (0, None, false);
@@ -97,7 +97,7 @@ fn execute(program: &[Made], choices: &[bool]) -> (Trail, Vec<Branch>, u64) {
         reached = kind.is_some() || !crate::block::is_conditional_to_next(made.word);
         n = kind.map_or(n + 1, |_| made.target);
         let Some(next) = program.get(n) else { break };
-        led_here = kind.map(|kind| Branch {
+        led_here = kind.map(|kind| TrailBranch {
             kind,
             src: made.last,
             tgt: next.start,
@@ -107,7 +107,7 @@ fn execute(program: &[Made], choices: &[bool]) -> (Trail, Vec<Branch>, u64) {
     (trail, taken, instructions)
 }
 
-fn drained(trail: &mut Trail, wanted: Wanted) -> (Vec<Branch>, u64) {
+fn drained(trail: &mut Trail, wanted: Wanted) -> (Vec<TrailBranch>, u64) {
     let (mut branches, mut instructions) = (Vec::new(), 0);
     trail.drain(
         wanted,
@@ -162,7 +162,7 @@ fn an_interrupt_comes_after_the_branch() {
     let mut trail = Trail::new(0x5000);
     trail.push_with(block(0x5000, 0x5008, 0x54ff_ffc1), None); // b.ne .-8
     let step = trail.finish(0x5000, false).unwrap();
-    let branch = Branch {
+    let branch = TrailBranch {
         kind: BranchKind::Conditional,
         src: 0x5008,
         tgt: 0x5000,
@@ -185,7 +185,7 @@ fn a_block_left_in_the_middle_takes_no_branch() {
         Some(0x7000),
     );
     let (branches, instructions) = drained(&mut trail, Wanted::All);
-    let branch = Branch {
+    let branch = TrailBranch {
         kind: BranchKind::Return,
         src: 0x5008,
         tgt: 0x7000,

@@ -5,7 +5,7 @@ use brbe_model::{Decoded, decode};
 use super::{Pending, Vcpu};
 use crate::block::Block;
 use crate::insn::Site;
-use crate::trail::{Branch, Step, Wanted};
+use crate::trail::{TrailBranch, TrailStep, Wanted};
 use crate::watch::WatchedBlock;
 use crate::words::Word;
 
@@ -75,7 +75,7 @@ impl Vcpu {
         let selected = |kind| region.selects(kind);
         self.trail.drain(wanted, selected, |step| {
             shared.counts.instructions.add(step.instructions);
-            if let Some(Branch { kind, src, tgt }) = step.branch {
+            if let Some(TrailBranch { kind, src, tgt }) = step.branch {
                 let now = shared.counts.instructions.get();
                 if brbe.branch_in(region, kind, src, tgt, now) {
                     shared.note_record(brbe);
@@ -93,7 +93,7 @@ impl Vcpu {
         }
         self.drain();
         let reached = self.take_reached();
-        let Some(Step {
+        let Some(TrailStep {
             instructions,
             branch,
         }) = self.trail.finish(address, reached)
@@ -101,7 +101,7 @@ impl Vcpu {
             return;
         };
         self.shared.counts.instructions.add(instructions);
-        if let Some(Branch { kind, src, tgt }) = branch
+        if let Some(TrailBranch { kind, src, tgt }) = branch
             && self.brbe.branch(&self.pe, kind, src, tgt, self.now())
         {
             self.shared.note_record(&self.brbe);

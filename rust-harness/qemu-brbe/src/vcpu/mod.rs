@@ -15,7 +15,7 @@ use crate::shared::Shared;
 use crate::trail::Trail;
 use crate::words::{Scoreboard, Word};
 
-pub(crate) use system::Outcome;
+pub(crate) use system::SystemEffect;
 
 /// What is to be completed when the next block starts.
 #[derive(Clone, Copy)]

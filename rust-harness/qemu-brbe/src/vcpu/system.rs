@@ -10,7 +10,7 @@ use crate::log::Log;
 use crate::watch::Watch;
 
 /// What became of a system instruction.
-pub(crate) enum Outcome {
+pub(crate) enum SystemEffect {
     /// The instruction was emulated: the vCPU goes on at this address.
     Resume(u64),
     /// The instruction is left to QEMU to execute.
@@ -19,16 +19,16 @@ pub(crate) enum Outcome {
 
 impl Vcpu {
     /// Executes the system instruction at `site` on the model.
-    pub(crate) fn system(&mut self, site: Site, system: System) -> Outcome {
+    pub(crate) fn system(&mut self, site: Site, system: System) -> SystemEffect {
         if self.aarch32 {
-            return Outcome::PassOn;
+            return SystemEffect::PassOn;
         }
         let pc = self.address(site);
         self.drain();
         self.pe = self.read_pe();
         self.check_freeze();
         let done = match system {
-            System::ReadId if self.id_is_hidden() => return Outcome::PassOn,
+            System::ReadId if self.id_is_hidden() => return SystemEffect::PassOn,
             System::ReadId => {
                 self.read_id(site.rt());
                 Ok(())
@@ -41,7 +41,7 @@ impl Vcpu {
             if let Some(log) = &self.shared.log {
                 log.undefined(site.word(), pc);
             }
-            return Outcome::PassOn;
+            return SystemEffect::PassOn;
         }
         self.touched |= system != System::ReadId;
         let next = pc.wrapping_add(4);
@@ -56,7 +56,7 @@ impl Vcpu {
             self.shared.log.iter().for_each(Log::flush);
             self.shared.watch.iter().for_each(Watch::flush);
         }
-        Outcome::Resume(next)
+        SystemEffect::Resume(next)
     }
 
     /// Goes on after a WFE without waiting for an event, as the architecture allows: a PE

@@ -2,8 +2,8 @@ use std::time::Duration;
 
 use super::*;
 
-fn kept(subject: &str, test: &str, verdict: Verdict) -> Kept {
-    Kept {
+fn kept(subject: &str, test: &str, verdict: Verdict) -> KeptRow {
+    KeptRow {
         row: Row::new(subject, test, verdict, Duration::ZERO),
         day: "2026-11-22".to_owned(),
         machine: "QEMU 11.1".to_owned(),
@@ -12,21 +12,21 @@ fn kept(subject: &str, test: &str, verdict: Verdict) -> Kept {
     }
 }
 
-fn pass(subject: &str, test: &str) -> Kept {
+fn pass(subject: &str, test: &str) -> KeptRow {
     kept(subject, test, Verdict::pass())
 }
 
-fn fail(subject: &str, test: &str) -> Kept {
+fn fail(subject: &str, test: &str) -> KeptRow {
     kept(subject, test, Verdict::Fail("no".to_owned()))
 }
 
-fn skip(subject: &str, test: &str) -> Kept {
+fn skip(subject: &str, test: &str) -> KeptRow {
     kept(subject, test, Verdict::Skip("not begun".to_owned()))
 }
 
-fn on(machine: &str, kept: Kept) -> Kept {
+fn on(machine: &str, kept: KeptRow) -> KeptRow {
     let machine = machine.to_owned();
-    Kept { machine, ..kept }
+    KeptRow { machine, ..kept }
 }
 
 const TITLE: &str = "7.3.4 patched";
@@ -64,9 +64,9 @@ fn what_was_seen_is_told() {
 #[test]
 fn a_later_verdict_counts_unless_it_is_none() {
     let mut tested = Tested::default();
-    let of = |day: &str, kept: Kept| {
+    let of = |day: &str, kept: KeptRow| {
         let day = day.to_owned();
-        vec![Kept { day, ..kept }]
+        vec![KeptRow { day, ..kept }]
     };
     tested.add(of("2026-11-20", pass(TITLE, "twice")));
     tested.add(of("2026-11-21", skip(TITLE, "twice")));
@@ -93,7 +93,7 @@ fn what_one_machine_has_seen_another_does_not_undo() {
 #[test]
 fn what_one_machine_lacks_another_may_have() {
     let mut tested = Tested::default();
-    let whole = Kept {
+    let whole = KeptRow {
         is_whole: true,
         ..pass(TITLE, "twice")
     };
@@ -108,7 +108,7 @@ fn what_one_machine_lacks_another_may_have() {
 
 #[test]
 fn a_whole_run_forgets_what_it_does_not_have() {
-    let whole = |kept: Kept| Kept {
+    let whole = |kept: KeptRow| KeptRow {
         is_whole: true,
         ..kept
     };
@@ -131,7 +131,7 @@ fn only_a_whole_run_that_is_good_and_proves_is_for_sending() {
     let judge = |tested: &Tested| tested.judge(TITLE, &BTreeSet::from(proofs.clone()));
     tested.add(vec![pass(TITLE, "twice")]);
     assert!(judge(&tested).reason().contains("no whole run"));
-    let whole = Kept {
+    let whole = KeptRow {
         is_whole: true,
         ..pass(TITLE, "nested")
     };

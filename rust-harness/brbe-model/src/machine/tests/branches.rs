@@ -18,7 +18,7 @@ fn a_branch_makes_a_full_record() {
             let inf = CCU | code << 8 | (el as u64) << 6 | 3;
             assert_eq!(
                 youngest(&brbe),
-                Record {
+                BrbeRecord {
                     inf,
                     src: 0x10,
                     tgt: 0x20

@@ -7,14 +7,14 @@ fn debug_entry_and_exit_make_half_records() {
     let mut brbe = brbe(EXBRE | CC, CC);
     brbe.branch(&at(El1, false), BranchKind::Direct, 1, 2, 0);
     assert!(brbe.debug_entry(&at(El1, false), 0x10, 5));
-    let expected = Record {
+    let expected = BrbeRecord {
         inf: 5 << 32 | 0b100001 << 8 | 2,
         src: 0x10,
         tgt: 0,
     };
     assert_eq!(youngest(&brbe), expected);
     assert!(brbe.debug_exit(&at(El1, false), 0x20, 9));
-    let expected = Record {
+    let expected = BrbeRecord {
         inf: CCU | 0b111001 << 8 | 1 << 6 | 1,
         src: 0,
         tgt: 0x20,

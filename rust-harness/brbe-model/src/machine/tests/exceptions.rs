@@ -6,17 +6,17 @@ use super::*;
 #[test]
 fn exception_records_by_the_two_regions() {
     let call = 0b100010 << 8;
-    let full = Record {
+    let full = BrbeRecord {
         inf: CCU | call | 1 << 6 | 3,
         src: 0x104,
         tgt: 0x400,
     };
-    let source = Record {
+    let source = BrbeRecord {
         inf: CCU | call | 2,
         src: 0x104,
         tgt: 0,
     };
-    let target = Record {
+    let target = BrbeRecord {
         inf: CCU | call | 1 << 6 | 1,
         src: 0,
         tgt: 0x400,
@@ -25,8 +25,8 @@ fn exception_records_by_the_two_regions() {
         (EXBRE | E0BRE | EXCEPTION, full),
         (E0BRE | EXCEPTION, source),
         (EXBRE | EXCEPTION, target),
-        (EXBRE | E0BRE, Record::default()),
-        (EXCEPTION, Record::default()),
+        (EXBRE | E0BRE, BrbeRecord::default()),
+        (EXCEPTION, BrbeRecord::default()),
     ] {
         let mut brbe = brbe(enables, 0);
         let recorded = brbe.exception(
@@ -38,7 +38,7 @@ fn exception_records_by_the_two_regions() {
             0,
         );
         assert_eq!(youngest(&brbe), expected, "{enables:#x}");
-        assert_eq!(recorded, expected != Record::default());
+        assert_eq!(recorded, expected != BrbeRecord::default());
     }
 }
 
@@ -73,7 +73,7 @@ fn exceptions_to_el3_need_recording_there() {
         brbe.exception(&before, &after, ExceptionKind::Call, 1, 2, 0);
         youngest(&brbe)
     };
-    assert_eq!(smc(false), Record::default());
+    assert_eq!(smc(false), BrbeRecord::default());
     assert_eq!(smc(true).inf & 0xff, 3 << 6 | 3);
 }
 

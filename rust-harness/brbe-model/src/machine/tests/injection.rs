@@ -31,7 +31,7 @@ fn injection_drops_res0_fields_and_invalid_records() {
     }
     assert_eq!(brbe.read(&el1, Register::InfInj), Ok(0x0000_7fff_0000_3fe3));
     brbe.execute(&el1, Instruction::Inj).unwrap();
-    let expected = Record {
+    let expected = BrbeRecord {
         inf: CCU | 0x3f << 8 | 3 << 6 | 3,
         src: u64::MAX,
         tgt: u64::MAX,
@@ -55,7 +55,7 @@ fn injection_is_independent_of_what_is_recorded() {
     ] {
         brbe.write(&el1, register, value).unwrap();
     }
-    let expected = Record {
+    let expected = BrbeRecord {
         inf,
         src: 0x10,
         tgt: 0x20,

@@ -52,7 +52,7 @@ fn iall_leaves_the_other_registers() {
     brbe.write(&el1, Register::Ts, 7).unwrap();
     brbe.write(&el1, Register::SrcInj, 8).unwrap();
     brbe.execute(&el1, Instruction::Iall).unwrap();
-    assert_eq!(youngest(&brbe), Record::default());
+    assert_eq!(youngest(&brbe), BrbeRecord::default());
     assert_eq!(brbe.read(&el1, Register::Ts), Ok(7));
     assert_eq!(brbe.read(&el1, Register::SrcInj), Ok(8));
     assert_eq!(brbe.read(&el1, Register::Fcr), Ok(ALL_TYPES));
@@ -67,6 +67,6 @@ fn iall_invalidates_while_paused_and_prohibited() {
     brbe.write(&el1, Register::CrEl1, 0).unwrap();
     brbe.write(&el1, Register::Fcr, PAUSED).unwrap();
     brbe.execute(&el1, Instruction::Iall).unwrap();
-    assert_eq!(youngest(&brbe), Record::default());
+    assert_eq!(youngest(&brbe), BrbeRecord::default());
     assert!(brbe.paused());
 }

@@ -8,7 +8,7 @@ fn exception_return_records_by_the_two_regions() {
     for (enables, expected) in [
         (
             EXBRE | E0BRE | ERTN,
-            Record {
+            BrbeRecord {
                 inf: CCU | ertn | 3,
                 src: 0x10,
                 tgt: 0x20,
@@ -16,7 +16,7 @@ fn exception_return_records_by_the_two_regions() {
         ),
         (
             EXBRE | ERTN,
-            Record {
+            BrbeRecord {
                 inf: CCU | ertn | 2,
                 src: 0x10,
                 tgt: 0,
@@ -24,13 +24,13 @@ fn exception_return_records_by_the_two_regions() {
         ),
         (
             E0BRE | ERTN,
-            Record {
+            BrbeRecord {
                 inf: CCU | ertn | 1,
                 src: 0,
                 tgt: 0x20,
             },
         ),
-        (EXBRE | E0BRE, Record::default()),
+        (EXBRE | E0BRE, BrbeRecord::default()),
     ] {
         let mut brbe = brbe(enables, 0);
         brbe.exception_return(&at(El1, false), &at(El0, false), 0x10, 0x20, 0);
@@ -91,7 +91,7 @@ fn an_exception_return_to_another_security_state() {
 fn an_illegal_exception_return_names_the_level_that_it_stays_at() {
     let mut brbe = brbe(0, EXBRE | ERTN);
     assert!(brbe.exception_return(&at(Hyp, true), &at(Hyp, true), 0x10, 0x20, 0));
-    let expected = Record {
+    let expected = BrbeRecord {
         inf: CCU | 0b000111 << 8 | 2 << 6 | 3,
         src: 0x10,
         tgt: 0x20,

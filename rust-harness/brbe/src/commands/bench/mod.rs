@@ -21,8 +21,8 @@ pub struct Bench {
 
 #[derive(Subcommand, Debug)]
 enum What {
-    Plugin(plugin::Plugin),
-    Snapshot(snapshot::Snapshot),
+    Plugin(plugin::BenchPlugin),
+    Snapshot(snapshot::BenchSnapshot),
     /// `./brbe snapshot` from nothing, seconds for each step: with caches of its own, which
     /// go when it ends
     Cold,

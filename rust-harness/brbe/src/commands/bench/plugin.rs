@@ -21,7 +21,7 @@ use machines::share::Share;
 /// full of branches: one sorts, the other calls functions through a table. The
 /// fastest of each counts.
 #[derive(Args, Debug)]
-pub(super) struct Plugin {
+pub(super) struct BenchPlugin {
     #[command(flatten)]
     kernel: KernelArgs,
 
@@ -64,7 +64,7 @@ struct Ratio {
     limit: f64,
 }
 
-impl Plugin {
+impl BenchPlugin {
     /// Runs the command.
     pub(super) fn run(&self, paths: &Paths) -> Result<()> {
         let subject = Subject::prepare(paths, &self.kernel.choice())?;

@@ -21,7 +21,7 @@ use machines::guest::Guest;
 /// half full and an empty buffer. The plugin counts what is executed from the entry of
 /// the driver's function to its return, and what of that with exceptions masked.
 #[derive(Args, Debug)]
-pub(super) struct Snapshot {
+pub(super) struct BenchSnapshot {
     #[command(flatten)]
     kernel: KernelArgs,
 
@@ -35,7 +35,7 @@ pub(super) struct Snapshot {
     json: bool,
 }
 
-impl Snapshot {
+impl BenchSnapshot {
     /// Runs the command.
     pub(super) fn run(&self, paths: &Paths) -> Result<()> {
         let first = Subject::prepare(paths, &self.kernel.choice())?;

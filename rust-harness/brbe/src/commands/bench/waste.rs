@@ -9,7 +9,7 @@ use comfy_table::{Table, presets::UTF8_FULL_CONDENSED};
 
 use crate::commands::{self, KernelArgs};
 use host::paths::Paths;
-use kernel_tests::waste::{self, FILTERS, Wasted, Way};
+use kernel_tests::waste::{self, AttachedBy, FILTERS, Wasted};
 use kernels::bases;
 use kernels::subject::{Choice, Subject};
 use kernels::variant::Variant;
@@ -148,7 +148,7 @@ fn measure(
     guest: &Guest,
     subject: &Subject,
     checks: Checks,
-) -> Result<(String, Vec<Way>)> {
+) -> Result<(String, Vec<AttachedBy>)> {
     let builder = match checks {
         Checks::None => subject.builder.clone(),
         Checks::Lockdep => {
@@ -164,7 +164,7 @@ fn measure(
     Ok((title, ways))
 }
 
-fn table(ways: &[Way]) -> Table {
+fn table(ways: &[AttachedBy]) -> Table {
     let mut table = Table::new();
     table.load_preset(UTF8_FULL_CONDENSED);
     table.set_header(["wasted records"].into_iter().chain(FILTERS));
@@ -180,7 +180,7 @@ fn table(ways: &[Way]) -> Table {
 }
 
 /// Each wasted record of each way, where all branches are recorded.
-fn named(ways: &[Way]) -> String {
+fn named(ways: &[AttachedBy]) -> String {
     let mut text = String::new();
     for way in ways {
         let _ = writeln!(text, "{}", way.name);
@@ -194,17 +194,17 @@ fn named(ways: &[Way]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kernel_tests::waste::{At, Record};
+    use kernel_tests::waste::{FunctionOffset, NamedRecord};
 
     #[test]
     fn rendered() {
         let at = |name: &str, offset| {
-            Some(At {
+            Some(FunctionOffset {
                 name: name.to_owned(),
                 offset,
             })
         };
-        let record = Record {
+        let record = NamedRecord {
             from: at("bpf_trampoline_6442487232", 0x30),
             to: at("__bpf_prog_enter_recur", 0),
             kind: "IND_CALL".to_owned(),
@@ -215,7 +215,7 @@ mod tests {
             of: 10,
             all: false,
         };
-        let way = Way {
+        let way = AttachedBy {
             name: "fexit".to_owned(),
             wasted: [0; 4].map(|_| wasted.clone()),
         };

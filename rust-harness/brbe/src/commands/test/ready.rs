@@ -13,7 +13,7 @@ use report::{Job, Plan, Verdict};
 use submit::letter::{Facts, Unseen};
 use submit::mailbox::Sending;
 use submit::patches;
-use submit::ready::{self, Scope};
+use submit::ready::{self, ObjectScope};
 
 /// Plans the checks that only a series to be sent has to pass. Whether it builds in other
 /// configurations, and adds no warnings there, is only checked if `compiles` asks for it.
@@ -35,7 +35,12 @@ pub(super) fn checks<'a>(
     for builder in builders.iter().skip(built) {
         plan.in_order(patches::builds_by(subject, builder));
     }
-    plan.in_order(ready::of_files(paths, subject, builders, Scope::Sample)?);
+    plan.in_order(ready::of_files(
+        paths,
+        subject,
+        builders,
+        ObjectScope::Sample,
+    )?);
     if context.guest.capabilities().plugin {
         plan.side_by_side(ready::bisecting(tests, context)?);
     }

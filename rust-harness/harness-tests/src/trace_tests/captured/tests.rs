@@ -1,15 +1,15 @@
 use super::*;
 use branch_records::capture::Returned;
 use branch_records::record::{Cycles, Privilege, Speculation};
-use branch_records::report::Branch;
+use branch_records::report::NamedBranch;
 
 /// A snapshot when malloc() returned, of branches of these types.
 fn snapshot(kinds: &[BranchType]) -> SnapshotReport {
-    let end = || End {
+    let end = || Endpoint {
         address: Some(0x1000),
         symbol: None,
     };
-    let branch = |kind: &BranchType| Branch {
+    let branch = |kind: &BranchType| NamedBranch {
         number: 0,
         machinery: false,
         from: end(),

@@ -16,8 +16,8 @@ const ANY: Expected = Expected {
     path: true,
 };
 
-fn branch(from: u64, to: u64, cycles: u16, kind: BranchType) -> Branch {
-    Branch {
+fn branch(from: u64, to: u64, cycles: u16, kind: BranchType) -> PerfBranch {
+    PerfBranch {
         from,
         to,
         cycles,
@@ -26,8 +26,8 @@ fn branch(from: u64, to: u64, cycles: u16, kind: BranchType) -> Branch {
 }
 
 /// A sample with these branches, which are given as they happen, the newest last.
-fn sample(branches: &[Branch]) -> Sample {
-    Sample {
+fn sample(branches: &[PerfBranch]) -> PerfSample {
+    PerfSample {
         ip: 0,
         branches: branches.iter().rev().copied().collect(),
         maps: 0,
@@ -35,7 +35,7 @@ fn sample(branches: &[Branch]) -> Sample {
 }
 
 /// The branches of a loop of four instructions, as often as BRBE has room.
-fn looping() -> Vec<Branch> {
+fn looping() -> Vec<PerfBranch> {
     vec![branch(USER + 0x10, USER + 4, 4, Conditional); BRANCHES]
 }
 
@@ -51,7 +51,7 @@ impl Code for &Program {
 }
 
 /// The code that has these branches.
-fn program(branches: &[Branch]) -> Program {
+fn program(branches: &[PerfBranch]) -> Program {
     let code = branches.iter().filter_map(|branch| {
         let words = (branch.to.wrapping_sub(branch.from) / 4) as u32;
         Some(match branch.kind {
@@ -66,16 +66,16 @@ fn program(branches: &[Branch]) -> Program {
     Program(code.collect())
 }
 
-fn check(expected: Expected, branches: &[Branch]) -> Result<Seen, Violation> {
+fn check(expected: Expected, branches: &[PerfBranch]) -> Result<Counts, Violation> {
     expected.check(&vec![sample(branches); ENOUGH_SAMPLES])
 }
 
-fn said(expected: Expected, branches: &[Branch]) -> String {
+fn said(expected: Expected, branches: &[PerfBranch]) -> String {
     check(expected, branches).unwrap_err().to_string()
 }
 
 /// As many branches as BRBE has room for: those of the loop, and then these.
-fn ending(branches: &[Branch]) -> Vec<Branch> {
+fn ending(branches: &[PerfBranch]) -> Vec<PerfBranch> {
     let mut all = looping();
     all.truncate(BRANCHES - branches.len());
     all.extend(branches);
@@ -254,9 +254,9 @@ fn a_handler_that_records_itself_shows() {
         branch(KERNEL, KERNEL + 8, 1, Call),
     ];
     let out = branch(KERNEL + 8, ip, 1, ExceptionReturn);
-    let count = |samples: usize, ip: u64, end: &[Branch]| {
+    let count = |samples: usize, ip: u64, end: &[PerfBranch]| {
         let handlers = vec![
-            Sample {
+            PerfSample {
                 ip,
                 ..sample(&ending(end))
             };
@@ -285,7 +285,7 @@ fn a_handler_that_records_itself_shows() {
     ]);
     let check = |ip| {
         kernel.check(&vec![
-            Sample {
+            PerfSample {
                 ip,
                 ..hidden.clone()
             };

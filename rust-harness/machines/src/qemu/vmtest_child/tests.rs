@@ -1,5 +1,5 @@
 use super::*;
-use crate::backend::Plugin;
+use crate::backend::PluginFile;
 use crate::machine_spec::MachineSpec;
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ fn boot() -> Boot {
             ..MachineSpec::heterogeneous()
         },
         kernel_args: vec!["oops=panic".into()],
-        plugin: Some(Plugin {
+        plugin: Some(PluginFile {
             path: "/p.so".into(),
             options: vec!["records=8".into()],
         }),

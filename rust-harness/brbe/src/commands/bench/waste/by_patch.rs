@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::markdown;
 use host::paths::Paths;
 use kernel_tests::kept_figures;
-use kernel_tests::waste::{self, FILTERS, Way};
+use kernel_tests::waste::{self, AttachedBy, FILTERS};
 use kernels::subject::Subject;
 use machines::guest::Guest;
 
@@ -30,8 +30,8 @@ pub(super) struct UpTo {
 pub(super) type Measured = BTreeMap<String, Vec<UpTo>>;
 
 impl UpTo {
-    fn new(patch: Option<&str>, ways: &[Way]) -> Self {
-        let kept = ways.iter().map(Way::kept).filter(|kept| !kept.all);
+    fn new(patch: Option<&str>, ways: &[AttachedBy]) -> Self {
+        let kept = ways.iter().map(AttachedBy::kept).filter(|kept| !kept.all);
         Self {
             patch: patch.map(str::to_owned),
             wasted: kept.map(|kept| (kept.way, kept.wasted)).collect(),

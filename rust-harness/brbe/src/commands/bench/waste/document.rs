@@ -8,7 +8,7 @@ use super::{by_patch, markdown, plot};
 use host::cache;
 use host::paths::Paths;
 use kernel_tests::kept_figures;
-use kernel_tests::waste::{self, FILTERS, Kept, Measured, Way};
+use kernel_tests::waste::{self, AttachedBy, FILTERS, KeptWaste, Measured};
 use kernels::bases;
 use kernels::variant::Variant;
 
@@ -18,9 +18,12 @@ const PLOT: &str = "Documentation/waste.svg";
 const COMMAND: &str = "./brbe bench waste --write";
 
 /// Writes all three: what was measured now in the place of what was known.
-pub(super) fn write(paths: &Paths, kernel: &str, ways: &[Way]) -> Result<()> {
+pub(super) fn write(paths: &Paths, kernel: &str, ways: &[AttachedBy]) -> Result<()> {
     let mut all = waste::known(paths)?;
-    all.insert(kernel.to_owned(), ways.iter().map(Way::kept).collect());
+    all.insert(
+        kernel.to_owned(),
+        ways.iter().map(AttachedBy::kept).collect(),
+    );
     kept_figures::keep(paths, waste::KNOWN, &all)?;
     render(paths)
 }
@@ -64,7 +67,7 @@ fn tables(all: &Measured, one: &str) -> String {
     }
     if let Some(ways) = all.get(one) {
         let _ = writeln!(text, "\n## By filter, {one}\n");
-        let counts = |kept: &Kept| {
+        let counts = |kept: &KeptWaste| {
             let counts = (0..FILTERS.len()).map(|filter| kept.count(filter));
             (kept.way.clone(), counts.collect())
         };
@@ -74,13 +77,13 @@ fn tables(all: &Measured, one: &str) -> String {
 }
 
 /// A table with a line for each way to attach a program, and a column for each kernel.
-fn by_kernel(kernels: &[(&String, &Vec<Kept>)]) -> String {
+fn by_kernel(kernels: &[(&String, &Vec<KeptWaste>)]) -> String {
     let names: Vec<_> = kernels.iter().map(|(name, _)| name.as_str()).collect();
     // A kernel that has more ways than another has them at the end.
     let most_ways = kernels.iter().max_by_key(|(_, ways)| ways.len());
     let most_ways = most_ways.map_or(&[][..], |(_, ways)| ways);
-    let line = |(place, kept): (usize, &Kept)| {
-        let count = |(_, ways): &(&String, &Vec<Kept>)| match ways.get(place) {
+    let line = |(place, kept): (usize, &KeptWaste)| {
+        let count = |(_, ways): &(&String, &Vec<KeptWaste>)| match ways.get(place) {
             Some(kept) => kept.count(0),
             None => "-".to_owned(),
         };
@@ -98,7 +101,7 @@ mod tests {
 
     #[test]
     fn kernels_are_columns_and_debug_kernels_apart() {
-        let way = |name: &str| Kept {
+        let way = |name: &str| KeptWaste {
             way: name.to_owned(),
             wasted: [4, 3, 1, 2],
             all: name == "fexit",

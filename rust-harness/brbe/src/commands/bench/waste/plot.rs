@@ -2,7 +2,7 @@
 //! program, and below them what debug kernels waste.
 
 use anyhow::{Result, anyhow};
-use kernel_tests::waste::{Kept, Measured};
+use kernel_tests::waste::{KeptWaste, Measured};
 use plotters::coord::Shift;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
@@ -80,7 +80,7 @@ impl<B: DrawingBackend> Sheet<'_, B> {
     }
 
     /// Draws a bar for a number of records, and the number behind it.
-    fn bar(&self, top: i32, kept: &Kept, colour: RGBColor) -> Drawn<B> {
+    fn bar(&self, top: i32, kept: &KeptWaste, colour: RGBColor) -> Drawn<B> {
         let records = kept.wasted[0].min(FULL);
         let length = i32::try_from(records).unwrap_or(0) * LONGEST / FULL as i32;
         let corners = [(LEFT, top), (LEFT + length.max(1), top + BAR)];
@@ -95,7 +95,7 @@ impl<B: DrawingBackend> Sheet<'_, B> {
     }
 
     /// A group of two bars for each way to attach a program.
-    fn compared(&self, names: &[String; 2], before: &[Kept], after: &[Kept]) -> Drawn<B> {
+    fn compared(&self, names: &[String; 2], before: &[KeptWaste], after: &[KeptWaste]) -> Drawn<B> {
         let title = "Records wasted before a snapshot, of 64, all branches recorded";
         self.text(title, (20, 24), 17, HPos::Left)?;
         let mut left = LEFT;
@@ -118,7 +118,7 @@ impl<B: DrawingBackend> Sheet<'_, B> {
     }
 
     /// A bar for each debug kernel, of the way that wastes least there.
-    fn debug(&self, top: i32, kernels: &[(&String, &Vec<Kept>)]) -> Drawn<B> {
+    fn debug(&self, top: i32, kernels: &[(&String, &Vec<KeptWaste>)]) -> Drawn<B> {
         let title = "Debug kernels: the way that wastes least";
         self.text(title, (20, top + 8), 15, HPos::Left)?;
         for (place, (name, ways)) in (0_i32..).zip(kernels) {
@@ -138,7 +138,7 @@ mod tests {
 
     #[test]
     fn both_kernels_and_the_debug_kernels_are_drawn() {
-        let way = |name: &str, wasted: usize| Kept {
+        let way = |name: &str, wasted: usize| KeptWaste {
             way: name.to_owned(),
             wasted: [wasted, 1, 1, 1],
             all: wasted == 64,
