@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_target_is_told() {
+    fn what_is_no_target_is_reported() {
         for (text, message) in [
             ("", "no name"),
             ("fexit:", "no name"),

@@ -8,7 +8,7 @@ mod pair;
 use proptest::prelude::*;
 use proptest::test_runner::RngAlgorithm;
 
-use operation::{implementations, operations, processors};
+use operation::{cpus, implementations, operations};
 use pair::Pair;
 
 proptest! {
@@ -24,10 +24,10 @@ proptest! {
     #[test]
     fn the_model_and_the_naive_one_agree(
         config in implementations(),
-        processor in processors(),
+        cpu in cpus(),
         operations in operations(120),
     ) {
-        let mut pair = Pair::new(config, processor);
+        let mut pair = Pair::new(config, cpu);
         for (n, operation) in operations.iter().enumerate() {
             pair.apply(operation)
                 .and_then(|()| pair.compare_registers())

@@ -23,7 +23,7 @@ const TIMEOUT: &str = "600";
 
 /// A command that a document shows.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Told {
+pub struct ShownCommand {
     /// The words of the command, without `./brbe`.
     pub words: Vec<String>,
     /// The command stands in a block, to be typed, and not in a sentence.
@@ -41,7 +41,7 @@ enum Trial {
     Read,
 }
 
-impl Told {
+impl ShownCommand {
     fn parse(text: &str, is_block: bool) -> Option<Self> {
         // Words that the shell cannot parse are kept, so that it is noticed that they are no
         // command.
@@ -103,17 +103,17 @@ impl Told {
 }
 
 /// The commands in the text of a document: those in blocks, and those between backticks.
-pub fn commands_in(text: &str) -> Vec<Told> {
-    let mut found: Vec<Told> = Vec::new();
+pub fn commands_in(text: &str) -> Vec<ShownCommand> {
+    let mut found: Vec<ShownCommand> = Vec::new();
     // A command in a sentence may go on in the next line, not in the next paragraph.
     for paragraph in text.split("\n\n") {
         let (blocks, lines): (Vec<_>, Vec<_>) =
             paragraph.lines().partition(|line| line.starts_with("    "));
         let blocks = blocks.into_iter();
-        found.extend(blocks.filter_map(|line| Told::parse(line, true)));
+        found.extend(blocks.filter_map(|line| ShownCommand::parse(line, true)));
         let sentences = lines.join(" ");
         let inline = sentences.split('`').skip(1).step_by(2);
-        found.extend(inline.filter_map(|code| Told::parse(code, false)));
+        found.extend(inline.filter_map(|code| ShownCommand::parse(code, false)));
     }
     found
 }
@@ -156,7 +156,7 @@ pub fn jobs<'a>(paths: &'a Paths, linux: &'a Path) -> Result<Vec<Job<'a>>> {
         let text =
             fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
         let mut commands = commands_in(&text);
-        commands.retain(|told| told.trial() != Trial::Read);
+        commands.retain(|command| command.trial() != Trial::Read);
         if commands.is_empty() {
             continue;
         }
@@ -165,9 +165,9 @@ pub fn jobs<'a>(paths: &'a Paths, linux: &'a Path) -> Result<Vec<Job<'a>>> {
         let test = format!("commands of {name}");
         jobs.push(Job::new("documents", test, move || {
             let (mut run, mut listed) = (0, 0);
-            for told in &commands {
-                attempt(paths, told, &name, linux)?;
-                match told.trial() {
+            for command in &commands {
+                attempt(paths, command, &name, linux)?;
+                match command.trial() {
                     Trial::List => listed += 1,
                     _ => run += 1,
                 }
@@ -179,31 +179,31 @@ pub fn jobs<'a>(paths: &'a Paths, linux: &'a Path) -> Result<Vec<Job<'a>>> {
 }
 
 /// Runs this program once more, with the words of a command of `document`.
-fn attempt(paths: &Paths, told: &Told, document: &str, linux: &Path) -> Result<()> {
-    let mut words = told.words.clone();
+fn attempt(paths: &Paths, command: &ShownCommand, document: &str, linux: &Path) -> Result<()> {
+    let mut words = command.words.clone();
     for word in words.iter_mut().filter(|word| *word == THEIR_TREE) {
         *word = linux.display().to_string();
     }
     let list = "--list".to_owned();
-    if told.trial() == Trial::List && !words.contains(&list) {
+    if command.trial() == Trial::List && !words.contains(&list) {
         words.push(list);
     }
     let said = format!("./brbe {}", words.join(" "));
     let scratch = tempfile::tempdir().context("creating a directory for a command")?;
     let out = scratch.path().join("output");
-    let mut command = Command::new("timeout");
-    command.arg(TIMEOUT);
-    command.arg(env::current_exe().context("finding this program")?);
-    command.args(&words).current_dir(scratch.path());
+    let mut program = Command::new("timeout");
+    program.arg(TIMEOUT);
+    program.arg(env::current_exe().context("finding this program")?);
+    program.args(&words).current_dir(scratch.path());
     // The log is called after the document.
     let log = document.replace(['/', '.'], "-");
-    let status = process::status(&out, &mut command)?;
+    let status = process::run_to_status(&out, &mut program)?;
     let output = fs::read(&out).unwrap_or_default();
     fs::copy(&out, paths.log(&format!("command-of-{log}"))).context("keeping the output")?;
     let output = String::from_utf8_lossy(&output);
     ensure!(status.success(), "{said} ({status}):\n{output}");
     ensure!(
-        told.trial() != Trial::List || names_tests(&output),
+        command.trial() != Trial::List || names_tests(&output),
         "{said} names no test:\n{output}"
     );
     Ok(())
@@ -232,12 +232,15 @@ mod tests {
         let text = "Say\n\n    ./brbe test \"in Rust\"\n\nor `./brbe\nclean --yes`, not `make`, and\n\
                     `scripts/ci-jobs DIR`, `./brbe`, `./brbe report >x`.\n";
         let found = commands_in(text);
-        let words: Vec<_> = found.iter().map(|told| told.words.join("|")).collect();
+        let words: Vec<_> = found
+            .iter()
+            .map(|command| command.words.join("|"))
+            .collect();
         assert_eq!(
             words,
             ["test|in Rust", "clean|--yes", "ci-jobs|DIR", "report"]
         );
-        let trials: Vec<_> = found.iter().map(Told::trial).collect();
+        let trials: Vec<_> = found.iter().map(ShownCommand::trial).collect();
         assert_eq!(trials, [Trial::List, Trial::Read, Trial::Read, Trial::Read]);
     }
 
@@ -255,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_without_a_test_is_told() {
+    fn a_list_without_a_test_is_reported() {
         let always = format!("PASS 7.3: {APPLIES}: 5 patches\n  … build\n7.3: {APPLIES}\n");
         assert!(!names_tests(&always));
         assert!(names_tests(&format!("{always}7.3.4 patched: twice\n")));
@@ -269,20 +272,20 @@ mod tests {
         let repo = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         let mut count = 0;
         for path in all(&repo).unwrap() {
-            for told in commands_in(&fs::read_to_string(&path).unwrap()) {
-                if told.is_of_the_front_door() {
+            for command in commands_in(&fs::read_to_string(&path).unwrap()) {
+                if command.is_of_the_front_door() {
                     continue;
                 }
-                if told.words.len() == 1 && !told.is_block {
+                if command.words.len() == 1 && !command.is_block {
                     // This is only the name of a command.
                     continue;
                 }
                 let words = ["brbe"]
                     .into_iter()
-                    .chain(told.words.iter().map(String::as_str));
+                    .chain(command.words.iter().map(String::as_str));
                 if let Err(error) = Cli::try_parse_from(words) {
                     let asks = error.exit_code() == 0; // --help
-                    assert!(asks, "{}: {told:?}: {error}", path.display());
+                    assert!(asks, "{}: {command:?}: {error}", path.display());
                 }
                 count += 1;
             }

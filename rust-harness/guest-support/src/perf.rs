@@ -346,7 +346,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_missing_is_told_from_what_is_forbidden() {
+    fn what_is_missing_is_distinguished_from_what_is_forbidden() {
         let why = |errno: Errno| CannotRecord::from(io::Error::from(errno));
         assert!(why(Errno::OPNOTSUPP).to_string().contains("BRBE"));
         assert!(why(Errno::NOENT).to_string().contains("PMU"));

@@ -143,7 +143,11 @@ impl Git {
     /// # Errors
     ///
     /// When the work tree cannot be made or removed, or `then` fails.
-    pub fn beside<T>(&self, commit: &str, then: impl FnOnce(&Self) -> Result<T>) -> Result<T> {
+    pub fn with_work_tree<T>(
+        &self,
+        commit: &str,
+        then: impl FnOnce(&Self) -> Result<T>,
+    ) -> Result<T> {
         // Each run has a directory for temporary files of its own, so the work tree is not
         // put there: git forgets a work tree whose directory does not exist, and other runs
         // have to see this one.

@@ -73,7 +73,7 @@ pub fn step(name: &str, log: &Path, command: &mut Command) -> Result<()> {
 pub fn logged(name: &str, log: &Path, command: &mut Command) -> Result<()> {
     // What other programs have written to the same log is not shown as this program's output.
     let before = fs::metadata(log).map_or(0, |log| log.len());
-    let status = status(log, command)?;
+    let status = run_to_status(log, command)?;
     if status.success() {
         return Ok(());
     }
@@ -92,7 +92,7 @@ pub fn logged(name: &str, log: &Path, command: &mut Command) -> Result<()> {
 }
 
 /// Runs a program and returns its exit status. Its output is appended to `log`.
-pub fn status(log: &Path, command: &mut Command) -> Result<ExitStatus> {
+pub fn run_to_status(log: &Path, command: &mut Command) -> Result<ExitStatus> {
     if let Some(dir) = log.parent() {
         fs::create_dir_all(dir).with_context(|| format!("creating {}", dir.display()))?;
     }

@@ -35,7 +35,7 @@ impl KernelConfig {
 
     /// The names of the fragments beside those of every kernel, each after a comma and a
     /// space.
-    pub(crate) fn mark(&self) -> String {
+    pub(crate) fn fragments_suffix(&self) -> String {
         let all = ["base", Arch::Arm64.kernel(), Arch::X86_64.kernel()];
         let more = self
             .fragments

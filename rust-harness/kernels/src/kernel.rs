@@ -105,8 +105,8 @@ impl Builder {
 
     /// The configuration fragments that set this builder's kernels apart, each after a comma
     /// and a space.
-    pub fn mark(&self) -> String {
-        self.config.mark()
+    pub fn fragments_suffix(&self) -> String {
+        self.config.fragments_suffix()
     }
 
     /// A cache key for what is made from a commit: for its files without the documentation,
@@ -121,17 +121,17 @@ impl Builder {
 
     /// The kernel of a commit, built unless the cache has it. `what` is its name in messages.
     pub fn kernel(&self, commit: &str, what: &str) -> Result<Kernel> {
-        self.kept(commit, what, Unknown::Refused)
+        self.cached_kernel(commit, what, Unknown::Refused)
     }
 
     /// The kernel of a commit in the midst of a series, built unless the cache has it.
     /// Options that only a later patch of the series brings are left out. `what` is its name
     /// in messages.
     pub fn kernel_in_midst(&self, commit: &str, what: &str) -> Result<Kernel> {
-        self.kept(commit, what, Unknown::LeftOut)
+        self.cached_kernel(commit, what, Unknown::LeftOut)
     }
 
-    fn kept(&self, commit: &str, what: &str, unknown: Unknown) -> Result<Kernel> {
+    fn cached_kernel(&self, commit: &str, what: &str, unknown: Unknown) -> Result<Kernel> {
         let key = self.key(KERNEL, commit)?;
         let dir = cache::entry(&self.paths, KIND, &key, |into| {
             self.with(commit, what, unknown, |tree| {
@@ -192,7 +192,7 @@ impl Builder {
         then: impl FnOnce(&Built<'_>) -> Result<T>,
     ) -> Result<T> {
         self.make(commit, unknown, |built| {
-            let step = Step::start(format!("build {what}{}", self.mark()));
+            let step = Step::start(format!("build {what}{}", self.fragments_suffix()));
             let targets = [self.image_target(), "vmlinux", "modules"];
             let name = format!("build of {what}");
             process::logged(&name, built.log, built.make().args(targets))?;

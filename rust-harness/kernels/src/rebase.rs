@@ -42,7 +42,7 @@ impl fmt::Display for PatchOutcome {
 /// When a patch's file cannot be read, or git fails otherwise than by a patch that does not
 /// apply.
 pub fn onto(tree: &Git, commit: &str, series: &Series) -> Result<Vec<PatchOutcome>> {
-    tree.beside(commit, |git| {
+    tree.with_work_tree(commit, |git| {
         series.check_out(git)?;
         let patches = series.patches.iter();
         patches.map(|patch| one(git, commit, patch)).collect()
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn each_outcome_is_told() {
+    fn each_outcome_is_reported() {
         let fixture = Fixture::new();
         let mut patches = Vec::new();
         for (number, name) in [(10, "1.patch"), (30, "2.patch"), (50, "3.patch")] {

@@ -112,7 +112,7 @@ impl Series {
     /// that has only the files that the series touches. Adds their commits to `commits`.
     fn apply(&self, git: &Git, references: &[String], commits: &mut Vec<String>) -> Result<()> {
         let newest = commits.last().context("the base is a commit")?.clone();
-        git.beside(&newest, |am| {
+        git.with_work_tree(&newest, |am| {
             self.check_out(am)?;
             while commits.len() <= self.patches.len() {
                 let patch = &self.patches[commits.len() - 1];

@@ -108,7 +108,7 @@ impl Tree {
     /// # Errors
     ///
     /// When git cannot clone this tree, or cannot tag the source in the clone.
-    pub fn beside(&self, paths: &Paths, name: &str) -> Result<Self> {
+    pub fn second_tree(&self, paths: &Paths, name: &str) -> Result<Self> {
         let head = self.git().read(&["rev-parse", BASE])?;
         let key = Key::new("beside 1").with(&head).with(name);
         let id = format!("{}-{name}", self.id);

@@ -111,7 +111,7 @@ impl Subject {
             return Ok(None);
         };
         let tree = match variant.own_tree() {
-            Some(name) => source.tree.beside(paths, name)?,
+            Some(name) => source.tree.second_tree(paths, name)?,
             None => source.tree,
         };
         let commits = series.commits(paths, &tree)?;

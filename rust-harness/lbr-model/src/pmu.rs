@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn an_overflow_is_told_once_and_interrupts_if_asked_to() {
+    fn an_overflow_is_reported_once_and_interrupts_if_asked_to() {
         for interrupts in [0, SELECT_INTERRUPT] {
             let mut pmu = counting(0xc0 | SELECT_OS | interrupts);
             pmu.write(IntelCounter::General(0), (-10i64).cast_unsigned());

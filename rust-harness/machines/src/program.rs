@@ -201,7 +201,7 @@ fn spawn(
     path: &str,
     boot: &Boot,
 ) -> Result<ProcessGroup> {
-    let told = serde_json::to_vec(boot).context("describing what to boot")?;
+    let text = serde_json::to_vec(boot).context("describing what to boot")?;
     let mut command = Command::new(program);
     command.args(arguments).env_clear();
     command
@@ -219,7 +219,7 @@ fn spawn(
     // A thread writes, because a program may print before it has read all of it, or end
     // without reading it. In that case the program has reported why, and an error here is no
     // news.
-    thread::spawn(move || stdin.write_all(&told));
+    thread::spawn(move || stdin.write_all(&text));
     Ok(machine)
 }
 
@@ -241,7 +241,7 @@ fn events(stdout: impl Read + Send + 'static, reason: Reason, most: u64) -> Rece
         }
         let failed = match reader.limit() {
             0 => Some(printed_too_much(most)),
-            _ => reason.told(),
+            _ => reason.text(),
         };
         if let Some(why) = failed {
             // The receiver may be gone.
@@ -294,7 +294,7 @@ impl Reason {
     /// The end of what was written to standard error, if anything was. The program has closed
     /// its standard output and is about to end. But a process that it started may keep
     /// standard error open for good, so this waits no longer than [`LAST_WORDS`].
-    fn told(self) -> Option<String> {
+    fn text(self) -> Option<String> {
         let _ = self.ended.recv_timeout(LAST_WORDS);
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let said = String::from_utf8_lossy(kept.make_contiguous());

@@ -1,8 +1,8 @@
 //! QEMU with a plugin that records branches, through the `vmtest` crate.
 
+mod cpu_state;
 mod heterogeneous;
 mod late_pmu;
-mod processors;
 pub mod vmtest_child;
 
 use anyhow::Result;

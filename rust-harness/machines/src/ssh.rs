@@ -142,7 +142,7 @@ impl Ssh {
             .stdout
             .take()
             .context("ssh has no output")?;
-        let heard = hear(stdout, mark, share, MAX_OUTPUT);
+        let received = messages(stdout, mark, share, MAX_OUTPUT);
         let stop = send(stdin, programs);
         let mut output = String::new();
         let mut turn = Instant::now();
@@ -155,17 +155,17 @@ impl Ssh {
                     let _ = stop.send(());
                 }
             }
-            match heard.recv_timeout(turn.min(deadline).saturating_duration_since(now)) {
-                Ok(Heard::Line(line)) => {
+            match received.recv_timeout(turn.min(deadline).saturating_duration_since(now)) {
+                Ok(Message::Line(line)) => {
                     progress(&line);
                     output += &line;
                     output.push('\n');
                 }
-                Ok(Heard::Ended(Ok(status))) => break End::Exited(status),
-                Ok(Heard::Ended(Err(error))) => {
+                Ok(Message::Ended(Ok(status))) => break End::Exited(status),
+                Ok(Message::Ended(Err(error))) => {
                     break End::Failed(format!("what came back is not as it should be: {error:#}"));
                 }
-                Ok(Heard::TooMuch) => break End::Failed(printed_too_much(MAX_OUTPUT)),
+                Ok(Message::TooMuch) => break End::Failed(printed_too_much(MAX_OUTPUT)),
                 Err(RecvTimeoutError::Timeout) if Instant::now() < deadline => {}
                 Err(RecvTimeoutError::Timeout) => {
                     let lines: Vec<_> = output.lines().map(str::to_owned).collect();
@@ -241,7 +241,7 @@ impl Ssh {
 }
 
 /// A message from the other machine.
-enum Heard {
+enum Message {
     /// A line that the command printed.
     Line(String),
     /// The command printed more than is read. It is the last message.
@@ -254,13 +254,13 @@ enum Heard {
 /// Reads at most `most` bytes of what the command prints, and unpacks what comes back to
 /// `share`, in a thread that ends with the connection. A line that begins with `mark` has the
 /// exit status.
-fn hear(
+fn messages(
     stdout: impl Read + Send + 'static,
     mark: String,
     share: &Path,
     most: u64,
-) -> Receiver<Heard> {
-    let (sender, heard) = mpsc::channel();
+) -> Receiver<Message> {
+    let (sender, received) = mpsc::channel();
     let share = share.to_owned();
     thread::spawn(move || {
         let mut reader = BufReader::new(stdout);
@@ -273,21 +273,21 @@ fn hear(
                 .strip_prefix(&mark)
                 .map(str::trim)
                 .map(str::parse::<i32>);
-            let heard = match status {
+            let received = match status {
                 Some(Ok(status)) => {
-                    Heard::Ended(results::unpack(&mut reader, &share).map(|()| status))
+                    Message::Ended(results::unpack(&mut reader, &share).map(|()| status))
                 }
-                _ if said > most => Heard::TooMuch,
-                _ => Heard::Line(text.to_owned()),
+                _ if said > most => Message::TooMuch,
+                _ => Message::Line(text.to_owned()),
             };
-            let is_last = !matches!(heard, Heard::Line(_));
-            if sender.send(heard).is_err() || is_last {
+            let is_last = !matches!(received, Message::Line(_));
+            if sender.send(received).is_err() || is_last {
                 return;
             }
             line.clear();
         }
     });
-    heard
+    received
 }
 
 /// Sends `programs`, in a thread of its own: the other side may print before it has read all

@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn a_leap_without_a_reason_is_told() {
+    fn a_leap_without_a_reason_is_reported() {
         let found = events([block(0x100, &[NOP]), block(0x200, &[NOP])]);
         let lost = Event::Lost {
             from: 0x100,

@@ -143,7 +143,7 @@ impl Trail {
         }
     }
 
-    /// Reports to `tell` what was executed up to the current block, and keeps the current
+    /// Reports to `each` what was executed up to the current block, and keeps the current
     /// block alone.
     ///
     /// `wanted` is about branches of the kinds that are `selected`. At least one more is
@@ -152,7 +152,7 @@ impl Trail {
         &mut self,
         wanted: Wanted,
         selected: impl Fn(BranchKind) -> bool,
-        tell: impl FnMut(TrailStep),
+        each: impl FnMut(TrailStep),
     ) {
         let Some(last) = self.len.checked_sub(1) else {
             return;
@@ -173,7 +173,7 @@ impl Trail {
         blocks[from..]
             .windows(2)
             .map(|pair| walk.step(pair[0], pair[1]))
-            .for_each(tell);
+            .for_each(each);
         let (current, start) = (self.blocks[last], walk.start);
         self.restart(start);
         self.push_with(current, None);

@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn instructions_are_told_apart() {
+    fn instructions_are_distinguished() {
         for (bytes, class) in [
             (&[0x74, 0x10][..], branch(TransferKind::Conditional)), // je
             (&[0x0f, 0x85, 1, 0, 0, 0], branch(TransferKind::Conditional)), // jne

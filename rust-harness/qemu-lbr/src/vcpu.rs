@@ -24,7 +24,7 @@ pub(crate) struct Vcpu {
     /// The leaf and subleaf of a CPUID that was just executed.
     cpuid: Option<(u32, u32)>,
     /// The value of [`Word::Executed`] when instructions were last passed to the model.
-    told: u64,
+    counted: u64,
 }
 
 #[derive(Clone, Copy)]
@@ -47,7 +47,7 @@ impl Vcpu {
             block: 0,
             pending: None,
             cpuid: None,
-            told: 0,
+            counted: 0,
         }
     }
 
@@ -66,15 +66,15 @@ impl Vcpu {
             self.words.set(word, self.index, value.into());
         }
         let left = self.cpu.pmu().until_overflow(self.cpl);
-        self.told = left.map_or(0, |left| OVERFLOWN.saturating_sub(left));
-        self.words.set(Word::Executed, self.index, self.told);
+        self.counted = left.map_or(0, |left| OVERFLOWN.saturating_sub(left));
+        self.words.set(Word::Executed, self.index, self.counted);
     }
 
     /// Passes all instructions up to here to the model. [`Vcpu::publish`] has to follow.
-    fn tell(&mut self) {
+    fn count_executed(&mut self) {
         let executed = self.words.get(Word::Executed, self.index);
-        let instructions = executed.wrapping_sub(self.told);
-        self.told = executed;
+        let instructions = executed.wrapping_sub(self.counted);
+        self.counted = executed;
         if self.cpu.advance(self.cpl, instructions) {
             local_apic::raise_performance_interrupt(&self.registers.buffer);
         }
@@ -129,7 +129,7 @@ impl Vcpu {
         if !self.cpu.is_recording() {
             return;
         }
-        self.tell();
+        self.count_executed();
         let from = CodePlace {
             ip: from,
             cpl: self.cpl,
@@ -145,7 +145,7 @@ impl Vcpu {
     /// Sets the privilege level that the vCPU is at now.
     fn enter(&mut self, cpl: Cpl) {
         if cpl != self.cpl {
-            self.tell();
+            self.count_executed();
             self.cpl = cpl;
         }
         self.publish();
@@ -182,7 +182,7 @@ impl Vcpu {
 
     /// Called when a counter has overflowed.
     pub(crate) fn overflow(&mut self) {
-        self.tell();
+        self.count_executed();
         self.publish();
     }
 
@@ -219,7 +219,7 @@ impl Vcpu {
             }
             System::Rdpmc if !registers.allows_rdpmc() => return None,
             System::Rdpmc => {
-                self.tell();
+                self.count_executed();
                 let value = self.cpu.read_counter(ecx);
                 self.registers.set_edx_eax(value);
                 self.publish();
@@ -227,7 +227,7 @@ impl Vcpu {
             System::Rdmsr | System::Wrmsr if registers.cpl() != Cpl::Kernel => return None,
             System::Rdmsr => {
                 let msr = Msr::from_address(ecx)?;
-                self.tell();
+                self.count_executed();
                 self.registers.set_edx_eax(self.cpu.read(msr));
                 self.publish();
             }
@@ -237,7 +237,7 @@ impl Vcpu {
                 // The vCPU may have been idle, and elsewhere since.
                 self.cpl = Cpl::Kernel;
                 self.pending = None;
-                self.tell();
+                self.count_executed();
                 self.cpu.write(msr, value);
                 self.publish();
             }

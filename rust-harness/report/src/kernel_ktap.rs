@@ -137,7 +137,7 @@ not ok 1 arm_brbe_snapshot
 ";
 
     #[test]
-    fn tests_of_a_suite_are_told_apart() {
+    fn tests_of_a_suite_are_distinguished() {
         let suite = Suite::parse(TEXT).unwrap();
         assert_eq!(suite.passed, ["types"]);
         let (name, diagnostics) = &suite.failed[0];

@@ -102,7 +102,7 @@ fn bisect(
 ) -> Result<String> {
     ensure!(passes(new)?, "the test does not pass with all patches");
     ensure!(!passes(old)?, "the test passes without any patch");
-    git.beside(new, |git| {
+    git.with_work_tree(new, |git| {
         let start = ["bisect", "start", "--no-checkout"];
         let terms = ["--term-old=fails", "--term-new=passes", new, old];
         let mut said = git.read(&[&start[..], &terms].concat())?;

@@ -71,7 +71,7 @@ impl Letter {
         };
         let proven_on = subject.variant.proven_on();
         let proven_with = (proven_on != subject.variant).then(|| proven_on.name(&subject.base));
-        let tests = tested.told(&title, proven_with.as_deref());
+        let tests = tested.cover_letter_text(&title, proven_with.as_deref());
         let tests = tests.ok_or_else(|| unseen("any test"))?;
         let mut letters = letters(paths);
         let missing = Arc::new(Mutex::new(None));
@@ -191,7 +191,7 @@ fn waste_of(paths: &Paths, subject: &Subject) -> Result<String> {
     if after != Variant::LowWaste {
         return Ok(by_filter(of(before, "")?));
     }
-    let debug = subject.debug.mark();
+    let debug = subject.debug.fragments_suffix();
     Ok(beside([
         of(before, "")?,
         of(after, "")?,

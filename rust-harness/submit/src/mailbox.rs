@@ -307,7 +307,7 @@ fn check(subject: &Subject, mails: &[PathBuf], tip: &str) -> Result<()> {
     let changes = subject.changes();
     let first = changes.first().context("the series has no patches")?;
     let Tree { path, .. } = &subject.tree;
-    Git::new(path).beside(first.parent, |git| {
+    Git::new(path).with_work_tree(first.parent, |git| {
         subject.series.check_out(git)?;
         // The first is the letter.
         for mail in &mails[1..] {

@@ -136,8 +136,8 @@ pub fn builds_by<'a>(subject: &'a Subject, builder: &Builder) -> Vec<Job<'a>> {
 /// The end of a test's name that sets the configuration of `builder` apart from others.
 pub fn configuration(builder: &Builder) -> String {
     match builder.arch() {
-        Arch::Arm64 => builder.mark(),
-        other => format!(", {}{}", other.kernel(), builder.mark()),
+        Arch::Arm64 => builder.fragments_suffix(),
+        other => format!(", {}{}", other.kernel(), builder.fragments_suffix()),
     }
 }
 
@@ -211,7 +211,7 @@ fn checkpatch_of(
     ]);
     checkpatch.arg(patch);
     let status = subject.tree.at(paths, subject.patched(), |_| {
-        process::status(&log, &mut checkpatch)
+        process::run_to_status(&log, &mut checkpatch)
     })?;
     if status.success() {
         return Ok(Verdict::pass());

@@ -165,7 +165,7 @@ impl Tested {
     /// The paragraphs of a cover letter about the tests, if anything is kept. `title` is what
     /// the kernel with the patches is called. `proven_with` is the series whose kernel the
     /// safeguards were taken out of, if that is another one.
-    pub fn told(&self, title: &str, proven_with: Option<&str>) -> Option<String> {
+    pub fn cover_letter_text(&self, title: &str, proven_with: Option<&str>) -> Option<String> {
         let Self(kept) = self;
         // Also `7.3.4 patched, x86_64`.
         let is_of_title = |kept: &&KeptRow| {

@@ -210,11 +210,11 @@ mod tests {
         let (git, commits) = repository(dir.path(), contents);
         let (last, before) = commits.split_last().unwrap();
         let undone = undone(&git, before, last).unwrap();
-        let told = undone.into_iter().map(|Undone { line, by }| {
+        let problems = undone.into_iter().map(|Undone { line, by }| {
             assert_eq!(line.file, "a b.c");
             (line.number, line.text, by)
         });
-        told.collect()
+        problems.collect()
     }
 
     #[test]

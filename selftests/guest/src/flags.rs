@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_claimed_and_was_not_asked_for_is_told() {
+    fn what_is_claimed_and_was_not_asked_for_is_reported() {
         for (name, _, asked) in LESS {
             let flags = u64::from(asked.flags) * PREDICTED + u64::from(asked.cycles) * CYCLES;
             assert_eq!(wrong(&answer(4, flags), asked), None, "{name}");
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_asked_for_and_is_not_there_is_told() {
+    fn what_was_asked_for_and_is_not_there_is_reported() {
         assert_eq!(wrong(&answer(4, PREDICTED | CYCLES), ALL), None);
         for (from, flags, said) in [
             (4, CYCLES, "has 0 of mispred and predicted, not 1"),

@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn each_stale_field_is_told() {
+    fn each_stale_field_is_reported() {
         let (from, to) = (0xffff_8000_8001_0000, 0xffff_8000_8001_0040);
         let good = 1 << 20 | 2 << 30;
         assert_eq!(impossible_in_brbe(&record(from, to, good)), None);

@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn errors_are_told_from_other_values() {
+    fn errors_are_distinguished_from_other_values() {
         assert_eq!(Returned::Signed(-22).errno(), Some(22));
         assert_eq!(Returned::Signed(-4095).errno(), Some(4095));
         assert_eq!(Returned::Signed(-4096).errno(), None);

@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn loops_are_told_once() {
+    fn loops_are_shown_once() {
         assert_eq!(folded(""), "");
         assert_eq!(folded("abc"), "abc");
         assert_eq!(folded("aab"), "(a)2b");

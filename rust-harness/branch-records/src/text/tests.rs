@@ -18,7 +18,7 @@ fn the_path_of_a_rejected_map() {
 }
 
 #[test]
-fn machinery_is_hidden_and_loops_are_told_once() {
+fn machinery_is_hidden_and_loops_are_shown_once() {
     let mut path = rejected_map();
     let again = [
         record(ALLOC_CHECK + 0x40, ALLOC_CHECK + 0x20, COND),

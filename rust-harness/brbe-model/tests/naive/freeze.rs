@@ -1,4 +1,5 @@
-//! Section 6: what pauses the recording, and the time stamp.
+//! What pauses the recording (Arm ARM, R_PYBRZ, R_NXCWF, R_LBQZR), and the time stamp
+//! (R_QKQZL).
 
 use brbe_model::{Counter, Pe, Pmu};
 

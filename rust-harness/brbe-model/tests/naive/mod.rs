@@ -59,7 +59,7 @@ impl Naive {
         }
     }
 
-    /// Section 2.8: a Warm reset. What is UNKNOWN is zero.
+    /// A Warm reset (Arm ARM, S_YLMQQ). What is UNKNOWN is zero.
     pub(crate) fn warm_reset(&mut self) {
         const FZPSS: u64 = 1 << 9;
         if self.config.version == Version::V1_1 {

@@ -19,7 +19,8 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    /// Section 2.5: the fields that read as zero by VALID, CCU and TYPE.
+    /// The fields that read as zero by VALID, CCU and TYPE (Arm ARM, R_BNGTH, R_WLSWP,
+    /// R_WRJLW).
     pub(crate) fn as_read(mut self) -> Self {
         match self.inf & 0b11 {
             0b00 => self = Self::default(),
@@ -43,7 +44,7 @@ impl Entry {
     }
 }
 
-/// Section 4.3, "Encode count c".
+/// The code of a cycle count (Arm ARM, D19.1.2 and J1, BranchEncCycleCount).
 pub(crate) fn encode(mut count: u64) -> u64 {
     if count < 256 {
         return count;

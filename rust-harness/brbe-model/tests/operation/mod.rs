@@ -6,7 +6,7 @@ use brbe_model::{
     BranchKind, ExceptionKind, ExceptionLevel, FineGrainedTraps, Hcr, Instruction, Register,
 };
 
-pub(crate) use strategy::{implementations, operations, processors};
+pub(crate) use strategy::{cpus, implementations, operations};
 
 /// Something that a PE, its software or its debugger does.
 #[derive(Clone, Debug)]
@@ -71,7 +71,7 @@ pub(crate) struct Branch {
 
 /// What the PE implements besides BRBE.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Processor {
+pub(crate) struct Cpu {
     pub(crate) el2: bool,
     pub(crate) el3: bool,
     pub(crate) counters: u8,

@@ -8,7 +8,7 @@ use brbe_model::{
 use proptest::prelude::*;
 use proptest::sample::select;
 
-use super::{Branch, Operation, Processor, Setting};
+use super::{Branch, Cpu, Operation, Setting};
 
 pub(crate) fn implementations() -> impl Strategy<Value = Config> {
     let records = select(vec![
@@ -30,9 +30,9 @@ pub(crate) fn implementations() -> impl Strategy<Value = Config> {
     )
 }
 
-pub(crate) fn processors() -> impl Strategy<Value = Processor> {
+pub(crate) fn cpus() -> impl Strategy<Value = Cpu> {
     (any::<bool>(), any::<bool>(), counters(), any::<bool>()).prop_map(
-        |(el2, el3, counters, icntr)| Processor {
+        |(el2, el3, counters, icntr)| Cpu {
             el2,
             el3,
             counters,

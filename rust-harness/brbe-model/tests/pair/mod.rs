@@ -9,14 +9,14 @@ use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
 
 use crate::naive::Naive;
-use crate::operation::{Branch, Operation, Processor};
+use crate::operation::{Branch, Cpu, Operation};
 use surroundings::Surroundings;
 
 pub(crate) struct Pair {
     model: Brbe,
     naive: Naive,
     around: Surroundings,
-    processor: Processor,
+    cpu: Cpu,
     in_debug_state: bool,
     overflow: u64,
     now: u64,
@@ -24,12 +24,12 @@ pub(crate) struct Pair {
 
 impl Pair {
     /// The model and the naive implementation, after a Cold reset.
-    pub(crate) fn new(config: Config, processor: Processor) -> Self {
+    pub(crate) fn new(config: Config, cpu: Cpu) -> Self {
         Self {
             model: Brbe::new(config),
             naive: Naive::new(config),
-            around: Surroundings::new(processor),
-            processor,
+            around: Surroundings::new(cpu),
+            cpu,
             in_debug_state: false,
             overflow: 0,
             now: 0,
@@ -173,8 +173,8 @@ impl Pair {
         let (pe, counter) = (self.around.pe, self.counter());
         let pmu = Pmu {
             overflow: self.overflow,
-            counters: self.processor.counters,
-            icntr: self.processor.icntr,
+            counters: self.cpu.counters,
+            icntr: self.cpu.icntr,
         };
         let model = self.model.freeze_on_overflow(&pe, &pmu, || counter);
         prop_assert_eq!(model, self.naive.freeze_on_overflow(&pe, &pmu, &counter));
@@ -184,7 +184,7 @@ impl Pair {
     fn counter(&self) -> Counter {
         Counter {
             physical: self.now,
-            virtual_offset: if self.processor.el2 { 0x1000_0000 } else { 0 },
+            virtual_offset: if self.cpu.el2 { 0x1000_0000 } else { 0 },
             physical_offset: 0x20,
         }
     }

@@ -3,7 +3,7 @@
 
 use brbe_model::{El2, El3, ExceptionLevel, Pe};
 
-use crate::operation::{Processor, Setting};
+use crate::operation::{Cpu, Setting};
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Surroundings {
@@ -14,10 +14,10 @@ pub(crate) struct Surroundings {
 
 impl Surroundings {
     /// The PE after a Cold reset, at the highest Exception level.
-    pub(crate) fn new(processor: Processor) -> Self {
+    pub(crate) fn new(cpu: Cpu) -> Self {
         let el2 = El2 {
             enabled: true,
-            hpmn: processor.counters,
+            hpmn: cpu.counters,
             ..El2::default()
         };
         let el3 = El3 {
@@ -25,8 +25,8 @@ impl Surroundings {
             ..El3::default()
         };
         let mut pe = Pe {
-            el2: processor.el2.then_some(el2),
-            el3: processor.el3.then_some(el3),
+            el2: cpu.el2.then_some(el2),
+            el3: cpu.el3.then_some(el3),
             ..Pe::default()
         };
         pe.el = highest(&pe);

@@ -116,7 +116,7 @@ fn judged(
         }
     }
     let log = process::fresh(paths.log("ci-check"))?;
-    let status = process::status(&log, python.arg(file))?;
+    let status = process::run_to_status(&log, python.arg(file))?;
     let said = fs::read_to_string(&log).unwrap_or_default();
     Ok(if status.success() { Ok(()) } else { Err(said) })
 }

@@ -120,10 +120,13 @@ pub fn definitions(paths: &Paths, cells: &[Cell], wishes: &Wishes) -> Result<Vec
 /// board can be given. How many records a board has, and at which exception level its kernel
 /// runs, depends on the board.
 fn for_boards(cells: &[Cell]) -> Vec<&Cell> {
-    let told = |cell: &Cell| (cell.base.clone(), cell.in_rust, cell.pseudo_nmi);
+    let same_for_a_board = |cell: &Cell| (cell.base.clone(), cell.in_rust, cell.pseudo_nmi);
     let mut chosen: Vec<&Cell> = Vec::new();
     for cell in cells.iter().filter(|cell| cell.machine == Machine::Arm64) {
-        if !chosen.iter().any(|other| told(other) == told(cell)) {
+        if !chosen
+            .iter()
+            .any(|other| same_for_a_board(other) == same_for_a_board(cell))
+        {
             chosen.push(cell);
         }
     }

@@ -188,7 +188,7 @@ impl Submit {
             let Made { report, mails } = &made;
             writeln!(out, "\n{}\n{}", report.table(), report.summary())?;
             if let Some(mails) = mails {
-                writeln!(out, "\n{}", self.told(mails))?;
+                writeln!(out, "\n{}", self.summary(mails))?;
             }
             Ok(())
         })?;
@@ -253,7 +253,7 @@ impl Submit {
         })
     }
 
-    fn told(&self, mails: &Mails) -> String {
+    fn summary(&self, mails: &Mails) -> String {
         let Recipients { to, cc } = &mails.recipients;
         let mut text = format!("To: {}\nCc: {}\n\n", to.join(", "), cc.join(", "));
         text += &format!("The letter: {}\n", mails.mails[0].display());

@@ -114,7 +114,7 @@ impl Trace {
             guest.run(&kernel, &MachineSpec::default(), &task)
         })?;
         eprint!("{}", run.output);
-        if !told(&run, limit)? {
+        if !has_recorded(&run, limit)? {
             return Ok(false);
         }
         let capture = captures::read(&share)?;
@@ -146,11 +146,11 @@ impl Trace {
             out.write_all(run.output.as_bytes())
                 .and_then(|()| out.flush())
                 .context("writing what was recorded")?;
-            return told(&run, limit);
+            return has_recorded(&run, limit);
         };
         let run = run(&captures::command(self.words()))?;
         eprint!("{}", run.output);
-        if !told(&run, limit)? {
+        if !has_recorded(&run, limit)? {
             return Ok(false);
         }
         let capture = captures::read(&share)?;
@@ -232,7 +232,7 @@ pub fn show(
 
 /// Whether branch-trace has recorded anything, in a run that had this limit, and whose output
 /// has been shown. If the run was too long, the error says so and what to do.
-fn told(run: &Run, limit: Duration) -> Result<bool> {
+fn has_recorded(run: &Run, limit: Duration) -> Result<bool> {
     let taken = captures::has_recorded(run, "branch-trace says why, above");
     match run.end {
         End::TimedOut(_) => taken.with_context(|| {
@@ -281,13 +281,16 @@ mod tests {
             console: "/console".into(),
         };
         let late = run(End::TimedOut(vec!["[ 9.9] hung".to_owned()]));
-        let said = format!("{:#}", told(&late, Duration::from_secs(3600)).unwrap_err());
+        let said = format!(
+            "{:#}",
+            has_recorded(&late, Duration::from_secs(3600)).unwrap_err()
+        );
         for words in ["after 1h", "--duration SECONDS", "[ 9.9] hung", "/console"] {
             assert!(said.contains(words), "{said}");
         }
-        assert!(told(&run(End::Exited(0)), LONGEST).unwrap());
-        assert!(!told(&run(End::Exited(1)), LONGEST).unwrap());
-        let refused = told(&run(End::Exited(2)), LONGEST).unwrap_err();
+        assert!(has_recorded(&run(End::Exited(0)), LONGEST).unwrap());
+        assert!(!has_recorded(&run(End::Exited(1)), LONGEST).unwrap());
+        let refused = has_recorded(&run(End::Exited(2)), LONGEST).unwrap_err();
         assert!(refused.to_string().contains("exit status 2"), "{refused}");
     }
 }

@@ -87,7 +87,7 @@ pub(super) fn check(context: &Context<'_>) -> Result<Verdict> {
         (End::TimedOut(last), _) if last.iter().any(|line| line.contains("here")) => {}
         other => bail!("{other:?} instead of a time-out"),
     }
-    for (parameter, told) in [
+    for (parameter, expected) in [
         ("'stand_in.unlicensed' = 1", "it has no licence"),
         (
             "'cluster0.has_brbf' = 1",
@@ -96,7 +96,7 @@ pub(super) fn check(context: &Context<'_>) -> Result<Verdict> {
     ] {
         let file = write("wrong.toml", &format!("{tf_a}[parameters]\n{parameter}\n"))?;
         match run(&file, "true", PATIENCE)? {
-            (End::Failed(why), _) => ensure!(why.contains(told), "{parameter}: {why}"),
+            (End::Failed(why), _) => ensure!(why.contains(expected), "{parameter}: {why}"),
             other => bail!("{parameter}: {other:?}"),
         }
     }

@@ -107,7 +107,7 @@ pub(super) fn check(context: &Context<'_>) -> Result<Verdict> {
             run
         });
         let checked = machine.wait().and_then(|()| machine.use_it(paths, &kernel));
-        let told = machine.end(paths);
+        let ended = machine.end(paths);
         let run = booted
             .join()
             .map_err(|_| anyhow::anyhow!("the guest's thread died"))?;
@@ -115,7 +115,7 @@ pub(super) fn check(context: &Context<'_>) -> Result<Verdict> {
             .join()
             .map_err(|_| anyhow::anyhow!("forwarding died"))??;
         let said = checked.with_context(|| machine.log())?;
-        told?;
+        ended?;
         let run = run?;
         ensure!(
             guest::status(&run)? == 0,

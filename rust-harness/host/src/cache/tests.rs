@@ -8,7 +8,7 @@ fn paths(dir: &tempfile::TempDir) -> Paths {
 }
 
 #[test]
-fn keys_tell_the_borders_of_inputs() {
+fn keys_distinguish_the_borders_of_inputs() {
     assert_ne!(
         Key::new("k").with("ab").with("c").name(),
         Key::new("k").with("a").with("bc").name()

@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_overflow_hit_is_told() {
+    fn what_no_overflow_hit_is_reported() {
         let rounds = vec![round(2, &[2, 2]), round(0, &[2, 2]), round(2, &[2, 2])];
         let rounds = [rounds, vec![round(2, &[2, 2])]].concat();
         let findings = judge(rounds, &[None, masked(0), masked(2), masked(3)]);

@@ -61,8 +61,16 @@ pub(super) fn build_module(
     let key = builder.key("selftests module 1", commit)?;
     cache::entry(paths, "selftests-module", &key, |into| {
         builder.at(commit, what, |built| {
-            let step = Step::start(format!("build bpf_testmod of {what}{}", builder.mark()));
-            let tree = work(paths, builder, &builder.mark().replace(", ", "-")).join("tree");
+            let step = Step::start(format!(
+                "build bpf_testmod of {what}{}",
+                builder.fragments_suffix()
+            ));
+            let tree = work(
+                paths,
+                builder,
+                &builder.fragments_suffix().replace(", ", "-"),
+            )
+            .join("tree");
             fs::create_dir_all(&tree).with_context(|| format!("creating {}", tree.display()))?;
             mirror(built, &tree)?;
             module(built, &tree)?;

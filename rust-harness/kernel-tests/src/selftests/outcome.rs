@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn each_test_is_told() {
+    fn each_test_is_reported() {
         let output = "#7/1     perf_branches/perf_branches_hw:SKIP\n#7       perf_branches:OK (SKIP: 1/2)\n\
                       #9       perf_link:FAIL\ncheck_good:PASS:x\nSummary: 1/1 PASSED\n";
         let expected = [

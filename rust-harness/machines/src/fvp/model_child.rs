@@ -168,10 +168,10 @@ mod tests {
         assert!(early("Error: License checkout failed").contains("\"Licence\""));
         assert!(early("unknown parameter cluster0.x").contains("\"Parameters\""));
         let long: Vec<_> = (0..100).map(|n| n.to_string()).collect();
-        let told = ended_early(&long);
+        let reported = ended_early(&long);
         assert!(
-            told.contains("    99") && !told.contains("    79\n"),
-            "{told}"
+            reported.contains("    99") && !reported.contains("    79\n"),
+            "{reported}"
         );
     }
 }

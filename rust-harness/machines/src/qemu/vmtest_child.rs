@@ -16,7 +16,7 @@ use tempfile::NamedTempFile;
 use vmtest::output::Output;
 use vmtest::{Config, Target, VMConfig, Vmtest};
 
-use super::processors::{self, Monitor};
+use super::cpu_state::{self, Monitor};
 use super::{heterogeneous, late_pmu};
 use crate::backend::{Boot, SHARE};
 use crate::mark::mark;
@@ -49,12 +49,12 @@ pub fn main() -> Result<()> {
     let machine = Vmtest::new(&boot.share, config).context("describing the machine")?;
     let (sender, receiver) = mpsc::channel();
     let running = thread::spawn(move || machine.run_one(0, sender));
-    let last_chance = started + boot.timeout.saturating_sub(processors::ASKING);
+    let last_chance = started + boot.timeout.saturating_sub(cpu_state::ASKING);
     let ending = report(
         &receiver,
         &mark,
         last_chance,
-        || monitor.processors(),
+        || monitor.cpu_state(),
         report_event,
     )?;
     match ending {
@@ -93,13 +93,13 @@ enum Ending {
 }
 
 /// Calls `emit` with each event of the run. If the run has not ended at `last_chance`, the
-/// lines of `processors`, which say where the machine's CPUs are, are reported as well: the
+/// lines of `cpu_state`, which say where the machine's CPUs are, are reported as well: the
 /// parent process is about to end the run.
 fn report(
     outputs: &Receiver<Output>,
     mark: &str,
     last_chance: Instant,
-    processors: impl Fn() -> Vec<String>,
+    cpu_state: impl Fn() -> Vec<String>,
     mut emit: impl FnMut(&Event) -> Result<()>,
 ) -> Result<Ending> {
     let mut asked = false;
@@ -124,7 +124,7 @@ fn report(
             Err(RecvTimeoutError::Disconnected) => return Ok(Ending::ByVmtest),
             Err(RecvTimeoutError::Timeout) => {
                 asked = true;
-                for line in processors() {
+                for line in cpu_state() {
                     emit(&Event::Console(format!("brbe: {line}")))?;
                 }
             }

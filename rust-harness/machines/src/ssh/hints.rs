@@ -60,8 +60,8 @@ mod tests {
             ("sh: 1: setsid: not found", "needs sh, mktemp"),
             ("", "ended before the command did"),
         ] {
-            let told = failure(&to, said);
-            assert!(told.contains(next) && told.contains(said.trim()), "{told}");
+            let hint = failure(&to, said);
+            assert!(hint.contains(next) && hint.contains(said.trim()), "{hint}");
         }
     }
 }

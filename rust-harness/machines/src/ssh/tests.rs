@@ -52,13 +52,13 @@ fn there(shell: &str, command: &str, is_to_stop: bool) -> (i32, String, Vec<Stri
     let programs = results::pack(from.path(), COMMAND, command).unwrap();
     let mut child = spawn(shell, programs.len(), tmp.path());
     let stdout = child.stdout.take().unwrap();
-    let heard = hear(stdout, "mark".to_owned(), to.path(), MAX_OUTPUT);
+    let received = messages(stdout, "mark".to_owned(), to.path(), MAX_OUTPUT);
     let stop = send(child.stdin.take().unwrap(), programs);
     let mut output = String::new();
     let status = loop {
-        match heard.recv_timeout(Duration::from_millis(100)) {
-            Ok(Heard::Line(line)) => output += &line,
-            Ok(Heard::Ended(status)) => break status.unwrap(),
+        match received.recv_timeout(Duration::from_millis(100)) {
+            Ok(Message::Line(line)) => output += &line,
+            Ok(Message::Ended(status)) => break status.unwrap(),
             Err(RecvTimeoutError::Timeout) if is_to_stop => stop.send(()).unwrap(),
             Err(RecvTimeoutError::Timeout) => {}
             _ => panic!("{shell} said no end, but {output:?}"),
@@ -133,11 +133,11 @@ fn a_line_is_ctrl_c_for_the_command() {
 #[test]
 fn a_command_that_never_ends_talking_is_ended() {
     let share = tempfile::tempdir().unwrap();
-    let hear = |text: &'static [u8]| hear(text, "mark".to_owned(), share.path(), 4);
-    let last = |text| hear(text).iter().last().unwrap();
-    assert!(matches!(last(b"1\n2\n3\n"), Heard::TooMuch));
-    assert!(matches!(last(b"1\n2\nmark 0\n"), Heard::Ended(_)));
-    assert!(matches!(last(b"1\n2\n"), Heard::Line(_)));
+    let messages = |text: &'static [u8]| messages(text, "mark".to_owned(), share.path(), 4);
+    let last = |text| messages(text).iter().last().unwrap();
+    assert!(matches!(last(b"1\n2\n3\n"), Message::TooMuch));
+    assert!(matches!(last(b"1\n2\nmark 0\n"), Message::Ended(_)));
+    assert!(matches!(last(b"1\n2\n"), Message::Line(_)));
 }
 
 #[test]

@@ -126,7 +126,7 @@ fn choices() -> impl Strategy<Value = Vec<bool>> {
 
 proptest! {
     #[test]
-    fn every_branch_is_told(program in program(), choices in choices()) {
+    fn every_branch_is_reported(program in program(), choices in choices()) {
         let (mut trail, taken, instructions) = execute(&program, &choices);
         let current = trail.current();
         let (found, counted) = drained(&mut trail, Wanted::All);
@@ -141,7 +141,7 @@ proptest! {
     /// Of a long trail no more than the last branches are reported, but those as they
     /// were.
     #[test]
-    fn the_last_branches_are_told(
+    fn the_last_branches_are_reported(
         program in program(),
         choices in choices(),
         count in 0..ROOM - MARK,

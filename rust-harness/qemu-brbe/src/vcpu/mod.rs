@@ -129,8 +129,8 @@ impl Vcpu {
     /// software or an exception changes, and now and then in between: QEMU's timer sets a
     /// flag at no instruction in particular, and interrupts with it.
     fn check_freeze(&mut self) {
-        let freezes = self.brbe.brbcr_el1().fzp() || self.brbe.brbcr_el2().fzp();
-        if self.region.is_none() || !freezes {
+        let is_freeze = self.brbe.brbcr_el1().fzp() || self.brbe.brbcr_el2().fzp();
+        if self.region.is_none() || !is_freeze {
             return;
         }
         let overflow = self.registers.read(self.registers.pmovsset);

@@ -54,7 +54,7 @@ fn vcpus_that_share_a_thread_are_refused() {
 }
 
 #[test]
-fn the_log_tells_what_happened() {
+fn the_log_shows_what_happened() {
     let log = Path::new(env!("CARGO_TARGET_TMPDIR")).join("branches.log");
     let options = format!(",log={}", log.display());
     let run = Run::new("branches.S", "", &options);
@@ -84,7 +84,7 @@ fn the_log_tells_what_happened() {
 
 /// All of the guest is watched, and then only the function that the guest calls.
 #[test]
-fn watched_code_is_told_block_by_block() {
+fn watched_code_is_logged_block_by_block() {
     let log = Path::new(env!("CARGO_TARGET_TMPDIR")).join("watched.log");
     let watch = |range: String| {
         let options = format!(",watch={range},watch-log={}", log.display());
@@ -102,7 +102,7 @@ fn watched_code_is_told_block_by_block() {
 
 /// An interrupt names the instruction that it came before.
 #[test]
-fn an_interrupt_of_watched_code_is_told() {
+fn an_interrupt_of_watched_code_is_reported() {
     let log = Path::new(env!("CARGO_TARGET_TMPDIR")).join("interrupted.log");
     let options = format!(",watch=0x40000000-0x50000000,watch-log={}", log.display());
     let run = Run::with(

@@ -32,9 +32,9 @@ fn on(machine: &str, kept: KeptRow) -> KeptRow {
 const TITLE: &str = "7.3.4 patched";
 
 #[test]
-fn what_was_seen_is_told() {
+fn what_was_seen_is_reported() {
     let mut tested = Tested::default();
-    assert_eq!(tested.told(TITLE, None), None);
+    assert_eq!(tested.cover_letter_text(TITLE, None), None);
     tested.add(vec![
         pass(TITLE, "twice"),
         pass(TITLE, "nested"),
@@ -52,8 +52,10 @@ fn what_was_seen_is_told() {
             Verdict::Pass("at attempt 2: an interrupt".to_owned()),
         ),
     ]);
-    insta::assert_snapshot!(tested.told(TITLE, None).unwrap());
-    let told = tested.told(TITLE, Some("7.3 snapshot")).unwrap();
+    insta::assert_snapshot!(tested.cover_letter_text(TITLE, None).unwrap());
+    let told = tested
+        .cover_letter_text(TITLE, Some("7.3 snapshot"))
+        .unwrap();
     let told = told.split_whitespace().collect::<Vec<_>>().join(" ");
     let with = "one at a time, with the series \"7.3 snapshot\" on top,";
     assert!(told.contains(with), "{told}");
@@ -70,11 +72,11 @@ fn a_later_verdict_counts_unless_it_is_none() {
     };
     tested.add(of("2026-11-20", pass(TITLE, "twice")));
     tested.add(of("2026-11-21", skip(TITLE, "twice")));
-    let told = tested.told(TITLE, None).unwrap();
+    let told = tested.cover_letter_text(TITLE, None).unwrap();
     let begins = "Tested on 2026-11-20 in QEMU 11.1: 1 test passed, 0 failed";
     assert!(told.starts_with(begins), "{told}");
     tested.add(of("2026-11-22", fail(TITLE, "twice")));
-    let told = tested.told(TITLE, None).unwrap();
+    let told = tested.cover_letter_text(TITLE, None).unwrap();
     let begins = "Tested on 2026-11-22 in QEMU 11.1: 0 tests passed, 1";
     assert!(told.starts_with(begins), "{told}");
 }

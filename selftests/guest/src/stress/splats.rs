@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reports_are_told_from_news() {
+    fn reports_are_distinguished_from_news() {
         for (message, expected) in [
             ("6,1,2,-;psci: CPU1 killed (polled 0 ms)\n", None),
             (

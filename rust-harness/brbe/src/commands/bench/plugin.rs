@@ -175,7 +175,7 @@ fn table(ratios: &[Ratio]) -> Table {
     let mut table = Table::new();
     table.load_preset(UTF8_FULL_CONDENSED).set_header([
         "with the plugin",
-        "takes times",
+        "ratio",
         "meant to be at most",
     ]);
     for Ratio { what, ratio, limit } in ratios {
@@ -193,7 +193,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_console_tells_when_the_boot_was_over() {
+    fn the_console_shows_when_the_boot_was_over() {
         let console = "[    0.9] x\n[    1.077137] Run /tmp/i.sh as init process\n[    2.0] y\n";
         assert_eq!(booted(console), Some(1.077_137));
         assert_eq!(booted("[ 1.0] Kernel panic"), None);
@@ -208,11 +208,11 @@ mod tests {
             limit: 1.3,
         };
         insta::assert_snapshot!(table(&[ratio]), @r"
-        ┌─────────────────┬─────────────┬─────────────────────┐
-        │ with the plugin ┆ takes times ┆ meant to be at most │
-        ╞═════════════════╪═════════════╪═════════════════════╡
-        │ boot            ┆ 1.23        ┆ 1.3                 │
-        └─────────────────┴─────────────┴─────────────────────┘
+        ┌─────────────────┬───────┬─────────────────────┐
+        │ with the plugin ┆ ratio ┆ meant to be at most │
+        ╞═════════════════╪═══════╪═════════════════════╡
+        │ boot            ┆ 1.23  ┆ 1.3                 │
+        └─────────────────┴───────┴─────────────────────┘
         ");
     }
 }

@@ -159,7 +159,7 @@ fn measure(
     };
     let title = subject.title(true);
     let kernel = builder.kernel(subject.patched(), &title)?;
-    let title = format!("{title}{}", builder.mark());
+    let title = format!("{title}{}", builder.fragments_suffix());
     let ways = waste::measure(paths, guest, &kernel, &title)?;
     Ok((title, ways))
 }

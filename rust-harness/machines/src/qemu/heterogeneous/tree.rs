@@ -44,8 +44,8 @@ pub(in crate::qemu) enum Error {
         property: &'static str,
     },
     /// One of the two kinds of CPUs would have no CPU.
-    #[error("{big} processors of {all} cannot be another sort")]
-    Processors {
+    #[error("{big} CPUs of {all} cannot be of another kind")]
+    Cpus {
         /// How many CPUs were asked for as the first kind.
         big: usize,
         /// How many CPUs the machine has.
@@ -59,12 +59,12 @@ pub(super) fn split(dumped: &[u8], big: usize) -> Result<Vec<u8>, Error> {
     let mut tree = parse(dumped)?;
     let root = &mut tree.root;
 
-    let processors = processors(root)?;
-    let all = processors.len();
+    let cpus = cpus(root)?;
+    let all = cpus.len();
     if big == 0 || big >= all {
-        return Err(Error::Processors { big, all });
+        return Err(Error::Cpus { big, all });
     }
-    let (big, little) = processors.split_at(big);
+    let (big, little) = cpus.split_at(big);
 
     let gic = Gic::of(root)?;
     gic.lengthen_all(root, None)?;
@@ -120,15 +120,15 @@ fn within(node: &FdtNode<'_>, depth: usize) -> bool {
 }
 
 /// The phandles of the CPUs, in the order of their numbers.
-fn processors(root: &DeviceTreeNode) -> Result<Vec<u32>, Error> {
-    let cpus = root.child("cpus").ok_or(Error::Missing("processors"))?;
+fn cpus(root: &DeviceTreeNode) -> Result<Vec<u32>, Error> {
+    let cpus = root.child("cpus").ok_or(Error::Missing("CPUs"))?;
     let mut found = Vec::new();
     for cpu in cpus.children() {
         if cpu.name_without_address() != "cpu" {
             continue;
         }
-        let number = cell(cpu, "reg")?.ok_or(Error::Missing("number of a processor"))?;
-        let phandle = cell(cpu, "phandle")?.ok_or(Error::Missing("phandle of a processor"))?;
+        let number = cell(cpu, "reg")?.ok_or(Error::Missing("number of a CPU"))?;
+        let phandle = cell(cpu, "phandle")?.ok_or(Error::Missing("phandle of a CPU"))?;
         found.push((number, phandle));
     }
     found.sort_unstable();

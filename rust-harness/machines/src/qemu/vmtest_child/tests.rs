@@ -53,7 +53,7 @@ fn the_machine_is_described_as_asked() {
 }
 
 #[test]
-fn the_guest_tells_the_end_in_a_line_of_its_own_or_behind_one() {
+fn the_guest_reports_the_end_in_a_line_of_its_own_or_behind_one() {
     let output = |line: &str| Some(Event::Output(line.to_owned()));
     let split = |line: &str| split_at_end(line.to_owned(), "mark-");
     assert_eq!(split("a line"), (output("a line"), None));
@@ -72,17 +72,17 @@ fn reported(outputs: Vec<Output>) -> (Vec<Event>, Ending) {
         sender.send(output).unwrap();
     }
     drop(sender);
-    let mut told = Vec::new();
+    let mut events = Vec::new();
     let later = Instant::now() + Duration::from_secs(3600);
     let ending = report(&receiver, "mark-", later, Vec::new, |event| {
-        told.push(event.clone());
+        events.push(event.clone());
         Ok(())
     });
-    (told, ending.unwrap())
+    (events, ending.unwrap())
 }
 
 #[test]
-fn the_end_is_told_once_and_after_the_console() {
+fn the_end_is_reported_once_and_after_the_console() {
     let console = |line: &str| Output::Boot(line.to_owned());
     let last = || console(&format!("[ 9.9] {LAST_LINE}"));
     let output = |line: &str| Output::Command(line.to_owned());
@@ -94,20 +94,20 @@ fn the_end_is_told_once_and_after_the_console() {
     ];
     // The console is late, and vmtest finds the end itself.
     let ended = Output::CommandEnd(Ok(7));
-    let told = reported(vec![output("mark-7"), warning(), ended, last()]);
-    assert_eq!(told, (expected.to_vec(), Ending::ByGuest));
+    let events = reported(vec![output("mark-7"), warning(), ended, last()]);
+    assert_eq!(events, (expected.to_vec(), Ending::ByGuest));
     // The console comes first.
-    let told = reported(vec![warning(), last(), output("mark-7")]);
-    assert_eq!(told, (expected.to_vec(), Ending::ByGuest));
+    let events = reported(vec![warning(), last(), output("mark-7")]);
+    assert_eq!(events, (expected.to_vec(), Ending::ByGuest));
     // A child process of the command still prints.
-    let (told, _) = reported(vec![output("mark-7"), output("late"), last()]);
-    assert_eq!(told[0], Event::Output("late".to_owned()));
+    let (events, _) = reported(vec![output("mark-7"), output("late"), last()]);
+    assert_eq!(events[0], Event::Output("late".to_owned()));
 }
 
 #[test]
 fn an_end_that_only_vmtest_finds_is_one() {
-    let told = reported(vec![Output::CommandEnd(Ok(3))]);
-    assert_eq!(told, (vec![Event::Exited(3)], Ending::ByVmtest));
+    let events = reported(vec![Output::CommandEnd(Ok(3))]);
+    assert_eq!(events, (vec![Event::Exited(3)], Ending::ByVmtest));
 }
 
 #[test]

@@ -104,7 +104,7 @@ fn fails(change: impl FnOnce(&mut DeviceTreeNode)) -> String {
 }
 
 #[test]
-fn there_are_two_pmus_with_processors_of_their_own() {
+fn there_are_two_pmus_with_cpus_of_their_own() {
     let dtb = split(&qemu().to_dtb(), 1).unwrap();
     let tree = DeviceTree::from_fdt(&Fdt::new(&dtb).unwrap());
     assert!(tree.find_node("/pmu").is_none());
@@ -166,13 +166,10 @@ fn every_interrupt_of_the_gic_is_longer() {
 }
 
 #[test]
-fn both_sorts_have_processors() {
+fn both_kinds_have_cpus() {
     for big in [0, 4, 255] {
         let found = split(&qemu().to_dtb(), big);
-        assert!(
-            matches!(found, Err(Error::Processors { all: 4, .. })),
-            "{big}"
-        );
+        assert!(matches!(found, Err(Error::Cpus { all: 4, .. })), "{big}");
     }
 }
 
@@ -211,11 +208,7 @@ fn what_is_not_known_is_not_changed() {
     assert!(said.ends_with("#interrupt-cells"), "{said}");
     let said = fails(|root| child(root, "timer", "phandle", &[u32::MAX - 1]));
     assert_eq!(said, "the device tree has no phandle that is free");
-    for (name, what) in [
-        ("pmu", "PMU"),
-        ("cpus", "processors"),
-        ("intc@8000000", "GIC"),
-    ] {
+    for (name, what) in [("pmu", "PMU"), ("cpus", "CPUs"), ("intc@8000000", "GIC")] {
         let said = fails(|root| drop(root.remove_child(name)));
         assert_eq!(said, format!("the device tree has no {what}"));
     }

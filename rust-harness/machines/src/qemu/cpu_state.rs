@@ -40,10 +40,10 @@ impl Monitor {
     /// Program counter, link register, stack pointer and state of each CPU, at a few moments,
     /// in QEMU's words: a line for each CPU and moment. Or one line that says why they are
     /// not known.
-    pub(super) fn processors(&self) -> Vec<String> {
+    pub(super) fn cpu_state(&self) -> Vec<String> {
         ask(&self.0).unwrap_or_else(|error| {
             vec![format!(
-                "QEMU does not tell where its processors are: {error}"
+                "QEMU does not report the state of its CPUs: {error}"
             )]
         })
     }
@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_says_where_a_processor_is_is_told() {
+    fn only_lines_with_a_program_counter_are_reported() {
         let registers = "\nCPU#0\n PC=ffff800080012344 X00=0 X01=1\nX02=2 X03=3\n\
                          X29=ffff X30=ffff800080010000  SP=ffff8000813c3d50\n\
                          PSTATE=604003c5 -ZC- EL1h     FPCR=00000000\nQ00=0:0\n\
@@ -111,10 +111,10 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_that_is_not_there_is_told() {
-        let [said] = &Monitor(PathBuf::from("/nonexistent/socket")).processors()[..] else {
+    fn a_machine_that_is_not_there_is_reported() {
+        let [said] = &Monitor(PathBuf::from("/nonexistent/socket")).cpu_state()[..] else {
             panic!("not one line")
         };
-        assert!(said.starts_with("QEMU does not tell"), "{said}");
+        assert!(said.starts_with("QEMU does not report"), "{said}");
     }
 }
