@@ -29,15 +29,10 @@ const LONGEST: u64 = 1_000_000;
 const CPU: u32 = 0;
 
 pub(crate) fn run(step: u64) -> Result<Verdict> {
-    if !Kallsyms::read()?.has_snapshot_function() {
-        return Ok(verdict::unsupported());
-    }
+    verdict::needs_snapshots(&Kallsyms::read()?)?;
     cpus::pin_to(CPU)?;
     overflow::unlimited_sampling()?;
-    let event = match perf::open(CPU, perf::FOR_OVERFLOWS) {
-        Ok(event) => event,
-        Err(error) => return verdict::cannot_record(error),
-    };
+    let event = perf::open(CPU, perf::FOR_OVERFLOWS).map_err(verdict::cannot_record)?;
     let mut ring = Ring::map(&event)?;
     let mut object = MaybeUninit::uninit();
     let mut helper = Helper::load(&mut object)?;

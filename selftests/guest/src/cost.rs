@@ -30,10 +30,8 @@ pub(crate) fn run() -> Result<Verdict> {
         counts: Vec::new(),
     };
     for recording in [perf::FOR_SNAPSHOTS, perf::OF_INDIRECT_JUMPS] {
-        let events = match perf::open_everywhere(&cpus::online()?, recording) {
-            Ok(events) => events,
-            Err(error) => return verdict::cannot_record(error),
-        };
+        let events =
+            perf::open_everywhere(&cpus::online()?, recording).map_err(verdict::cannot_record)?;
         let (cpu, _) = events.first().context("no CPU records branches")?;
         cpus::pin_to(*cpu)?;
         for _ in 0..ATTEMPTS {

@@ -18,10 +18,8 @@ use crate::ring::Ring;
 use crate::verdict::{self, Verdict, check};
 
 pub(crate) fn run(time: Duration) -> Result<Verdict> {
-    let events = match perf::open_everywhere(&cpus::online()?, perf::FOR_SAMPLES) {
-        Ok(events) => events,
-        Err(error) => return verdict::cannot_record(error),
-    };
+    let events = perf::open_everywhere(&cpus::online()?, perf::FOR_SAMPLES)
+        .map_err(verdict::cannot_record)?;
     let rings = events
         .iter()
         .map(|(cpu, event)| Ok((*cpu, Ring::map(event)?)))

@@ -31,17 +31,12 @@ const LEAST_SHARE: u32 = 10;
 const CPU: u32 = 0;
 
 pub(crate) fn run(step: u64) -> Result<Verdict> {
-    if !Kallsyms::read()?.has_snapshot_function() {
-        return Ok(verdict::unsupported());
-    }
+    verdict::needs_snapshots(&Kallsyms::read()?)?;
     cpus::pin_to(CPU)?;
     overflow::unlimited_sampling()?;
     let opened = perf::open(CPU, perf::FOR_OVERFLOWS)
         .and_then(|all| Ok((all, perf::open(CPU, perf::CONDITIONAL)?)));
-    let (all, _conditional) = match opened {
-        Ok(events) => events,
-        Err(error) => return verdict::cannot_record(error),
-    };
+    let (all, _conditional) = opened.map_err(verdict::cannot_record)?;
     let mut object = MaybeUninit::uninit();
     let mut program = Program::load(&mut object, &all, Taken::Plainly)?;
     let mut ring = Ring::map(&all)?;

@@ -53,9 +53,7 @@ const LESS: [(&str, Recording, Asked); 3] = [
 ];
 
 pub(crate) fn run() -> Result<Verdict> {
-    if !Kallsyms::read()?.has_snapshot_function() {
-        return Ok(verdict::unsupported());
-    }
+    verdict::needs_snapshots(&Kallsyms::read()?)?;
     if !cfg!(target_arch = "aarch64") {
         return Ok(Verdict::Skip(
             "what is not asked for is a matter of BRBE's registers".to_owned(),
@@ -63,10 +61,9 @@ pub(crate) fn run() -> Result<Verdict> {
     }
     // The events show which CPUs can record branches, and are closed again: on each CPU,
     // an event of the test has to be the only one.
-    let able: Vec<u32> = match perf::open_everywhere(&cpus::online()?, FOR_SNAPSHOTS) {
-        Ok(events) => events.iter().map(|(cpu, _)| *cpu).collect(),
-        Err(error) => return verdict::cannot_record(error),
-    };
+    let events =
+        perf::open_everywhere(&cpus::online()?, FOR_SNAPSHOTS).map_err(verdict::cannot_record)?;
+    let able: Vec<u32> = events.into_iter().map(|(cpu, _)| cpu).collect();
     let mut object = MaybeUninit::uninit();
     let mut helper = Helper::load(&mut object)?;
     for cpu in able {

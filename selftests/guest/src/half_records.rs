@@ -19,13 +19,9 @@ const ENOUGH: u32 = 32;
 const ATTEMPTS: usize = 10;
 
 pub(crate) fn run() -> Result<Verdict> {
-    if !Kallsyms::read()?.has_snapshot_function() {
-        return Ok(verdict::unsupported());
-    }
-    let events = match perf::open_everywhere(&cpus::online()?, perf::FOR_SNAPSHOTS) {
-        Ok(events) => events,
-        Err(error) => return verdict::cannot_record(error),
-    };
+    verdict::needs_snapshots(&Kallsyms::read()?)?;
+    let events = perf::open_everywhere(&cpus::online()?, perf::FOR_SNAPSHOTS)
+        .map_err(verdict::cannot_record)?;
     let pmus = pmus::all()?;
     let records_of = |cpu| {
         let pmu = pmus.iter().find(|pmu| pmu.cpus.contains(&cpu));

@@ -28,9 +28,7 @@ const ENOUGH: u32 = 100;
 const LIMIT: Duration = Duration::from_secs(45);
 
 pub(crate) fn run() -> Result<Verdict> {
-    if !Kallsyms::read()?.has_snapshot_function() {
-        return Ok(verdict::unsupported());
-    }
+    verdict::needs_snapshots(&Kallsyms::read()?)?;
     let (mut big, mut little): (Vec<_>, Vec<_>) =
         pmus::all()?.into_iter().partition(|pmu| pmu.branches > 0);
     let (Some(big), Some(little)) = (big.pop(), little.pop()) else {

@@ -18,9 +18,7 @@ const TURNS: u32 = 1 << 22;
 const WHOLE: usize = RawRecord::SIZE * MAX_RECORDS;
 
 pub(crate) fn run() -> Result<Verdict> {
-    if !Kallsyms::read()?.has_snapshot_function() {
-        return Ok(verdict::unsupported());
-    }
+    verdict::needs_snapshots(&Kallsyms::read()?)?;
     let cpus = cpus::online()?;
     let [cpu] = cpus[..] else {
         return Ok(Verdict::Skip(format!(
@@ -33,10 +31,7 @@ pub(crate) fn run() -> Result<Verdict> {
     if let Some(verdict) = stuck(&mut helper, WHOLE, "without an event")? {
         return Ok(verdict);
     }
-    let event = match perf::open(cpu, perf::FOR_SNAPSHOTS) {
-        Ok(event) => event,
-        Err(error) => return verdict::cannot_record(error),
-    };
+    let event = perf::open(cpu, perf::FOR_SNAPSHOTS).map_err(verdict::cannot_record)?;
     for (size, what) in [
         (WHOLE, "with an event"),
         (0, "with an event, without room for a record"),

@@ -30,9 +30,7 @@ const LIMIT: Duration = Duration::from_secs(30);
 const INTERVAL: Duration = Duration::from_millis(10);
 
 pub(crate) fn run() -> Result<Verdict> {
-    if !Kallsyms::read()?.has_snapshot_function() {
-        return Ok(verdict::unsupported());
-    }
+    verdict::needs_snapshots(&Kallsyms::read()?)?;
     let supplier = Path::new(PLATFORM).join("devices").join(SUPPLIER);
     if !supplier.exists() {
         return Ok(Verdict::Skip(format!(
@@ -68,10 +66,8 @@ pub(crate) fn run() -> Result<Verdict> {
         );
         thread::sleep(INTERVAL);
     }
-    let events = match perf::open_everywhere(&cpus, perf::FOR_SNAPSHOTS) {
-        Ok(events) => events,
-        Err(error) => return verdict::cannot_record(error),
-    };
+    let events =
+        perf::open_everywhere(&cpus, perf::FOR_SNAPSHOTS).map_err(verdict::cannot_record)?;
     for (cpu, _) in &events {
         cpus::pin_to(*cpu)?;
         let answer = helper.call(RawRecord::SIZE * MAX_RECORDS, 0)?;

@@ -30,10 +30,7 @@ struct Times {
 pub(crate) fn run(record: bool) -> Result<Verdict> {
     let cpus = cpus::online()?;
     let events = if record {
-        match perf::open_everywhere(&cpus, perf::all_branches(None)) {
-            Ok(events) => events,
-            Err(error) => return verdict::cannot_record(error),
-        }
+        perf::open_everywhere(&cpus, perf::all_branches(None)).map_err(verdict::cannot_record)?
     } else {
         Vec::new()
     };

@@ -23,9 +23,7 @@ const ATTEMPTS: usize = 10;
 
 pub(crate) fn run() -> Result<Verdict> {
     let symbols = Kallsyms::read()?;
-    if !symbols.has_snapshot_function() {
-        return Ok(verdict::unsupported());
-    }
+    verdict::needs_snapshots(&symbols)?;
     let Some(reader) = symbols.reader() else {
         return Ok(Verdict::Skip(
             "this kernel has no function that reads records to probe: it is not BRBE that \
@@ -33,10 +31,8 @@ pub(crate) fn run() -> Result<Verdict> {
                 .to_owned(),
         ));
     };
-    let events = match perf::open_everywhere(&cpus::online()?, perf::FOR_SNAPSHOTS) {
-        Ok(events) => events,
-        Err(error) => return verdict::cannot_record(error),
-    };
+    let events = perf::open_everywhere(&cpus::online()?, perf::FOR_SNAPSHOTS)
+        .map_err(verdict::cannot_record)?;
     let pmus = pmus::all()?;
     let paths = Paths::open();
     let mut object = MaybeUninit::uninit();

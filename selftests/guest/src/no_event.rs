@@ -12,15 +12,12 @@ use crate::verdict::{self, Verdict, check};
 use crate::{cpus, perf};
 
 pub(crate) fn run() -> Result<Verdict> {
-    if !Kallsyms::read()?.has_snapshot_function() {
-        return Ok(verdict::unsupported());
-    }
+    verdict::needs_snapshots(&Kallsyms::read()?)?;
     let cpus = cpus::online()?;
     // The events show which CPUs can record branches, and are closed again.
-    let able: Vec<u32> = match perf::open_everywhere(&cpus, perf::FOR_SNAPSHOTS) {
-        Ok(events) => events.iter().map(|(cpu, _)| *cpu).collect(),
-        Err(error) => return verdict::cannot_record(error),
-    };
+    let events =
+        perf::open_everywhere(&cpus, perf::FOR_SNAPSHOTS).map_err(verdict::cannot_record)?;
+    let able: Vec<u32> = events.into_iter().map(|(cpu, _)| cpu).collect();
     let mut object = MaybeUninit::uninit();
     let mut helper = Helper::load(&mut object)?;
 
@@ -35,10 +32,7 @@ pub(crate) fn run() -> Result<Verdict> {
     }
     for &cpu in &able {
         cpus::pin_to(cpu)?;
-        let event = match perf::open(cpu, perf::FOR_SNAPSHOTS) {
-            Ok(event) => event,
-            Err(error) => return verdict::cannot_record(error),
-        };
+        let event = perf::open(cpu, perf::FOR_SNAPSHOTS).map_err(verdict::cannot_record)?;
         let answer = helper.call(RawRecord::SIZE * MAX_RECORDS, 0)?;
         check!(
             !answer.records().is_empty(),

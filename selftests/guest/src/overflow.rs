@@ -62,15 +62,10 @@ pub(crate) enum Taken {
 /// Lets the counter overflow at one instruction after the other, and writes the rounds to
 /// the file `output`.
 pub(crate) fn run(step: u64, taken: Taken, output: &Path) -> Result<Verdict> {
-    if !Kallsyms::read()?.has_snapshot_function() {
-        return Ok(verdict::unsupported());
-    }
+    verdict::needs_snapshots(&Kallsyms::read()?)?;
     cpus::pin_to(CPU)?;
     unlimited_sampling()?;
-    let event = match perf::open(CPU, perf::FOR_OVERFLOWS) {
-        Ok(event) => event,
-        Err(error) => return verdict::cannot_record(error),
-    };
+    let event = perf::open(CPU, perf::FOR_OVERFLOWS).map_err(verdict::cannot_record)?;
     let mut object = MaybeUninit::uninit();
     let mut program = Program::load(&mut object, &event, taken)?;
     let mut ring = Ring::map(&event)?;

@@ -50,9 +50,7 @@ impl Drop for Loaded {
 }
 
 pub(crate) fn run() -> Result<Verdict> {
-    if !Kallsyms::read()?.has_snapshot_function() {
-        return Ok(verdict::unsupported());
-    }
+    verdict::needs_snapshots(&Kallsyms::read()?)?;
     let Ok(file) = File::open(MODULE) else {
         return Ok(Verdict::Skip(format!(
             "there is no {MODULE} here, which is built for one kernel"
@@ -65,10 +63,8 @@ pub(crate) fn run() -> Result<Verdict> {
                 .to_owned(),
         ));
     }
-    let events = match perf::open_everywhere(&cpus::online()?, perf::FOR_SNAPSHOTS) {
-        Ok(events) => events,
-        Err(error) => return verdict::cannot_record(error),
-    };
+    let events = perf::open_everywhere(&cpus::online()?, perf::FOR_SNAPSHOTS)
+        .map_err(verdict::cannot_record)?;
     let _loaded = Loaded::new(&file)?;
     let mut object = MaybeUninit::uninit();
     let mut open = RawSectionSkelBuilder::default()

@@ -12,10 +12,8 @@ use crate::verdict::{self, Verdict};
 /// Records on every CPU while `command` runs.
 pub(crate) fn run(command: &[OsString], recording: Recording) -> Result<Verdict> {
     let (program, arguments) = command.split_first().context("there is no command")?;
-    let events = match perf::open_everywhere(&cpus::online()?, recording) {
-        Ok(events) => events,
-        Err(error) => return verdict::cannot_record(error),
-    };
+    let events =
+        perf::open_everywhere(&cpus::online()?, recording).map_err(verdict::cannot_record)?;
     let status = Command::new(program)
         .args(arguments)
         .stdout(Stdio::null())

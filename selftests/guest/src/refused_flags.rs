@@ -19,13 +19,9 @@ use crate::{cpus, perf};
 const WHOLE: usize = RawRecord::SIZE * MAX_RECORDS;
 
 pub(crate) fn run() -> Result<Verdict> {
-    if !Kallsyms::read()?.has_snapshot_function() {
-        return Ok(verdict::unsupported());
-    }
-    let events = match perf::open_everywhere(&cpus::online()?, perf::FOR_SNAPSHOTS) {
-        Ok(events) => events,
-        Err(error) => return verdict::cannot_record(error),
-    };
+    verdict::needs_snapshots(&Kallsyms::read()?)?;
+    let events = perf::open_everywhere(&cpus::online()?, perf::FOR_SNAPSHOTS)
+        .map_err(verdict::cannot_record)?;
     let mut object = MaybeUninit::uninit();
     let Some(mut helper) = Helper::interpreted(&mut object)? else {
         return Ok(Verdict::Skip(

@@ -22,10 +22,7 @@ pub(crate) fn run() -> Result<Verdict> {
         // The first event makes BRBE record all branches of the kernel.
         let opened = perf::open(cpu, perf::FOR_SNAPSHOTS)
             .and_then(|all| Ok((all, perf::open(cpu, perf::CONDITIONAL)?)));
-        let (_all, conditional) = match opened {
-            Ok(events) => events,
-            Err(error) => return verdict::cannot_record(error),
-        };
+        let (_all, conditional) = opened.map_err(verdict::cannot_record)?;
         let mut ring = Ring::map(&conditional)?;
         perf::set_period(&conditional, PERIOD)?;
         let mut seen = 0;

@@ -19,13 +19,9 @@ pub(crate) const TRACEFS: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug
 
 pub(crate) fn run() -> Result<Verdict> {
     let symbols = Kallsyms::read()?;
-    if !symbols.has_snapshot_function() {
-        return Ok(verdict::unsupported());
-    }
-    let events = match perf::open_everywhere(&cpus::online()?, perf::FOR_SNAPSHOTS) {
-        Ok(events) => events,
-        Err(error) => return verdict::cannot_record(error),
-    };
+    verdict::needs_snapshots(&symbols)?;
+    let events = perf::open_everywhere(&cpus::online()?, perf::FOR_SNAPSHOTS)
+        .map_err(verdict::cannot_record)?;
     let Some(tracer) = Tracer::start()? else {
         return Ok(Verdict::Skip(
             "there is no function tracer: no tracefs, or no CONFIG_FUNCTION_TRACER".to_owned(),

@@ -24,13 +24,9 @@ const ATTEMPTS: usize = 3;
 
 pub(crate) fn run() -> Result<Verdict> {
     let symbols = Kallsyms::read()?;
-    if !symbols.has_snapshot_function() {
-        return Ok(verdict::unsupported());
-    }
-    let events = match perf::open_everywhere(&cpus::online()?, perf::FOR_SNAPSHOTS) {
-        Ok(events) => events,
-        Err(error) => return verdict::cannot_record(error),
-    };
+    verdict::needs_snapshots(&symbols)?;
+    let events = perf::open_everywhere(&cpus::online()?, perf::FOR_SNAPSHOTS)
+        .map_err(verdict::cannot_record)?;
     let mut object = MaybeUninit::uninit();
     let mut helper = Helper::load(&mut object)?;
     for (cpu, _) in &events {

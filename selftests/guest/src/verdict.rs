@@ -3,8 +3,8 @@
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
-use anyhow::Result;
-use guest_support::kallsyms::NO_SNAPSHOTS;
+use anyhow::{Error, Result, ensure};
+use guest_support::kallsyms::{Kallsyms, NO_SNAPSHOTS};
 use guest_support::perf::CannotRecord;
 use serde::Serialize;
 
@@ -33,19 +33,29 @@ macro_rules! check {
 }
 pub(crate) use check;
 
-/// The verdict of every test of snapshots on a kernel that has none.
-pub(crate) fn unsupported() -> Verdict {
-    Verdict::Skip(NO_SNAPSHOTS.to_owned())
+/// The error of a test where the machine or the kernel does not have what the test is about.
+/// The test is skipped for this reason.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct Skipped(String);
+
+/// Checks that the kernel has snapshots.
+pub(crate) fn needs_snapshots(symbols: &Kallsyms) -> Result<()> {
+    ensure!(
+        symbols.has_snapshot_function(),
+        Skipped(NO_SNAPSHOTS.to_owned())
+    );
+    Ok(())
 }
 
-/// The end of a test where branches cannot be recorded: a skip where that is not
-/// supported, else an error.
-pub(crate) fn cannot_record(error: io::Error) -> Result<Verdict> {
+/// The error of a test where branches cannot be recorded. The test is skipped where that is
+/// not supported.
+pub(crate) fn cannot_record(error: io::Error) -> Error {
     let why = CannotRecord::from(error);
     if why.is_unsupported() {
-        Ok(Verdict::Skip(why.to_string()))
+        Skipped(why.to_string()).into()
     } else {
-        Err(why.into())
+        why.into()
     }
 }
 
@@ -69,6 +79,7 @@ pub(crate) fn report(
         Ok(Verdict::Pass) => ("PASS", String::new(), 0),
         Ok(Verdict::Fail(reason)) => ("FAIL", reason.clone(), 1),
         Ok(Verdict::Skip(reason)) => ("SKIP", reason.clone(), 77),
+        Err(error) if error.is::<Skipped>() => ("SKIP", format!("{error:#}"), 77),
         // Records that are no path are a failure, wherever in a test they were seen.
         Err(error) if error.is::<NoPath>() => ("FAIL", format!("{error:#}"), 1),
         Err(error) => ("ERROR", format!("{error:#}"), 2),
@@ -105,6 +116,16 @@ fn line(test: &str, verdict: &'static str, reason: &str, json: bool) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_not_supported_is_skipped_and_what_is_forbidden_is_an_error() {
+        let is_skipped = |errno| {
+            let error = cannot_record(io::Error::from_raw_os_error(errno));
+            error.context("on CPU 3").is::<Skipped>()
+        };
+        assert!(is_skipped(rustix::io::Errno::OPNOTSUPP.raw_os_error()));
+        assert!(!is_skipped(rustix::io::Errno::ACCESS.raw_os_error()));
+    }
 
     #[test]
     fn a_verdict_is_one_line() {

@@ -187,10 +187,7 @@ pub(crate) fn run(output: &Path) -> Result<Verdict> {
             };
             let how = sys::PERF_SAMPLE_BRANCH_TYPE_SAVE;
             let recording = Recording::of_branches(bits | levels | how);
-            let event = match perf::open(cpu, recording) {
-                Ok(event) => event,
-                Err(error) => return verdict::cannot_record(error),
-            };
+            let event = perf::open(cpu, recording).map_err(verdict::cannot_record)?;
             let symbols = Kallsyms::read()?;
             let mut snapshots = Vec::new();
             for _ in 0..TIMES {

@@ -41,13 +41,9 @@ const AT_ONCE: usize = 100;
 /// of cycles from one sample of an event to the next.
 pub(crate) fn run(time: Duration, period: u64) -> Result<Verdict> {
     let symbols = Kallsyms::read()?;
-    if !symbols.has_snapshot_function() {
-        return Ok(verdict::unsupported());
-    }
+    verdict::needs_snapshots(&symbols)?;
     let cpus = cpus::online()?;
-    if let Err(error) = perf::open_everywhere(&cpus, FOR_SNAPSHOTS) {
-        return verdict::cannot_record(error);
-    }
+    perf::open_everywhere(&cpus, FOR_SNAPSHOTS).map_err(verdict::cannot_record)?;
     let mut splats = Splats::watch()?;
     let mut object = MaybeUninit::uninit();
     let skeleton = load(&mut object, &symbols)?;
