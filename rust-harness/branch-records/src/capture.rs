@@ -9,6 +9,7 @@ use std::io::{Read, Write};
 use serde::{Deserialize, Serialize};
 
 mod code;
+pub(crate) mod document;
 mod field;
 mod hex;
 mod process;
@@ -221,15 +222,7 @@ impl Capture {
     /// capture of version [`VERSION`], and when a field breaks an invariant: see
     /// [`CaptureError`].
     pub fn from_reader(reader: impl Read) -> Result<Self, CaptureError> {
-        let mut text = Vec::new();
-        reader
-            .take(MAX_BYTES + 1)
-            .read_to_end(&mut text)
-            .map_err(CaptureError::Read)?;
-        if text.len() as u64 > MAX_BYTES {
-            return Err(CaptureError::TooLong(MAX_BYTES));
-        }
-        Self::from_slice(&text)
+        Self::from_slice(&document::read(reader, MAX_BYTES)?)
     }
 
     /// Reads a capture from memory and checks it.
@@ -263,16 +256,9 @@ impl Capture {
     ///
     /// When a field breaks an invariant, so that [`Capture::from_reader`] would refuse
     /// the document, and when `writer` fails.
-    pub fn to_writer(&self, mut writer: impl Write) -> Result<(), CaptureError> {
+    pub fn to_writer(&self, writer: impl Write) -> Result<(), CaptureError> {
         self.validate()?;
-        let mut text = serde_json::to_vec(self)?;
-        text.push(b'\n');
-        // The document is written at once: a guest's file may be on a file system where
-        // each write is a message to the host.
-        writer
-            .write_all(&text)
-            .and_then(|()| writer.flush())
-            .map_err(CaptureError::Write)
+        document::write(self, writer)
     }
 
     /// Checks every invariant that the fields document.

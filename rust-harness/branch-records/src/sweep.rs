@@ -8,7 +8,7 @@ use std::io::{Read, Write};
 
 use serde::{Deserialize, Serialize};
 
-use crate::capture::{CaptureError, CodeRange, MAX_RECORDS, check_code, raw_records};
+use crate::capture::{CaptureError, CodeRange, MAX_RECORDS, check_code, document, raw_records};
 use crate::record::RawRecord;
 
 /// The value of [`Sweep::format`] in every sweep.
@@ -90,15 +90,7 @@ impl Sweep {
     /// sweep of version [`VERSION`], and when a list in it is too long or its code is
     /// invalid: see [`CaptureError`].
     pub fn from_reader(reader: impl Read) -> Result<Self, CaptureError> {
-        let mut text = Vec::new();
-        reader
-            .take(MAX_BYTES + 1)
-            .read_to_end(&mut text)
-            .map_err(CaptureError::Read)?;
-        if text.len() as u64 > MAX_BYTES {
-            return Err(CaptureError::TooLong(MAX_BYTES));
-        }
-        let sweep: Self = serde_json::from_slice(&text)?;
+        let sweep: Self = serde_json::from_slice(&document::read(reader, MAX_BYTES)?)?;
         sweep.validate()?;
         Ok(sweep)
     }
@@ -108,14 +100,9 @@ impl Sweep {
     /// # Errors
     ///
     /// When [`Sweep::from_reader`] would refuse the document, and when `writer` fails.
-    pub fn to_writer(&self, mut writer: impl Write) -> Result<(), CaptureError> {
+    pub fn to_writer(&self, writer: impl Write) -> Result<(), CaptureError> {
         self.validate()?;
-        let mut text = serde_json::to_vec(self)?;
-        text.push(b'\n');
-        writer
-            .write_all(&text)
-            .and_then(|()| writer.flush())
-            .map_err(CaptureError::Write)
+        document::write(self, writer)
     }
 
     fn validate(&self) -> Result<(), CaptureError> {
