@@ -78,6 +78,15 @@ pub struct Run {
     pub console: PathBuf,
 }
 
+/// What happens while a machine runs.
+#[derive(Clone, Copy, Debug)]
+pub enum Progress<'a> {
+    /// A line of the console or of the command.
+    Line(&'a str),
+    /// The guest is up, and the command begins. A machine need not report it.
+    CommandBegins,
+}
+
 /// A backend: a kind of machine that boots what it is given.
 pub trait Backend: fmt::Debug + Send + Sync {
     /// The name of the backend.
@@ -98,12 +107,11 @@ pub trait Backend: fmt::Debug + Send + Sync {
     }
 
     /// Boots the machine, runs the command and powers off. Nothing of the machine is left
-    /// when this returns. `progress` is called with each line of the console and of the
-    /// command as it comes.
+    /// when this returns. `progress` is called as it happens.
     ///
     /// # Errors
     ///
     /// When the machine cannot be started, the console's log cannot be written, or the run is
     /// interrupted. What goes wrong in the machine is no error but an [`End`].
-    fn run(&self, boot: &Boot, progress: &mut dyn FnMut(&str)) -> Result<Run>;
+    fn run(&self, boot: &Boot, progress: &mut dyn FnMut(Progress<'_>)) -> Result<Run>;
 }

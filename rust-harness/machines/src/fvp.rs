@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
 
-use crate::backend::{Backend, Boot, Run};
+use crate::backend::{Backend, Boot, Progress, Run};
 use crate::machine_spec::Capabilities;
 use crate::program;
 use kernels::guest_root;
@@ -159,7 +159,7 @@ impl Backend for Fvp {
         Some("arm/fvp-base-revc")
     }
 
-    fn run(&self, boot: &Boot, progress: &mut dyn FnMut(&str)) -> Result<Run> {
+    fn run(&self, boot: &Boot, progress: &mut dyn FnMut(Progress<'_>)) -> Result<Run> {
         let settings = serde_json::to_string(&self.0).context("describing the model")?;
         let arguments = ["__fvp".into(), settings.into()];
         program::run_self(&arguments, guest_root::PATH, boot, progress)

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-use crate::backend::{Backend, Boot, End, PluginFile, Run, SHARE};
+use crate::backend::{Backend, Boot, End, PluginFile, Progress, Run, SHARE};
 use crate::machine_spec::{Capabilities, MachineSpec};
 use crate::qemu::Qemu;
 use crate::share::Share;
@@ -159,7 +159,7 @@ impl Guest {
         for program in &parts.programs {
             task.share.put(program)?;
         }
-        let step = Step::start(format!("boot, {}", task.name));
+        let mut step = Step::start(format!("boot, {}", task.name));
         let die = ["panic=-1", "oops=panic"].map(str::to_owned);
         let plugin = parts.plugin.zip(machine.plugin_options(self.arch));
         let boot = Boot {
@@ -176,7 +176,13 @@ impl Guest {
             timeout: task.timeout,
             console: self.console(task.name)?,
         };
-        let run = self.backend.run(&boot, &mut |line| step.note(line))?;
+        let run = self.backend.run(&boot, &mut |progress| match progress {
+            Progress::Line(line) => step.note(line),
+            Progress::CommandBegins => {
+                let run = Step::start(format!("run, {}", task.name));
+                std::mem::replace(&mut step, run).done();
+            }
+        })?;
         if process::interrupted() {
             return Err(process::Interrupted.into());
         }

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 
-use crate::backend::{Backend, Boot, End, Run};
+use crate::backend::{Backend, Boot, End, Progress, Run};
 use crate::console;
 use crate::machine_spec::Capabilities;
 use host::process::{self, Interrupted, ProcessGroup};
@@ -49,6 +49,8 @@ pub(super) enum Event {
     Console(String),
     /// A line that the command printed.
     Output(String),
+    /// The guest is up, and the command begins. A program need not report it.
+    CommandBegins,
     /// The command ended with this exit status. It is the last event.
     Exited(i64),
     /// The machine broke, for this reason. It is the last event.
@@ -125,7 +127,7 @@ impl Backend for Program {
         self.capabilities
     }
 
-    fn run(&self, boot: &Boot, progress: &mut dyn FnMut(&str)) -> Result<Run> {
+    fn run(&self, boot: &Boot, progress: &mut dyn FnMut(Progress<'_>)) -> Result<Run> {
         let program = self.path.clone().into();
         run(program, &["run".into()], guest_root::PATH, boot, progress)
     }
@@ -142,7 +144,7 @@ pub(super) fn run_self(
     arguments: &[OsString],
     path: &str,
     boot: &Boot,
-    progress: &mut dyn FnMut(&str),
+    progress: &mut dyn FnMut(Progress<'_>),
 ) -> Result<Run> {
     // By this name the program is there even when another build has replaced its file.
     run("/proc/self/exe".into(), arguments, path, boot, progress)
@@ -153,7 +155,7 @@ fn run(
     arguments: &[OsString],
     path: &str,
     boot: &Boot,
-    progress: &mut dyn FnMut(&str),
+    progress: &mut dyn FnMut(Progress<'_>),
 ) -> Result<Run> {
     let mut console = File::create(&boot.console)
         .with_context(|| format!("creating {}", boot.console.display()))?;
@@ -176,7 +178,10 @@ fn run(
             writeln!(console, "{}", line.trim_end()).context("writing the console's log")?;
         }
         if let Event::Console(line) | Event::Output(line) = &event {
-            progress(line);
+            progress(Progress::Line(line));
+        }
+        if event == Event::CommandBegins {
+            progress(Progress::CommandBegins);
         }
         if let Some(end) = watch.see(event) {
             break end;
@@ -347,6 +352,7 @@ impl Watch {
                 self.output.push('\n');
                 None
             }
+            Event::CommandBegins => None,
             Event::Exited(status) => {
                 Some(self.end(End::Exited(i32::try_from(status).unwrap_or(-1))))
             }

@@ -7,7 +7,7 @@ pub mod vmtest_child;
 
 use anyhow::Result;
 
-use crate::backend::{Backend, Boot, Run};
+use crate::backend::{Backend, Boot, Progress, Run};
 use crate::machine_spec::Capabilities;
 use crate::program;
 use host::toolchain;
@@ -42,7 +42,7 @@ impl Backend for Qemu {
         }
     }
 
-    fn run(&self, boot: &Boot, progress: &mut dyn FnMut(&str)) -> Result<Run> {
+    fn run(&self, boot: &Boot, progress: &mut dyn FnMut(Progress<'_>)) -> Result<Run> {
         // vmtest gives its init the PATH of the process that it runs in.
         program::run_self(&["__vm".into()], guest_root::INIT_PATH, boot, progress)
     }

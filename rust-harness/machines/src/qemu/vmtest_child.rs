@@ -214,8 +214,8 @@ fn event(output: Output) -> Option<Event> {
         Output::BootStart
         | Output::BootEnd(Ok(()))
         | Output::SetupStart
-        | Output::SetupEnd(Ok(()))
-        | Output::CommandStart => None,
+        | Output::SetupEnd(Ok(())) => None,
+        Output::CommandStart => Some(Event::CommandBegins),
     }
 }
 
