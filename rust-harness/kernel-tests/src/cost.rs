@@ -247,13 +247,16 @@ pub fn beside<'a>(below: Context<'a>, other: Context<'a>) -> Option<Job<'a>> {
         Variant::Cheaper => LIMIT_OF_CHEAPER,
         Variant::Fixes | Variant::Snapshot | Variant::LowWaste => return None,
     };
-    let (title, has_plugin) = (other.title.clone(), other.guest.capabilities().plugin);
+    let (title, unmet) = (
+        other.title.clone(),
+        other.guest.capabilities().without_plugin(),
+    );
     let job = Job::new(
         title,
         "cost of a snapshot, beside the series below",
         move || compare(&below, &other, limit),
     );
-    Some(job.or_skipped((!has_plugin).then_some("it needs QEMU with the plugin")))
+    Some(job.or_skipped(unmet))
 }
 
 fn judge(first: u64, other: u64, limit: f64) -> Verdict {

@@ -78,7 +78,7 @@ pub fn job<'a>(tests: &'a [Batch], context: &Context<'a>, mutant: Mutant) -> Job
         ..
     } = *context;
     let title = called(&subject.base, subject.variant, &mutant);
-    let has_plugin = guest.capabilities().plugin;
+    let unmet = guest.capabilities().without_plugin();
     let job = Job::new(title.clone(), mutant.safeguard.clone(), move || {
         let series = mutant.on_top_of(&subject.series);
         let commits = match series.commits(paths, &subject.tree) {
@@ -98,7 +98,7 @@ pub fn job<'a>(tests: &'a [Batch], context: &Context<'a>, mutant: Mutant) -> Job
         }
         judge(&mutant, named.run(&context))
     });
-    job.or_skipped((!has_plugin).then_some("it needs QEMU with the plugin"))
+    job.or_skipped(unmet)
 }
 
 /// The verdict on a mutant: PASS if it is killed. A mutant is killed by a test that fails, or

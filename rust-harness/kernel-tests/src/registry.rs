@@ -9,12 +9,11 @@ use anyhow::{Context as _, Result, bail};
 use crate::context::Context;
 use kernels::subject::{Configuration, Subject};
 use kernels::variant::Variant;
-use machines::machine_spec::Capabilities;
-use machines::machine_spec::MachineSpec;
+use machines::machine_spec::{Capabilities, MachineSpec};
 use report::{Job, Verdict};
 
 /// The series that have the snapshot.
-pub const WITH_SNAPSHOT: &[Variant] = &[
+const WITH_SNAPSHOT: &[Variant] = &[
     Variant::Snapshot,
     Variant::Cheaper,
     Variant::LowWaste,
@@ -106,11 +105,8 @@ impl Test {
 
     /// Why the test cannot run on `machines`; `None` if it can.
     pub fn unmet(&self, machines: &Capabilities) -> Option<String> {
-        let plugin =
-            (self.needs_plugin && !machines.plugin).then_some("it needs QEMU with the plugin");
-        plugin
-            .map(str::to_owned)
-            .or_else(|| self.machine.unmet(machines))
+        let plugin = machines.without_plugin().filter(|_| self.needs_plugin);
+        plugin.or_else(|| self.machine.unmet(machines))
     }
 }
 
@@ -154,12 +150,9 @@ impl Batch {
         tests: Vec<Test>,
         decide: impl Fn(&Context<'_>) -> Result<Vec<Verdict>> + Send + Sync + 'static,
     ) -> Self {
+        let count = tests.len();
         Self::of(tests, move |context, wanted| {
-            let verdicts = decide(context)?;
-            Ok(wanted
-                .iter()
-                .map(|place| verdicts[*place].clone())
-                .collect())
+            report::wanted_of(&decide(context)?, count, wanted)
         })
     }
 

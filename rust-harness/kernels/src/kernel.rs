@@ -148,7 +148,7 @@ impl Builder {
     }
 
     /// The paths of the kernel of a commit, whether it has been built or not.
-    pub fn planned(&self, commit: &str) -> Result<Kernel> {
+    fn planned(&self, commit: &str) -> Result<Kernel> {
         let key = self.key(KERNEL, commit)?;
         Ok(self.kernel_in(&cache::place(&self.paths, KIND, &key)))
     }

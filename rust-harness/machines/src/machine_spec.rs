@@ -30,6 +30,13 @@ pub struct Capabilities {
     pub heterogeneous: bool,
 }
 
+impl Capabilities {
+    /// Why what needs the plugin cannot run on these machines; `None` if it can.
+    pub fn without_plugin(&self) -> Option<String> {
+        (!self.plugin).then(|| "it needs QEMU with the plugin".to_owned())
+    }
+}
+
 /// The machine that a run needs. Tests with equal specifications can share a boot.
 ///
 /// The fields that are serialised are part of what a backend that is a program reads
@@ -110,7 +117,7 @@ impl MachineSpec {
         }
     }
 
-    /// Whether `machines` can be an ordinary machine only with QEMU's or the plugin's help.
+    /// Whether the machine is described to QEMU or to the plugin in their own words.
     fn needs_the_plugin(&self) -> bool {
         let has_options = self
             .plugin
@@ -144,13 +151,12 @@ impl MachineSpec {
                 other_records && !machines.plugin,
                 "another number of records",
             ),
-            (
-                self.needs_the_plugin() && !machines.plugin,
-                "QEMU with the plugin",
-            ),
         ];
         let missing = needs.into_iter().find(|(is_missing, _)| *is_missing);
-        missing.map(|(_, what)| format!("it needs {what}"))
+        let plugin = machines.without_plugin();
+        missing
+            .map(|(_, what)| format!("it needs {what}"))
+            .or(plugin.filter(|_| self.needs_the_plugin()))
     }
 
     /// All words for the kernel's command line that the machine is described by.

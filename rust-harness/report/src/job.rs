@@ -51,6 +51,23 @@ impl Limit {
 /// verdict for each of them.
 type Body<'a> = Box<dyn FnOnce(&[usize]) -> Result<Vec<Verdict>> + Send + 'a>;
 
+/// The verdicts at the places `wanted`, of those of `count` tests that were decided together.
+///
+/// # Errors
+///
+/// When there is not a verdict for each test.
+pub fn wanted_of(verdicts: &[Verdict], count: usize, wanted: &[usize]) -> Result<Vec<Verdict>> {
+    ensure!(
+        verdicts.len() == count,
+        "{} verdicts for {count} tests: a mistake of the harness",
+        verdicts.len()
+    );
+    Ok(wanted
+        .iter()
+        .map(|place| verdicts[*place].clone())
+        .collect())
+}
+
 /// One or several tests of one subject that are decided together.
 pub struct Job<'a> {
     /// What the tests are about, which is the first part of their lines: `7.3.4 patched`,
@@ -85,16 +102,7 @@ impl<'a> Job<'a> {
     ) -> Self {
         let count = tests.len();
         Self::partial(subject, tests, move |wanted| {
-            let verdicts = body()?;
-            ensure!(
-                verdicts.len() == count,
-                "{} verdicts for {count} tests: a mistake of the harness",
-                verdicts.len()
-            );
-            Ok(wanted
-                .iter()
-                .map(|place| verdicts[*place].clone())
-                .collect())
+            wanted_of(&body()?, count, wanted)
         })
     }
 
@@ -155,10 +163,15 @@ impl<'a> Job<'a> {
         wanted.map(|place| format!("{}: {}", self.subject, self.tests[*place]))
     }
 
+    /// Whether the job was decided when the plan was made, and failed.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.failed_when_planned == Some(true)
+    }
+
     /// Drops the tests that the selection does not take. Returns whether the job is to run.
     pub(crate) fn select(&mut self, selection: &mut Selection) -> bool {
-        if let Some(is_failed) = self.failed_when_planned {
-            return selection.takes_next() || is_failed;
+        if self.failed_when_planned.is_some() {
+            return selection.takes_next() || self.has_failed();
         }
         let (subject, tests) = (&self.subject, &self.tests);
         self.wanted

@@ -16,7 +16,7 @@ mod plan;
 mod selection;
 mod verdict;
 
-pub use job::{Job, Limit};
+pub use job::{Job, Limit, wanted_of};
 pub use outcome::Report;
 pub use plan::Plan;
 pub use selection::{NotAPartition, Partition, Selection};

@@ -98,6 +98,15 @@ impl<'a> Plan<'a> {
         self.lines().iter().any(|line| line.contains(text))
     }
 
+    /// Whether a test that was decided when the plan was made has failed. Tests that need it
+    /// are not in the plan then.
+    pub fn has_failed(&self) -> bool {
+        self.steps.iter().any(|step| match step {
+            PlanStep::Jobs { jobs, .. } => jobs.iter().any(Job::has_failed),
+            PlanStep::Part { plan, .. } => plan.has_failed(),
+        })
+    }
+
     /// Runs the plan. Tests that have not begun when the limit is reached are skipped.
     ///
     /// # Errors
@@ -201,6 +210,7 @@ mod tests {
         plan.then(passing("7.3", "x"));
         plan.then(Job::decided("7.3", "a", Verdict::Fail("no".to_owned())));
         plan.select(&mut Selection::new(None, Some("1/2".parse().unwrap())));
+        assert!(plan.has_failed() && !five().has_failed());
         let report = plan.run(None).unwrap();
         assert_eq!(report.counts(), (1, 1, 0), "a failure is told everywhere");
     }

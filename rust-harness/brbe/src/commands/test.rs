@@ -123,7 +123,7 @@ impl TestCommand {
         plan.select(&mut self.selection());
         if let (Some(text), None) = (&self.only, &self.partition) {
             ensure!(
-                plan.is_there(text),
+                plan.has_failed() || plan.is_there(text),
                 "no test has {text:?} in its line: --list in its place prints the lines"
             );
         }

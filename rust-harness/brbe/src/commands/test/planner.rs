@@ -108,16 +108,17 @@ impl<'a> Planner<'a> {
         tested.in_order(patches::style(self.paths, subject));
         tested.in_order(patches::builds(subject, None));
         if is_asked_for {
-            self.tests(&context, Extent::Whole, &mut tested);
+            self.tests(&context, Extent::Whole, Vec::new(), &mut tested);
             // The mutants go on top of the snapshot: the tests that fail without a fix take
-            // snapshots.
-            let with = base
-                .snapshot
-                .as_ref()
-                .and_then(|with| with.subject.as_ref());
-            if let Some(with) = with {
-                let context = Context::patched(self.paths, &base.guest, with);
-                tested.side_by_side(self.mutants(Variant::Fixes, &context)?);
+            // snapshots. It is there if mutants are tried.
+            if let Some(applied) = &base.snapshot {
+                match &applied.subject {
+                    Some(with) => {
+                        let context = Context::patched(self.paths, &base.guest, with);
+                        tested.side_by_side(self.mutants(Variant::Fixes, &context)?);
+                    }
+                    None => tested.then(applied.job()),
+                }
             }
         }
         plan.part(tested, self.keep(&base.guest, subject));
@@ -140,8 +141,8 @@ impl<'a> Planner<'a> {
         tested.in_order(unpatched::jobs(&without));
         tested.in_order(patches::style(paths, subject));
         tested.in_order(patches::builds(subject, None));
-        self.tests(&context, Extent::Whole, &mut tested);
-        tested.side_by_side(self.mutants(subject.variant, &context)?);
+        let mutants = self.mutants(subject.variant, &context)?;
+        self.tests(&context, Extent::Whole, mutants, &mut tested);
         let keep = self.keep(guest, subject);
         let keep_proofs = self.keep_proofs(guest, fixes);
         plan.part(tested, move |rows, is_late| {
@@ -187,10 +188,10 @@ impl<'a> Planner<'a> {
         // A series that leaves most of the driver as it is is tested as a whole where it is
         // asked for. Otherwise only what its patches change is tested.
         if in_rust || is_asked_for {
-            self.tests(&context, Extent::Whole, &mut tested);
-            tested.side_by_side(self.mutants(variant, &context)?);
+            let mutants = self.mutants(variant, &context)?;
+            self.tests(&context, Extent::Whole, mutants, &mut tested);
         } else {
-            self.tests(&context, Extent::Changes, &mut tested);
+            self.tests(&context, Extent::Changes, Vec::new(), &mut tested);
         }
         let below = Context::patched(self.paths, &base.guest, snapshot);
         tested.in_order(cost::beside(below, context.clone()));
@@ -199,10 +200,17 @@ impl<'a> Planner<'a> {
         self.sent(&context, compiles, true, plan)
     }
 
-    /// Plans the tests of a kernel.
-    fn tests(&self, context: &Context<'a>, extent: Extent, plan: &mut Plan<'a>) {
+    /// Plans the tests of a kernel, side by side with those of its mutants.
+    fn tests(
+        &self,
+        context: &Context<'a>,
+        extent: Extent,
+        mutants: Vec<Job<'a>>,
+        plan: &mut Plan<'a>,
+    ) {
         let jobs = self.tests.iter();
-        let jobs = jobs.flat_map(|batch| batch.jobs(context, extent)).collect();
+        let jobs = jobs.flat_map(|batch| batch.jobs(context, extent));
+        let jobs = jobs.chain(mutants).collect();
         let context = context.clone();
         plan.side_by_side_on(jobs, move || {
             context.guest.prepare()?;
