@@ -42,11 +42,25 @@ pub fn stand_in(paths: &Paths) -> Result<PathBuf> {
     Ok(target()?.join("release").join(package))
 }
 
-/// Builds the programs that run in the guest. Returns the paths of `branch-guest`, which has
-/// the tests, and of `branch-trace`, the tracer.
-pub fn guest(paths: &Paths, arch: Arch) -> Result<[PathBuf; 2]> {
+/// The paths of the programs that run in the guest.
+#[derive(Clone, Debug)]
+pub struct GuestPrograms {
+    /// `branch-guest`, which has the tests.
+    pub tests: PathBuf,
+    /// `branch-trace`, the tracer.
+    pub tracer: PathBuf,
+    /// `guest-runner`, which runs commands.
+    pub runner: PathBuf,
+}
+
+/// Builds the programs that run in the guest.
+pub fn guest(paths: &Paths, arch: Arch) -> Result<GuestPrograms> {
     let target = arch.target();
-    let mut args = vec!["--package", "guest", "--package", "branch-trace"];
+    let packages = ["guest", "branch-trace", "guest-runner"];
+    let mut args: Vec<_> = packages
+        .iter()
+        .flat_map(|name| ["--package", name])
+        .collect();
     args.extend(["--target", &target]);
     // The programs are linked statically, so that they run on any root, whatever libraries it
     // has. For arm64 .cargo/config.toml says so. On x86-64 not everything is to be linked
@@ -58,7 +72,11 @@ pub fn guest(paths: &Paths, arch: Arch) -> Result<[PathBuf; 2]> {
     let what = format!("the guest's programs, {}", arch.kernel());
     build(paths, &format!("guest-{}", arch.kernel()), &what, &args)?;
     let built = self::target()?.join(&target).join("release");
-    Ok(["branch-guest", "branch-trace"].map(|name| built.join(name)))
+    Ok(GuestPrograms {
+        tests: built.join("branch-guest"),
+        tracer: built.join("branch-trace"),
+        runner: built.join("guest-runner"),
+    })
 }
 
 fn build(paths: &Paths, log: &str, what: &str, args: &[&str]) -> Result<()> {

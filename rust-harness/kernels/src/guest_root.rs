@@ -52,8 +52,6 @@ fn packages(text: &str) -> Vec<String> {
 
 /// The `PATH` of the guest's init. Its first directory has the programs that the init calls.
 pub const INIT_PATH: &str = "/usr/lib/brbe-init:/usr/sbin:/usr/bin";
-/// The `PATH` of commands in the guest.
-pub const PATH: &str = "/usr/sbin:/usr/bin";
 
 /// The programs that vmtest's init calls. They are links to busybox, one file without
 /// libraries: each file that is looked up is a question to the host, and the usual `mount`

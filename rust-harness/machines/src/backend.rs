@@ -11,9 +11,6 @@ use serde::{Deserialize, Serialize};
 use crate::machine_spec::{Capabilities, MachineSpec};
 use host::arch::Arch;
 
-/// Path in the guest of the directory [`Boot::share`].
-pub const SHARE: &str = "/mnt/vmtest";
-
 /// A TCG plugin for QEMU, with its options.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct PluginFile {
@@ -43,9 +40,11 @@ pub struct Boot {
     pub plugin: Option<PluginFile>,
     /// Arguments for QEMU, where the machine is QEMU.
     pub qemu_args: Vec<String>,
-    /// Path of a directory that the guest sees at [`SHARE`], and may write to.
+    /// Path of a directory that the guest sees at [`guest_runner::SHARE`], and may write to.
+    /// It holds the program [`guest_runner::PROGRAM`], which runs the command.
     pub share: PathBuf,
-    /// The command to run: for bash, in the directory [`SHARE`].
+    /// The command to run: for bash, in the shared directory. The file
+    /// [`guest_runner::COMMAND`] of the shared directory holds it, too.
     pub command: String,
     /// How long the whole run may take, from power-on.
     pub timeout: Duration,

@@ -1,12 +1,13 @@
 //! Arm's Fixed Virtual Platform (FVP), the model `FVP_Base_RevC-2xAEMvA`, as a backend.
 //!
-//! The kernel, the root and the command are those of the other backends. The root, the shared
-//! directory and a small init are put together in a mount namespace and shown to the model as
-//! one directory by virtio 9P; the console is read from the model's terminal port, and the
-//! exit status comes back as a file. `Documentation/fvp.md` has the parameters, and where
+//! The kernel, the root and the command are those of the other backends. The root and the
+//! shared directory are put together in a mount namespace and shown to the model as one
+//! directory by virtio 9P. The guest's first process is `guest-runner`, which writes its events
+//! to a file; the console is read from the model's terminal port. `Documentation/fvp.md` has the parameters, and where
 //! they are documented.
 
 mod command;
+mod events;
 pub mod model_child;
 mod root;
 mod terminal;
@@ -20,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use crate::backend::{Backend, Boot, Progress, Run};
 use crate::machine_spec::Capabilities;
 use crate::program;
-use kernels::guest_root;
+use guest_runner::PATH;
 
 /// The settings of the model, as the user's file has them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -162,7 +163,7 @@ impl Backend for Fvp {
     fn run(&self, boot: &Boot, progress: &mut dyn FnMut(Progress<'_>)) -> Result<Run> {
         let settings = serde_json::to_string(&self.0).context("describing the model")?;
         let arguments = ["__fvp".into(), settings.into()];
-        program::run_self(&arguments, guest_root::PATH, boot, progress)
+        program::run_self(&arguments, PATH, boot, progress)
     }
 }
 

@@ -8,12 +8,13 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-use crate::backend::{Backend, Boot, End, PluginFile, Progress, Run, SHARE};
+use crate::backend::{Backend, Boot, End, PluginFile, Progress, Run};
 use crate::machine_spec::{Capabilities, MachineSpec};
 use crate::qemu::Qemu;
 use crate::share::Share;
+use guest_runner::{COMMAND, SHARE};
 use host::arch::Arch;
-use host::cargo;
+use host::cargo::{self, GuestPrograms};
 use host::paths::Paths;
 use host::process;
 use host::progress::Step;
@@ -30,8 +31,8 @@ pub const TIMEOUT: Duration = Duration::from_secs(180);
 pub struct Task<'a> {
     /// The name of the run, which is in the names of its logs.
     pub name: &'a str,
-    /// The command: for bash, in the shared directory, which holds `branch-guest` and
-    /// `branch-trace` too.
+    /// The command: in the shared directory, which holds `branch-guest` and `branch-trace`
+    /// too, for bash, or over ssh for sh.
     pub command: &'a str,
     /// The shared directory.
     pub share: &'a Share,
@@ -46,7 +47,7 @@ struct Parts {
     root: PathBuf,
     /// Path of the plugin that gives branch records to QEMU's CPUs. `None` for other backends.
     plugin: Option<PathBuf>,
-    programs: [PathBuf; 2],
+    programs: GuestPrograms,
 }
 
 /// Machines that boot any kernel: a backend, and what its guests need beside the kernel.
@@ -156,9 +157,15 @@ impl Guest {
     /// interrupted. How the task ended is in the [`Run`]: see [`status`].
     pub fn run(&self, kernel: &Kernel, machine: &MachineSpec, task: &Task<'_>) -> Result<Run> {
         let parts = self.parts()?;
-        for program in &parts.programs {
+        let GuestPrograms {
+            tests,
+            tracer,
+            runner,
+        } = &parts.programs;
+        for program in [tests, tracer, runner] {
             task.share.put(program)?;
         }
+        task.share.write(COMMAND, task.command)?;
         let mut step = Step::start(format!("boot, {}", task.name));
         let die = ["panic=-1", "oops=panic"].map(str::to_owned);
         let plugin = parts.plugin.zip(machine.plugin_options(self.arch));

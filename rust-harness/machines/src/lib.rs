@@ -14,7 +14,6 @@ pub mod fvp;
 pub mod guest;
 pub mod lane;
 pub mod machine_spec;
-mod mark;
 pub mod program;
 pub mod qemu;
 pub mod remote;

@@ -1,7 +1,7 @@
 //! Backends that are programs of their own: such a program reads what to boot, and reports
 //! what happens.
 //!
-//! The protocol is JSON: a [`Boot`] on the program's standard input, an `Event` a line on its
+//! The protocol is JSON: a [`Boot`] on the program's standard input, an [`RunEvent`] a line on its
 //! standard output. The last event says how the run ended. The program is ended with all that
 //! it started, at any time. QEMU and Arm's model are run like this, and so is whatever
 //! program a user names (`Documentation/lanes.md`).
@@ -18,13 +18,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use serde::{Deserialize, Serialize};
+use guest_runner::PATH;
+use guest_runner::event::RunEvent;
 
 use crate::backend::{Backend, Boot, End, Progress, Run};
 use crate::console;
 use crate::machine_spec::Capabilities;
 use host::process::{self, Interrupted, ProcessGroup};
-use kernels::guest_root;
 
 /// How long a run goes on after a panic, for the rest of the kernel's report. Also how long a
 /// program that has closed its standard output may take to close its standard error.
@@ -42,31 +42,13 @@ const REASON: usize = 1 << 14;
 /// How long a program may take to report its capabilities.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// An event that a program reports, one JSON document a line.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum Event {
-    /// A line of the kernel's console.
-    Console(String),
-    /// A line that the command printed.
-    Output(String),
-    /// The guest is up, and the command begins. A program need not report it.
-    CommandBegins,
-    /// The command ended with this exit status. It is the last event.
-    Exited(i64),
-    /// The machine broke, for this reason. It is the last event.
-    Failed(String),
-}
-
 /// Prints an event on standard output, as JSON on a line.
 ///
 /// # Errors
 ///
 /// When standard output cannot be written to, because nobody reads it any more.
-pub(super) fn report_event(event: &Event) -> Result<()> {
-    let mut out = std::io::stdout().lock();
-    serde_json::to_writer(&mut out, event).context("reporting")?;
-    writeln!(out).context("reporting")?;
-    out.flush().context("reporting")
+pub(super) fn report_event(event: &RunEvent) -> Result<()> {
+    event.write(&mut std::io::stdout()).context("reporting")
 }
 
 /// A backend that is a program of the user's.
@@ -129,7 +111,7 @@ impl Backend for Program {
 
     fn run(&self, boot: &Boot, progress: &mut dyn FnMut(Progress<'_>)) -> Result<Run> {
         let program = self.path.clone().into();
-        run(program, &["run".into()], guest_root::PATH, boot, progress)
+        run(program, &["run".into()], PATH, boot, progress)
     }
 }
 
@@ -174,13 +156,13 @@ fn run(
                 break watch.end(End::Failed("it ended without saying why".to_owned()));
             }
         };
-        if let Event::Console(line) = &event {
+        if let RunEvent::Console(line) = &event {
             writeln!(console, "{}", line.trim_end()).context("writing the console's log")?;
         }
-        if let Event::Console(line) | Event::Output(line) = &event {
+        if let RunEvent::Console(line) | RunEvent::Output(line) = &event {
             progress(Progress::Line(line));
         }
-        if event == Event::CommandBegins {
+        if event == RunEvent::CommandBegins {
             progress(Progress::CommandBegins);
         }
         if let Some(end) = watch.see(event) {
@@ -230,15 +212,15 @@ fn spawn(
 
 /// The events that a machine prints on `stdout`, read by a thread that ends with the machine.
 /// If it prints more than `most` bytes, or ends after it has written to its standard error
-/// (`reason`), the last event is [`Event::Failed`].
-fn events(stdout: impl Read + Send + 'static, reason: Reason, most: u64) -> Receiver<Event> {
+/// (`reason`), the last event is [`RunEvent::Failed`].
+fn events(stdout: impl Read + Send + 'static, reason: Reason, most: u64) -> Receiver<RunEvent> {
     let (sender, receiver) = mpsc::channel();
     thread::spawn(move || {
         let mut reader = BufReader::new(stdout).take(most);
         let mut line = Vec::new();
         while let Ok(1..) = reader.by_ref().take(LINE).read_until(b'\n', &mut line) {
             let event = serde_json::from_slice(&line)
-                .unwrap_or_else(|_| Event::Console("brbe: a line too long is lost".to_owned()));
+                .unwrap_or_else(|_| RunEvent::Console("brbe: a line too long is lost".to_owned()));
             if sender.send(event).is_err() {
                 return;
             }
@@ -250,7 +232,7 @@ fn events(stdout: impl Read + Send + 'static, reason: Reason, most: u64) -> Rece
         };
         if let Some(why) = failed {
             // The receiver may be gone.
-            let _ = sender.send(Event::Failed(why));
+            let _ = sender.send(RunEvent::Failed(why));
         }
     });
     receiver
@@ -332,9 +314,9 @@ impl Watch {
         self.deadline.saturating_duration_since(Instant::now())
     }
 
-    fn see(&mut self, event: Event) -> Option<End> {
+    fn see(&mut self, event: RunEvent) -> Option<End> {
         match event {
-            Event::Console(line) => {
+            RunEvent::Console(line) => {
                 let line = line.trim_end().to_owned();
                 if console::is_panic(&line) && !self.panicked {
                     self.panicked = true;
@@ -347,16 +329,16 @@ impl Watch {
                 self.console.push(line);
                 None
             }
-            Event::Output(line) => {
+            RunEvent::Output(line) => {
                 self.output += &line;
                 self.output.push('\n');
                 None
             }
-            Event::CommandBegins => None,
-            Event::Exited(status) => {
+            RunEvent::CommandBegins | RunEvent::Ready => None,
+            RunEvent::Exited(status) => {
                 Some(self.end(End::Exited(i32::try_from(status).unwrap_or(-1))))
             }
-            Event::Failed(why) => Some(self.end(End::Failed(why))),
+            RunEvent::Failed(why) => Some(self.end(End::Failed(why))),
         }
     }
 

@@ -5,8 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 
 use crate::backend::Run;
-use crate::guest;
-use crate::share::Share;
+use crate::guest::Task;
 use crate::ssh::Ssh;
 use host::arch::Arch;
 use host::cargo;
@@ -17,32 +16,26 @@ use host::progress::Step;
 /// How long a machine may take to report its architecture.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Runs `command` on the machine that `ssh` reaches, among the guest's programs for that
-/// machine and what is in `share`. Files that the command writes come back to `share`. `name`
-/// is in the names of the logs.
+/// Does the task on the machine that `ssh` reaches, among the guest's programs for that
+/// machine and what is in the shared directory. Files that the command writes come back there.
 ///
 /// # Errors
 ///
 /// When the machine cannot be reached, it is of an architecture that there are no programs
 /// for, or the programs cannot be built.
-pub fn run(
-    paths: &Paths,
-    ssh: &Ssh,
-    share: &Share,
-    name: &str,
-    command: &str,
-    timeout: Duration,
-) -> Result<Run> {
-    for program in cargo::guest(paths, arch(paths, ssh)?)? {
-        share.put(&program)?;
+pub fn run(paths: &Paths, ssh: &Ssh, task: &Task<'_>) -> Result<Run> {
+    let programs = cargo::guest(paths, arch(paths, ssh)?)?;
+    for program in [&programs.tests, &programs.tracer] {
+        task.share.put(program)?;
     }
-    let step = Step::start(format!("{name} on {}", ssh.to));
-    let log = log(paths, name)?;
-    let run = ssh.run(share.path(), command, timeout, &log, &mut |line| {
-        step.note(line);
-    })?;
-    std::fs::write(paths.log(&format!("remote-{name}-output")), &run.output)
-        .context("keeping the output")?;
+    let step = Step::start(format!("{} on {}", task.name, ssh.to));
+    let log = log(paths, task.name)?;
+    let run = ssh.run(&programs.runner, task, &log, &mut |line| step.note(line))?;
+    std::fs::write(
+        paths.log(&format!("remote-{}-output", task.name)),
+        &run.output,
+    )
+    .context("keeping the output")?;
     step.done();
     Ok(run)
 }
@@ -50,12 +43,9 @@ pub fn run(
 /// The architecture of the machine, as the machine itself reports it (`uname -m`).
 fn arch(paths: &Paths, ssh: &Ssh) -> Result<Arch> {
     let step = Step::start(format!("ask {} what it is", ssh.to));
-    let share = Share::new(paths)?;
-    let log = log(paths, "uname")?;
-    let run = ssh.run(share.path(), "uname -m", PATIENCE, &log, &mut |_| {})?;
-    guest::status(&run)?;
+    let said = ssh.ask("uname -m", PATIENCE, &log(paths, "uname")?)?;
     step.done();
-    let said = run.output.trim();
+    let said = said.trim();
     let all = [Arch::Arm64, Arch::X86_64];
     match all.into_iter().find(|arch| arch.machine() == said) {
         Some(arch) => Ok(arch),

@@ -1,5 +1,6 @@
 //! The directory that a guest shares with this machine.
 
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, Read as _, Take};
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -36,9 +37,26 @@ impl Share {
     /// Copies a file into the directory, by its own name.
     pub fn put(&self, file: &Path) -> Result<()> {
         let name = file.file_name().context("a file has a name")?;
+        self.make_way(name)?;
         fs::copy(file, self.path().join(name))
             .with_context(|| format!("copying {}", file.display()))?;
         Ok(())
+    }
+
+    /// Writes a file with this name and text into the directory.
+    pub fn write(&self, name: &str, text: &str) -> Result<()> {
+        self.make_way(OsStr::new(name))?;
+        fs::write(self.path().join(name), text).with_context(|| format!("writing {name}"))
+    }
+
+    /// Removes the file `name`, if there is one: a guest may have left a link to anywhere.
+    fn make_way(&self, name: &OsStr) -> Result<()> {
+        match fs::remove_file(self.path().join(name)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(error).with_context(|| format!("removing {}", name.display()))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Opens the file `name`, which a guest has left in the directory. At most `most` bytes
@@ -133,6 +151,24 @@ mod tests {
                 "{said}"
             );
         }
+    }
+
+    #[test]
+    fn what_is_put_there_goes_through_no_link_of_the_guest() {
+        let (home, share) = share();
+        let other = home.path().join("other");
+        fs::write(&other, "mine").unwrap();
+        for name in ["command", "other"] {
+            std::os::unix::fs::symlink(&other, share.path().join(name)).unwrap();
+        }
+        share.write("command", "true").unwrap();
+        share.put(&other).unwrap();
+        assert_eq!(fs::read_to_string(&other).unwrap(), "mine");
+        let read = |name: &str| io::read_to_string(share.open(name, 10).unwrap()).unwrap();
+        assert_eq!(
+            (read("command"), read("other")),
+            ("true".into(), "mine".into())
+        );
     }
 
     #[test]

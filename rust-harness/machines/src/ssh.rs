@@ -1,42 +1,33 @@
 //! A machine that already runs a kernel, reached by ssh.
 //!
-//! One connection carries everything: programs to the machine, and the command's output and
-//! the files that it wrote back. When the connection ends, whichever side ends it, what is
+//! One connection carries everything: `guest-runner` and the files that it needs to the
+//! machine, and its events and the files that the command wrote back. When the connection ends, whichever side ends it, what is
 //! left of the command is killed, and the temporary directory that all of it was in is
 //! removed.
 
 mod hints;
-mod results;
 
 use std::ffi::OsString;
 use std::fmt;
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, Read, Write as _};
 use std::path::Path;
-use std::process::{ChildStdin, Command, Stdio};
+use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 use std::str::FromStr;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail, ensure};
 
 use crate::backend::{End, Run};
-use crate::mark::mark;
+use crate::guest::Task;
 use crate::program::{MAX_OUTPUT, printed_too_much};
 use crate::share::STOP;
+use guest_runner::event::RunEvent;
+use guest_runner::{BOOTSTRAP, COMMAND, files};
 use host::process::{self, Interrupted, ProcessGroup};
 
-/// The script that runs on the other machine, in any POSIX shell. It takes programs from
-/// standard input, runs the command among them, and prints what the command prints, a line
-/// with the mark and the exit status, and an archive of the files that are new. Each line
-/// that comes after the programs is a Ctrl-C for the command.
-///
-/// The script holds no single quote, and is given in a pair of them.
-const SCRIPT: &str = include_str!("ssh/there.sh");
-
-/// Name of the file in which the script finds the command.
-const COMMAND: &str = ".brbe-command";
 /// How many lines of output are reported of a command that takes too long.
 const TAIL: usize = 20;
 /// How many bytes of a line are read.
@@ -112,38 +103,38 @@ pub struct Ssh {
 }
 
 impl Ssh {
-    /// Copies what is in `share` to the machine, runs `command` with it, and brings back to
-    /// `share` what is new. What ssh itself prints goes to `log`. Once there is a file
-    /// [`STOP`] in `share`, the command gets what Ctrl-C would send it.
+    /// Copies `runner`, which is guest-runner for the machine, and the files of the shared
+    /// directory to the machine, runs the command there, by sh, and brings back to the shared
+    /// directory what is new. What ssh itself prints goes to `log`. Once there is a file
+    /// [`STOP`] in the shared directory, the command gets what Ctrl-C would send it.
     ///
     /// # Errors
     ///
-    /// When a file of `share` or the log cannot be used, ssh cannot be started, or the run is
-    /// interrupted. What goes wrong on the other machine is no error but an [`End`].
+    /// When a file of the shared directory or the log cannot be used, ssh cannot be started,
+    /// or the run is interrupted. What goes wrong on the other machine is no error but an
+    /// [`End`].
     pub fn run(
         &self,
-        share: &Path,
-        command: &str,
-        timeout: Duration,
+        runner: &Path,
+        task: &Task<'_>,
         log: &Path,
         progress: &mut dyn FnMut(&str),
     ) -> Result<Run> {
-        let deadline = Instant::now() + timeout;
-        let programs = results::pack(share, COMMAND, command)?;
-        let mark = mark()?;
-        let mut connection = self.connect(&mark, programs.len(), log)?;
-        let stdin = connection
-            .child()
-            .stdin
-            .take()
-            .context("ssh has no input")?;
-        let stdout = connection
-            .child()
-            .stdout
-            .take()
-            .context("ssh has no output")?;
-        let received = messages(stdout, mark, share, MAX_OUTPUT);
-        let stop = send(stdin, programs);
+        let deadline = Instant::now() + task.timeout;
+        let share = task.share.path();
+        task.share.write(COMMAND, task.command)?;
+        let program =
+            std::fs::read(runner).with_context(|| format!("reading {}", runner.display()))?;
+        let mut archive = Vec::new();
+        files::pack(share, &files::all(share)?, &mut archive)?;
+        let script = format!(
+            "sh -c '{BOOTSTRAP}' brbe {} {}",
+            program.len(),
+            archive.len()
+        );
+        let (mut connection, stdin, stdout) = self.connect(&script, log)?;
+        let received = messages(stdout, share, MAX_OUTPUT);
+        let sender = send(stdin, program, archive);
         let mut output = String::new();
         let mut turn = Instant::now();
         let end = loop {
@@ -152,20 +143,19 @@ impl Ssh {
                 turn = now + TURN;
                 if share.join(STOP).exists() {
                     // The other side may have ended a moment ago.
-                    let _ = stop.send(());
+                    let _ = sender.send(Sending::Interrupt);
                 }
             }
             match received.recv_timeout(turn.min(deadline).saturating_duration_since(now)) {
+                Ok(Message::Ready) => {
+                    let _ = sender.send(Sending::Files);
+                }
                 Ok(Message::Line(line)) => {
                     progress(&line);
                     output += &line;
                     output.push('\n');
                 }
-                Ok(Message::Ended(Ok(status))) => break End::Exited(status),
-                Ok(Message::Ended(Err(error))) => {
-                    break End::Failed(format!("what came back is not as it should be: {error:#}"));
-                }
-                Ok(Message::TooMuch) => break End::Failed(printed_too_much(MAX_OUTPUT)),
+                Ok(Message::End(end)) => break end,
                 Err(RecvTimeoutError::Timeout) if Instant::now() < deadline => {}
                 Err(RecvTimeoutError::Timeout) => {
                     let lines: Vec<_> = output.lines().map(str::to_owned).collect();
@@ -173,8 +163,7 @@ impl Ssh {
                 }
                 Err(RecvTimeoutError::Disconnected) => {
                     connection.wait()?;
-                    let said = std::fs::read_to_string(log).unwrap_or_default();
-                    break End::Failed(hints::failure(&self.to, &said));
+                    break End::Failed(self.failure(log));
                 }
             }
         };
@@ -188,13 +177,51 @@ impl Ssh {
         })
     }
 
-    fn connect(&self, mark: &str, bytes: usize, log: &Path) -> Result<ProcessGroup> {
+    /// What a short command prints on the machine. What ssh itself prints goes to `log`.
+    ///
+    /// # Errors
+    ///
+    /// When the machine cannot be reached, the command fails or takes longer than `patience`,
+    /// or the log cannot be used.
+    pub fn ask(&self, command: &str, patience: Duration, log: &Path) -> Result<String> {
+        let (mut connection, stdin, stdout) = self.connect(command, log)?;
+        drop(stdin);
+        let (sender, received) = mpsc::channel();
+        thread::spawn(move || {
+            let mut said = String::new();
+            let read = stdout.take(LINE).read_to_string(&mut said);
+            // The receiver is gone if the machine took too long.
+            let _ = sender.send(read.map(|_| said));
+        });
+        let said = received.recv_timeout(patience);
+        let Ok(said) = said else {
+            bail!("{}: no answer within {patience:?}", self.to);
+        };
+        let is_answered = connection.wait()?.success();
+        ensure!(is_answered, self.failure(log));
+        said.context("reading the answer")
+    }
+
+    /// The error message for a connection without a result.
+    fn failure(&self, log: &Path) -> String {
+        let said = std::fs::read_to_string(log).unwrap_or_default();
+        hints::failure(&self.to, &said)
+    }
+
+    fn connect(
+        &self,
+        command: &str,
+        log: &Path,
+    ) -> Result<(ProcessGroup, ChildStdin, ChildStdout)> {
         let log = File::create(log).with_context(|| format!("creating {}", log.display()))?;
         let mut ssh = Command::new("ssh");
-        ssh.args(self.arguments());
-        ssh.arg(format!("sh -c '{SCRIPT}' brbe {bytes} {mark}"));
+        ssh.args(self.arguments()).arg(command);
         ssh.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log);
-        ProcessGroup::spawn(&mut ssh).context("is openssh-client there?")
+        let mut connection = ProcessGroup::spawn(&mut ssh).context("is openssh-client there?")?;
+        let child = connection.child();
+        let stdin = child.stdin.take().context("ssh has no input")?;
+        let stdout = child.stdout.take().context("ssh has no output")?;
+        Ok((connection, stdin, stdout))
     }
 
     /// The arguments of ssh. With them, ssh never asks for anything, and connects only to
@@ -241,25 +268,19 @@ impl Ssh {
 }
 
 /// A message from the other machine.
+#[derive(Debug, PartialEq, Eq)]
 enum Message {
+    /// The program there waits for the files.
+    Ready,
     /// A line that the command printed.
     Line(String),
-    /// The command printed more than is read. It is the last message.
-    TooMuch,
-    /// The exit status of the command, after the files that it wrote have come back, or the
-    /// error in them. It is the last message.
-    Ended(Result<i32>),
+    /// The run has ended. It is the last message.
+    End(End),
 }
 
-/// Reads at most `most` bytes of what the command prints, and unpacks what comes back to
-/// `share`, in a thread that ends with the connection. A line that begins with `mark` has the
-/// exit status.
-fn messages(
-    stdout: impl Read + Send + 'static,
-    mark: String,
-    share: &Path,
-    most: u64,
-) -> Receiver<Message> {
+/// Reads the events of a run, at most `most` bytes, and unpacks the files that follow the last
+/// one to `share`, in a thread that ends with the connection.
+fn messages(stdout: impl Read + Send + 'static, share: &Path, most: u64) -> Receiver<Message> {
     let (sender, received) = mpsc::channel();
     let share = share.to_owned();
     thread::spawn(move || {
@@ -267,21 +288,27 @@ fn messages(
         let (mut line, mut said) = (Vec::new(), 0);
         while let Ok(1..) = reader.by_ref().take(LINE).read_until(b'\n', &mut line) {
             said += line.len() as u64;
-            let text = String::from_utf8_lossy(&line);
-            let text = text.trim_end();
-            let status = text
-                .strip_prefix(&mark)
-                .map(str::trim)
-                .map(str::parse::<i32>);
-            let received = match status {
-                Some(Ok(status)) => {
-                    Message::Ended(results::unpack(&mut reader, &share).map(|()| status))
+            let event = RunEvent::parse(String::from_utf8_lossy(&line).trim_end());
+            let message = match event {
+                RunEvent::Exited(status) => {
+                    Message::End(match files::unpack(&mut reader, &share) {
+                        Ok(()) => End::Exited(i32::try_from(status).unwrap_or(-1)),
+                        Err(error) => {
+                            End::Failed(format!("what came back is not as it should be: {error:#}"))
+                        }
+                    })
                 }
-                _ if said > most => Message::TooMuch,
-                _ => Message::Line(text.to_owned()),
+                RunEvent::Failed(why) => Message::End(End::Failed(why)),
+                _ if said > most => Message::End(End::Failed(printed_too_much(most))),
+                RunEvent::Ready => Message::Ready,
+                RunEvent::Output(line) | RunEvent::Console(line) => Message::Line(line),
+                RunEvent::CommandBegins => {
+                    line.clear();
+                    continue;
+                }
             };
-            let is_last = !matches!(received, Message::Line(_));
-            if sender.send(received).is_err() || is_last {
+            let is_last = matches!(message, Message::End(_));
+            if sender.send(message).is_err() || is_last {
                 return;
             }
             line.clear();
@@ -290,20 +317,34 @@ fn messages(
     received
 }
 
-/// Sends `programs`, in a thread of its own: the other side may print before it has read all
-/// of them. Each message to the returned sender is a Ctrl-C for the command. The connection's
-/// input stays open until the sender is dropped: the end of its input has the other side kill
-/// what is left.
-fn send(mut stdin: ChildStdin, programs: Vec<u8>) -> mpsc::Sender<()> {
-    let (stop, stopped) = mpsc::channel::<()>();
+/// What is sent to a machine after `guest-runner`.
+#[derive(Clone, Copy, Debug)]
+enum Sending {
+    /// The files.
+    Files,
+    /// A Ctrl-C for the command.
+    Interrupt,
+}
+
+/// Sends `program`, and then what the returned sender is told to, in a thread of its own: the
+/// other side may print before it has read all of it. The connection's input stays open until
+/// the sender is dropped: the end of its input has the other side kill what is left.
+fn send(mut stdin: ChildStdin, program: Vec<u8>, archive: Vec<u8>) -> mpsc::Sender<Sending> {
+    let (sender, sendings) = mpsc::channel();
     thread::spawn(move || {
-        // If the other side has gone, it reports itself what is wrong.
-        let _ = stdin.write_all(&programs).and_then(|()| stdin.flush());
-        while stopped.recv().is_ok() {
-            let _ = stdin.write_all(b"stop\n").and_then(|()| stdin.flush());
+        let mut write = |bytes: &[u8]| {
+            // If the other side has gone, it reports itself what is wrong.
+            let _ = stdin.write_all(bytes).and_then(|()| stdin.flush());
+        };
+        write(&program);
+        for sending in sendings {
+            match sending {
+                Sending::Files => write(&archive),
+                Sending::Interrupt => write(b"\n"),
+            }
         }
     });
-    stop
+    sender
 }
 
 #[cfg(test)]

@@ -132,9 +132,13 @@ impl Trace {
         let limit = limit(self.words(), LONGEST);
         let timeout = limit + GRACE;
         let run = |command: &str| {
-            stoppable(&share, limit, || {
-                remote::run(paths, ssh, &share, "trace", command, timeout)
-            })
+            let task = Task {
+                name: "trace",
+                command,
+                share: &share,
+                timeout,
+            };
+            stoppable(&share, limit, || remote::run(paths, ssh, &task))
         };
         let Some(vmlinux) = &self.vmlinux else {
             ensure!(

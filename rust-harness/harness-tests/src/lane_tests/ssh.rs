@@ -14,12 +14,15 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail, ensure};
 
 use super::{brbe, brbe_until};
+use guest_runner::SHARE;
+use host::arch::Arch;
+use host::cargo;
 use host::paths::Paths;
 use host::process;
 use kernel_tests::context::Context;
 use kernels::kernel::Kernel;
-use machines::backend::{End, SHARE};
-use machines::guest;
+use machines::backend::End;
+use machines::guest::{self, Task};
 use machines::machine_spec::MachineSpec;
 use machines::share::Share;
 use machines::ssh::Ssh;
@@ -356,7 +359,14 @@ impl Machine {
     ) -> Result<(End, String)> {
         let share = Share::new(paths)?;
         let log = paths.log("lane-ssh");
-        let run = ssh.run(share.path(), command, timeout, &log, &mut |_| {})?;
+        let task = Task {
+            name: "lane-ssh",
+            command,
+            share: &share,
+            timeout,
+        };
+        let runner = cargo::guest(paths, Arch::Arm64)?.runner;
+        let run = ssh.run(&runner, &task, &log, &mut |_| {})?;
         if command.contains(">there") {
             let there = io::read_to_string(share.open("there", 100)?);
             ensure!(

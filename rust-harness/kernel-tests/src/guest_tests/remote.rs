@@ -4,6 +4,7 @@ use super::outcome::judge;
 use super::{GuestTest, all, together};
 use host::paths::Paths;
 use kernels::subject::Configuration;
+use machines::guest::Task;
 use machines::remote;
 use machines::share::Share;
 use machines::ssh::Ssh;
@@ -20,7 +21,13 @@ pub fn on_remote<'a>(paths: &'a Paths, ssh: &'a Ssh) -> Vec<Job<'a>> {
         let tests: Vec<_> = wanted.iter().map(|index| &there[*index]).collect();
         let (lines, timeout) = together(&tests);
         let share = Share::new(paths)?;
-        let run = remote::run(paths, ssh, &share, "tests", &lines, timeout)?;
+        let task = Task {
+            name: "tests",
+            command: &lines,
+            share: &share,
+            timeout,
+        };
+        let run = remote::run(paths, ssh, &task)?;
         judge(&tests, &run)
     });
     let skipped = elsewhere

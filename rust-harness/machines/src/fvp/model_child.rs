@@ -10,10 +10,13 @@ use std::thread;
 
 use anyhow::{Context, Result, ensure};
 
+use super::events::Events;
 use super::root::Root;
 use super::{Settings, command, terminal};
 use crate::backend::Boot;
-use crate::program::{Event, report_event};
+use crate::program::report_event;
+use guest_runner::EVENTS;
+use guest_runner::event::RunEvent;
 
 /// How many lines of the model's own output are reported when the model ends too early.
 const TAIL: usize = 20;
@@ -38,14 +41,13 @@ pub fn main(settings: &str) -> Result<()> {
     if let Some(make) = command::make(&settings, &start, &cmdline) {
         make_elf(&make, start.elf)?;
     }
+    let events = boot.share.join(EVENTS);
+    // Of an earlier run, if there is one.
+    let _ = fs::remove_file(&events);
+    let events = Events::follow(&events);
     let said = run(&settings, &start)?;
-    for line in root.output().lines() {
-        report_event(&Event::Output(line.to_owned()))?;
-    }
-    report_event(&match root.status() {
-        Some(status) => Event::Exited(status),
-        None => Event::Failed(ended_early(&said)),
-    })
+    let end = events.end()?;
+    report_event(&end.unwrap_or_else(|| RunEvent::Failed(ended_early(&said))))
 }
 
 /// Copies the machine's device tree, and puts the kernel's command line into the copy.
@@ -105,7 +107,7 @@ fn run(settings: &Settings, start: &command::Start<'_>) -> Result<Vec<String>> {
     follow(stderr, others);
     let telling = thread::spawn(move || -> Result<()> {
         for line in from_terminal {
-            report_event(&Event::Console(line))?;
+            report_event(&RunEvent::Console(line))?;
         }
         Ok(())
     });
@@ -117,7 +119,7 @@ fn run(settings: &Settings, start: &command::Start<'_>) -> Result<Vec<String>> {
         {
             terminal::listen(port, lines);
         }
-        report_event(&Event::Console(format!("fvp: {line}")))?;
+        report_event(&RunEvent::Console(format!("fvp: {line}")))?;
         said.push(line);
     }
     drop(terminal);

@@ -1,15 +1,15 @@
 use super::*;
 use crate::machine_spec::MachineSpec;
 
-fn console(line: &str) -> Event {
-    Event::Console(line.to_owned())
+fn console(line: &str) -> RunEvent {
+    RunEvent::Console(line.to_owned())
 }
 
 #[test]
 fn a_command_that_ends_gives_its_status_and_output() {
     let mut watch = Watch::new(Duration::from_secs(60));
-    assert_eq!(watch.see(Event::Output("one".into())), None);
-    assert_eq!(watch.see(Event::Exited(7)), Some(End::Exited(7)));
+    assert_eq!(watch.see(RunEvent::Output("one".into())), None);
+    assert_eq!(watch.see(RunEvent::Exited(7)), Some(End::Exited(7)));
     assert_eq!(watch.output, "one\n");
 }
 
@@ -20,7 +20,7 @@ fn a_panic_shortens_the_wait_and_explains_what_follows() {
         "[ 1.0] Kernel panic - not syncing: Attempted to kill init!",
     ));
     assert!(watch.left() <= LAST_WORDS);
-    let end = watch.see(Event::Failed("no agent".into()));
+    let end = watch.see(RunEvent::Failed("no agent".into()));
     let said = "Kernel panic - not syncing: Attempted to kill init!".to_owned();
     assert_eq!(end, Some(End::Panicked(vec![said])));
 }
@@ -57,13 +57,7 @@ fn ended(lines: &str) -> End {
         console: dir.path().join("console"),
     };
     let arguments = ["-c", lines].map(OsString::from);
-    let run = run(
-        "sh".into(),
-        &arguments,
-        guest_root::PATH,
-        &boot,
-        &mut |_| {},
-    );
+    let run = run("sh".into(), &arguments, PATH, &boot, &mut |_| {});
     run.unwrap().end
 }
 
@@ -102,7 +96,7 @@ fn a_child_that_stays_does_not_keep_the_reason_back() {
 fn a_machine_that_never_ends_talking_is_ended() {
     let line = std::io::repeat(b'x');
     let told = events(line, Reason::of(std::io::empty()), 2 << 20);
-    let Some(Event::Failed(why)) = told.iter().last() else {
+    let Some(RunEvent::Failed(why)) = told.iter().last() else {
         panic!("it went on");
     };
     assert!(why.contains("printed more than 2 MiB"), "{why}");

@@ -18,14 +18,12 @@ use vmtest::{Config, Target, VMConfig, Vmtest};
 
 use super::cpu_state::{self, Monitor};
 use super::{heterogeneous, late_pmu};
-use crate::backend::{Boot, SHARE};
-use crate::mark::mark;
-use crate::program::{Event, report_event};
+use crate::backend::Boot;
+use crate::program::report_event;
+use guest_runner::event::RunEvent;
+use guest_runner::{LAST_LINE, PROGRAM, SHARE};
 use host::arch::Arch;
-use kernels::guest_root;
 
-/// The line that the guest writes to the kernel's log when the command has ended.
-const LAST_LINE: &str = "brbe: the command has ended";
 /// How long the guest's kernel may take to print [`LAST_LINE`]. A kernel with `quiet` on its
 /// command line does not print it.
 const PRINTING: Duration = Duration::from_secs(2);
@@ -42,21 +40,14 @@ pub fn main() -> Result<()> {
     let _tree = device_tree(&mut boot)?;
     let monitor = Monitor::new();
     boot.qemu_args.extend(monitor.args());
-    let mark = mark()?;
     let config = Config {
-        target: vec![target(&boot, &mark)],
+        target: vec![target(&boot)],
     };
     let machine = Vmtest::new(&boot.share, config).context("describing the machine")?;
     let (sender, receiver) = mpsc::channel();
     let running = thread::spawn(move || machine.run_one(0, sender));
     let last_chance = started + boot.timeout.saturating_sub(cpu_state::ASKING);
-    let ending = report(
-        &receiver,
-        &mark,
-        last_chance,
-        || monitor.cpu_state(),
-        report_event,
-    )?;
+    let ending = report(&receiver, last_chance, || monitor.cpu_state(), report_event)?;
     match ending {
         // The parent process ends what is left of the machine.
         Ending::ByGuest => Ok(()),
@@ -85,7 +76,7 @@ fn device_tree(boot: &mut Boot) -> Result<Option<NamedTempFile>> {
 /// What reported the end of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ending {
-    /// The guest, with a mark. That is sooner than vmtest, which asks whether the command has
+    /// The guest, with an event. That is sooner than vmtest, which asks whether the command has
     /// ended at intervals that grow to seconds.
     ByGuest,
     /// The crate vmtest.
@@ -97,10 +88,9 @@ enum Ending {
 /// parent process is about to end the run.
 fn report(
     outputs: &Receiver<Output>,
-    mark: &str,
     last_chance: Instant,
     cpu_state: impl Fn() -> Vec<String>,
-    mut emit: impl FnMut(&Event) -> Result<()>,
+    mut emit: impl FnMut(&RunEvent) -> Result<()>,
 ) -> Result<Ending> {
     let mut asked = false;
     let mut console = Console::default();
@@ -112,20 +102,20 @@ fn report(
         };
         match outputs.recv_timeout(patience) {
             Ok(Output::Command(line)) => {
-                let (said, ended) = split_at_end(line, mark);
-                said.map_or(Ok(()), |event| emit(&event))?;
-                if let Some(event) = ended {
+                let event = RunEvent::parse(&line);
+                if event.is_last() {
                     console.catch_up(outputs, &mut emit)?;
                     emit(&event)?;
                     return Ok(Ending::ByGuest);
                 }
+                emit(&event)?;
             }
             Ok(output) => console.pass(output, &mut emit)?,
             Err(RecvTimeoutError::Disconnected) => return Ok(Ending::ByVmtest),
             Err(RecvTimeoutError::Timeout) => {
                 asked = true;
                 for line in cpu_state() {
-                    emit(&Event::Console(format!("brbe: {line}")))?;
+                    emit(&RunEvent::Console(format!("brbe: {line}")))?;
                 }
             }
         }
@@ -141,7 +131,11 @@ struct Console {
 }
 
 impl Console {
-    fn pass(&mut self, output: Output, emit: &mut impl FnMut(&Event) -> Result<()>) -> Result<()> {
+    fn pass(
+        &mut self,
+        output: Output,
+        emit: &mut impl FnMut(&RunEvent) -> Result<()>,
+    ) -> Result<()> {
         self.is_complete |= matches!(&output, Output::Boot(line) if line.contains(LAST_LINE));
         event(output).map_or(Ok(()), |event| emit(&event))
     }
@@ -151,7 +145,7 @@ impl Console {
     fn catch_up(
         mut self,
         outputs: &Receiver<Output>,
-        emit: &mut impl FnMut(&Event) -> Result<()>,
+        emit: &mut impl FnMut(&RunEvent) -> Result<()>,
     ) -> Result<()> {
         let until = Instant::now() + PRINTING;
         while !self.is_complete {
@@ -189,37 +183,24 @@ fn private_tmp(boot: &Boot) -> Result<()> {
     Ok(())
 }
 
-/// Splits a line of the command's output: the event for what the command printed, if
-/// anything, and the event for its exit status, if the mark and a status follow.
-fn split_at_end(mut line: String, mark: &str) -> (Option<Event>, Option<Event>) {
-    let told = line.rsplit_once(mark);
-    let Some((said, status)) = told.and_then(|(said, told)| Some((said.len(), told.parse().ok()?)))
-    else {
-        return (Some(Event::Output(line)), None);
-    };
-    line.truncate(said);
-    let said = (!line.is_empty()).then_some(Event::Output(line));
-    (said, Some(Event::Exited(status)))
-}
-
-fn event(output: Output) -> Option<Event> {
+fn event(output: Output) -> Option<RunEvent> {
     match output {
-        Output::Boot(line) => Some(Event::Console(line)),
-        Output::Setup(line) => Some(Event::Console(format!("vmtest: {line}"))),
-        Output::Command(line) => Some(Event::Output(line)),
-        Output::CommandEnd(Ok(status)) => Some(Event::Exited(status)),
+        Output::Boot(line) => Some(RunEvent::Console(line)),
+        Output::Setup(line) => Some(RunEvent::Console(format!("vmtest: {line}"))),
+        Output::Command(line) => Some(RunEvent::parse(&line)),
+        Output::CommandEnd(Ok(status)) => Some(RunEvent::Exited(status)),
         Output::BootEnd(Err(error))
         | Output::SetupEnd(Err(error))
-        | Output::CommandEnd(Err(error)) => Some(Event::Failed(format!("{error:#}"))),
+        | Output::CommandEnd(Err(error)) => Some(RunEvent::Failed(format!("{error:#}"))),
         Output::BootStart
         | Output::BootEnd(Ok(()))
         | Output::SetupStart
-        | Output::SetupEnd(Ok(())) => None,
-        Output::CommandStart => Some(Event::CommandBegins),
+        | Output::SetupEnd(Ok(()))
+        | Output::CommandStart => None,
     }
 }
 
-fn target(boot: &Boot, mark: &str) -> Target {
+fn target(boot: &Boot) -> Target {
     // All guests share the root, so a guest gets it read-only.
     let kernel_args = [&["ro".to_owned()], &boot.kernel_args[..]]
         .concat()
@@ -231,13 +212,7 @@ fn target(boot: &Boot, mark: &str) -> Target {
         rootfs: boot.root.clone(),
         arch: architecture(boot.arch).to_owned(),
         qemu_command: Some(format!("qemu-system-{}", boot.arch.machine())),
-        command: format!(
-            "mount -t tmpfs tmpfs /tmp && cd {SHARE} || exit\nexport PATH={path}\n\
-             (\n{command}\n)\nstatus=$?\n\
-             echo '<6>{LAST_LINE}' >/dev/kmsg\necho {mark}$status\nexit $status",
-            path = guest_root::PATH,
-            command = boot.command
-        ),
+        command: format!("exec {SHARE}/{PROGRAM} in-vm"),
         vm: VMConfig {
             num_cpus: boot.machine.cpus,
             memory: format!("{}M", boot.machine.memory_mib),

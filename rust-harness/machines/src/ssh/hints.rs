@@ -1,5 +1,7 @@
 //! Explains to the user what to do about a message of ssh.
 
+use guest_runner::PROGRAM;
+
 use super::Destination;
 
 /// The error message for a connection without a result: what to do next, and what ssh
@@ -15,6 +17,11 @@ pub(super) fn failure(to: &Destination, said: &str) -> String {
         )
     } else if has("REMOTE HOST IDENTIFICATION HAS CHANGED") {
         format!("if the machine was installed anew: `ssh-keygen -R {host}`, then connect by hand")
+    } else if has(PROGRAM) {
+        format!(
+            "{PROGRAM} does not run there: are programs allowed in its directory for temporary \
+             files (noexec)?"
+        )
     } else if has("Permission denied") {
         format!(
             "no password is asked for here: put a key there, `ssh-copy-id -p {port} \
@@ -23,7 +30,7 @@ pub(super) fn failure(to: &Destination, said: &str) -> String {
     } else if has("Connection refused") || has("timed out") || has("No route to host") {
         format!("is {host} up, and does sshd listen on port {port}?")
     } else if has("not found") {
-        "the machine needs sh, mktemp, head, tar and setsid".to_owned()
+        "the machine needs sh, mktemp, head, chmod and rm".to_owned()
     } else {
         "the connection ended before the command did".to_owned()
     };
@@ -57,7 +64,11 @@ mod tests {
                 "ssh: connect to host board port 2222: Connection refused",
                 "listen on port 2222",
             ),
-            ("sh: 1: setsid: not found", "needs sh, mktemp"),
+            ("sh: 1: mktemp: not found", "needs sh, mktemp"),
+            (
+                "sh: 9: exec: /tmp/brbe.x/.guest-runner: Permission denied",
+                "noexec",
+            ),
             ("", "ended before the command did"),
         ] {
             let hint = failure(&to, said);

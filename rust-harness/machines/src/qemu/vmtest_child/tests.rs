@@ -29,7 +29,7 @@ fn boot() -> Boot {
 
 #[test]
 fn the_machine_is_described_as_asked() {
-    let target = target(&boot(), "mark-");
+    let target = target(&boot());
     assert_eq!(
         target.vm.extra_args,
         [
@@ -43,30 +43,11 @@ fn the_machine_is_described_as_asked() {
     );
     assert_eq!(target.vm.memory, "512M");
     assert_eq!(target.kernel_args.unwrap(), "ro oops=panic");
-    assert_eq!(
-        target.command,
-        "mount -t tmpfs tmpfs /tmp && cd /mnt/vmtest || exit\n\
-         export PATH=/usr/sbin:/usr/bin\n(\ntrue\n)\nstatus=$?\n\
-         echo '<6>brbe: the command has ended' >/dev/kmsg\n\
-         echo mark-$status\nexit $status"
-    );
-}
-
-#[test]
-fn the_guest_reports_the_end_in_a_line_of_its_own_or_behind_one() {
-    let output = |line: &str| Some(Event::Output(line.to_owned()));
-    let split = |line: &str| split_at_end(line.to_owned(), "mark-");
-    assert_eq!(split("a line"), (output("a line"), None));
-    assert_eq!(split(""), (output(""), None));
-    assert_eq!(split("mark-7"), (None, Some(Event::Exited(7))));
-    let behind = split("no newlinemark-0");
-    assert_eq!(behind, (output("no newline"), Some(Event::Exited(0))));
-    let other = "mark-not a number";
-    assert_eq!(split(other), (output(other), None));
+    assert_eq!(target.command, "exec /mnt/vmtest/guest-runner in-vm");
 }
 
 /// The events that are reported for `outputs`, and what reported the end of the run.
-fn reported(outputs: Vec<Output>) -> (Vec<Event>, Ending) {
+fn reported(outputs: Vec<Output>) -> (Vec<RunEvent>, Ending) {
     let (sender, receiver) = mpsc::channel();
     for output in outputs {
         sender.send(output).unwrap();
@@ -74,7 +55,7 @@ fn reported(outputs: Vec<Output>) -> (Vec<Event>, Ending) {
     drop(sender);
     let mut events = Vec::new();
     let later = Instant::now() + Duration::from_secs(3600);
-    let ending = report(&receiver, "mark-", later, Vec::new, |event| {
+    let ending = report(&receiver, later, Vec::new, |event| {
         events.push(event.clone());
         Ok(())
     });
@@ -86,34 +67,35 @@ fn the_end_is_reported_once_and_after_the_console() {
     let console = |line: &str| Output::Boot(line.to_owned());
     let last = || console(&format!("[ 9.9] {LAST_LINE}"));
     let output = |line: &str| Output::Command(line.to_owned());
+    let exited = || output("{\"Exited\":7}");
     let warning = || console("[ 9.8] WARNING: late");
     let expected = [
-        Event::Console("[ 9.8] WARNING: late".to_owned()),
-        Event::Console(format!("[ 9.9] {LAST_LINE}")),
-        Event::Exited(7),
+        RunEvent::Console("[ 9.8] WARNING: late".to_owned()),
+        RunEvent::Console(format!("[ 9.9] {LAST_LINE}")),
+        RunEvent::Exited(7),
     ];
     // The console is late, and vmtest finds the end itself.
     let ended = Output::CommandEnd(Ok(7));
-    let events = reported(vec![output("mark-7"), warning(), ended, last()]);
+    let events = reported(vec![exited(), warning(), ended, last()]);
     assert_eq!(events, (expected.to_vec(), Ending::ByGuest));
     // The console comes first.
-    let events = reported(vec![warning(), last(), output("mark-7")]);
+    let events = reported(vec![warning(), last(), exited()]);
     assert_eq!(events, (expected.to_vec(), Ending::ByGuest));
     // A child process of the command still prints.
-    let (events, _) = reported(vec![output("mark-7"), output("late"), last()]);
-    assert_eq!(events[0], Event::Output("late".to_owned()));
+    let (events, _) = reported(vec![exited(), output("late"), last()]);
+    assert_eq!(events[0], RunEvent::Output("late".to_owned()));
 }
 
 #[test]
 fn an_end_that_only_vmtest_finds_is_one() {
     let events = reported(vec![Output::CommandEnd(Ok(3))]);
-    assert_eq!(events, (vec![Event::Exited(3)], Ending::ByVmtest));
+    assert_eq!(events, (vec![RunEvent::Exited(3)], Ending::ByVmtest));
 }
 
 #[test]
 fn each_end_is_one_event() {
     let failed = event(Output::BootEnd(Err(anyhow::anyhow!("no").context("boot"))));
-    assert_eq!(failed, Some(Event::Failed("boot: no".to_owned())));
-    assert_eq!(event(Output::CommandEnd(Ok(7))), Some(Event::Exited(7)));
+    assert_eq!(failed, Some(RunEvent::Failed("boot: no".to_owned())));
+    assert_eq!(event(Output::CommandEnd(Ok(7))), Some(RunEvent::Exited(7)));
     assert_eq!(event(Output::BootEnd(Ok(()))), None);
 }

@@ -1,0 +1,112 @@
+//! The first process of a VM. It makes of the root what the command expects, has another
+//! process run the command, and powers the machine off.
+//!
+//! The root is shown by the host and cannot be written to. The shared directory is mounted on
+//! `/mnt` there.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use guest_runner::{EVENTS, MOUNTED, PROGRAM, SHARE};
+use rustix::mount::{MountFlags, mount, mount_bind};
+use rustix::process::{Pid, WaitOptions, wait};
+use rustix::system::{RebootCommand, reboot};
+
+/// Where the shared directory is while `/mnt` is made anew.
+const ASIDE: &str = "/tmp/shared";
+
+/// Does all that, and never returns: without its first process, the kernel panics.
+pub(crate) fn main() -> ! {
+    set_up();
+    run().unwrap_or_else(|error| say(&error));
+    rustix::fs::sync();
+    if let Err(error) = reboot(RebootCommand::PowerOff) {
+        say(&anyhow::Error::new(error).context("powering off"));
+    }
+    loop {
+        thread::sleep(Duration::from_secs(60));
+    }
+}
+
+/// Reports an error on the console.
+fn say(error: &anyhow::Error) {
+    eprintln!("{PROGRAM}: {error:#}");
+}
+
+/// Mounts what a kernel has to show. What a kernel was built without is reported, and the
+/// rest goes on: it may not be needed.
+fn set_up() {
+    let steps: [(&str, &dyn Fn() -> io::Result<()>); 10] = [
+        ("/proc", &|| mount_new("proc", "/proc")),
+        ("/sys", &|| mount_new("sysfs", "/sys")),
+        // Some kernels do it themselves.
+        ("/dev", &|| {
+            unless("/dev/null", || mount_new("devtmpfs", "/dev"))
+        }),
+        ("/dev/shm", &|| {
+            fs::create_dir_all("/dev/shm")?;
+            mount_new("tmpfs", "/dev/shm")
+        }),
+        ("/dev/fd", &|| {
+            unless("/dev/fd", || symlink("/proc/self/fd", "/dev/fd"))
+        }),
+        ("/run", &|| mount_new("tmpfs", "/run")),
+        ("debugfs", &|| mount_new("debugfs", "/sys/kernel/debug")),
+        ("tracefs", &|| {
+            mount_new("tracefs", "/sys/kernel/debug/tracing")
+        }),
+        ("cgroup2", &|| mount_new("cgroup2", "/sys/fs/cgroup")),
+        (SHARE, &share),
+    ];
+    for (what, step) in steps {
+        if let Err(error) = step() {
+            say(&anyhow::Error::new(error).context(what));
+        }
+    }
+}
+
+/// Does a step, unless a file is there already.
+fn unless(file: &str, step: impl Fn() -> io::Result<()>) -> io::Result<()> {
+    if Path::new(file).exists() {
+        Ok(())
+    } else {
+        step()
+    }
+}
+
+fn mount_new(kind: &str, on: &str) -> io::Result<()> {
+    Ok(mount(kind, on, kind, MountFlags::empty(), None)?)
+}
+
+/// Moves the shared directory to [`SHARE`]. The root has no such directory, and none can be
+/// made there.
+fn share() -> io::Result<()> {
+    mount_new("tmpfs", "/tmp")?;
+    fs::create_dir(ASIDE)?;
+    mount_bind(MOUNTED, ASIDE)?;
+    mount_new("tmpfs", MOUNTED)?;
+    fs::create_dir(SHARE)?;
+    Ok(mount_bind(ASIDE, SHARE)?)
+}
+
+/// Has this program run the command in another process, and takes leave of every process that
+/// ends meanwhile: the parents of some have ended before.
+fn run() -> Result<()> {
+    let share = Path::new(SHARE);
+    let events = File::create_new(share.join(EVENTS)).context("creating the file of events")?;
+    let mut runner = Command::new(share.join(PROGRAM));
+    let runner = runner.arg("in-vm").stdout(events).spawn();
+    let runner = Pid::from_child(&runner.context("starting the runner")?);
+    loop {
+        let ended = wait(WaitOptions::empty()).context("waiting for the runner")?;
+        if ended.is_some_and(|(process, _)| process == runner) {
+            return Ok(());
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! `guest-runner`: see the crate's documentation.
+
+mod command;
+mod first_process;
+mod in_vm;
+mod over_ssh;
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result, bail};
+use guest_runner::event::RunEvent;
+
+fn main() -> ExitCode {
+    if std::process::id() == 1 {
+        first_process::main();
+    }
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // Whoever reads the events may be gone.
+            let _ = RunEvent::Failed(format!("{error:#}")).write(&mut std::io::stdout());
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<()> {
+    let words: Vec<_> = std::env::args().skip(1).collect();
+    let words: Vec<_> = words.iter().map(String::as_str).collect();
+    match words[..] {
+        ["in-vm"] => in_vm::main(),
+        ["over-ssh", dir, bytes] => {
+            let bytes = bytes.parse().context("the number of bytes")?;
+            over_ssh::main(Path::new(dir), bytes)
+        }
+        _ => bail!("the harness starts this program: guest-runner in-vm | over-ssh DIR BYTES"),
+    }
+}
