@@ -1,5 +1,9 @@
-//! The commands that README and Documentation show. Each has to be a command that exists, and
-//! those that can be run anywhere are run.
+//! The commands that README and Documentation show. Each has to be a command that exists.
+//!
+//! How a command is tried is written where it stands. In a block that is fenced by "```run"
+//! the commands are run, in one fenced by "```list" they are run with `--list`, and have to
+//! name tests. In a sentence, so do those of `test` and `prove`. Other blocks, which are
+//! indented, have commands that need something of the reader's.
 
 use std::env;
 use std::fs;
@@ -26,8 +30,7 @@ const TIMEOUT: &str = "600";
 pub struct ShownCommand {
     /// The words of the command, without `./brbe`.
     pub words: Vec<String>,
-    /// The command stands in a block, to be typed, and not in a sentence.
-    is_block: bool,
+    trial: Trial,
 }
 
 /// How a command is tried.
@@ -42,7 +45,7 @@ enum Trial {
 }
 
 impl ShownCommand {
-    fn parse(text: &str, is_block: bool) -> Option<Self> {
+    fn parse(text: &str, trial: Trial) -> Option<Self> {
         // Words that the shell cannot parse are kept, so that it is noticed that they are no
         // command.
         let unread = || {
@@ -65,7 +68,7 @@ impl ShownCommand {
         let is_command = words
             .first()?
             .starts_with(|c: char| c.is_ascii_alphabetic() || c == '-');
-        is_command.then_some(Self { words, is_block })
+        is_command.then_some(Self { words, trial })
     }
 
     /// Whether the command is one of the shell script `./brbe`, which is not run here.
@@ -77,43 +80,44 @@ impl ShownCommand {
         OF_THE_FRONT_DOOR.iter().any(begins)
     }
 
-    /// Whether the command has a word that the reader has to fill in: `DIR`, `root@board`.
-    fn is_for_the_reader(&self) -> bool {
-        let is_placeholder = |word: &String| {
-            let is_shouted = |b: u8| b.is_ascii_uppercase() || b == b'-';
-            let shouted = word.len() > 2 && word.bytes().all(is_shouted);
-            let theirs = ["root@", "example.org", ".toml", "*.json"];
-            // To look at the reader's tree takes no time, to build it ten minutes.
-            let built = word == THEIR_TREE && self.words[0] != "rebase";
-            shouted || built || theirs.iter().any(|part| word.contains(part))
+    /// The command of a sentence.
+    fn in_sentence(text: &str) -> Option<Self> {
+        let command = Self::parse(text, Trial::Read)?;
+        let names_tests = ["test", "prove"].contains(&command.words[0].as_str());
+        let trial = if names_tests {
+            Trial::List
+        } else {
+            Trial::Read
         };
-        self.words.iter().any(is_placeholder)
-    }
-
-    fn trial(&self) -> Trial {
-        if self.is_of_the_front_door() || self.is_for_the_reader() {
-            return Trial::Read;
-        }
-        match self.words[0].as_str() {
-            "test" | "prove" => Trial::List,
-            "snapshot" | "trace" | "clean" | "rebase" if self.is_block => Trial::Run,
-            _ => Trial::Read,
-        }
+        Some(Self { trial, ..command })
     }
 }
 
 /// The commands in the text of a document: those in blocks, and those between backticks.
 pub fn commands_in(text: &str) -> Vec<ShownCommand> {
     let mut found: Vec<ShownCommand> = Vec::new();
-    // A command in a sentence may go on in the next line, not in the next paragraph.
-    for paragraph in text.split("\n\n") {
-        let (blocks, lines): (Vec<_>, Vec<_>) =
-            paragraph.lines().partition(|line| line.starts_with("    "));
-        let blocks = blocks.into_iter();
-        found.extend(blocks.filter_map(|line| ShownCommand::parse(line, true)));
-        let sentences = lines.join(" ");
-        let inline = sentences.split('`').skip(1).step_by(2);
-        found.extend(inline.filter_map(|code| ShownCommand::parse(code, false)));
+    let mut sentences = String::new();
+    let mut fence = None;
+    for line in text.lines() {
+        if let Some(mark) = line.strip_prefix("```") {
+            fence = fence.is_none().then_some(match mark {
+                "run" => Trial::Run,
+                "list" => Trial::List,
+                _ => Trial::Read,
+            });
+        } else if let Some(trial) = fence {
+            found.extend(ShownCommand::parse(line, trial));
+        } else if line.starts_with("    ") {
+            found.extend(ShownCommand::parse(line, Trial::Read));
+        } else {
+            // A command in a sentence may go on in the next line, not in the next paragraph.
+            sentences += if line.is_empty() { "\n" } else { line };
+            sentences.push(' ');
+        }
+    }
+    for paragraph in sentences.lines() {
+        let inline = paragraph.split('`').skip(1).step_by(2);
+        found.extend(inline.filter_map(ShownCommand::in_sentence));
     }
     found
 }
@@ -156,7 +160,7 @@ pub fn jobs<'a>(paths: &'a Paths, linux: &'a Path) -> Result<Vec<Job<'a>>> {
         let text =
             fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
         let mut commands = commands_in(&text);
-        commands.retain(|command| command.trial() != Trial::Read);
+        commands.retain(|command| command.trial != Trial::Read);
         if commands.is_empty() {
             continue;
         }
@@ -167,7 +171,7 @@ pub fn jobs<'a>(paths: &'a Paths, linux: &'a Path) -> Result<Vec<Job<'a>>> {
             let (mut run, mut listed) = (0, 0);
             for command in &commands {
                 attempt(paths, command, &name, linux)?;
-                match command.trial() {
+                match command.trial {
                     Trial::List => listed += 1,
                     _ => run += 1,
                 }
@@ -185,7 +189,7 @@ fn attempt(paths: &Paths, command: &ShownCommand, document: &str, linux: &Path) 
         *word = linux.display().to_string();
     }
     let list = "--list".to_owned();
-    if command.trial() == Trial::List && !words.contains(&list) {
+    if command.trial == Trial::List && !words.contains(&list) {
         words.push(list);
     }
     let said = format!("./brbe {}", words.join(" "));
@@ -203,7 +207,7 @@ fn attempt(paths: &Paths, command: &ShownCommand, document: &str, linux: &Path) 
     let output = String::from_utf8_lossy(&output);
     ensure!(status.success(), "{said} ({status}):\n{output}");
     ensure!(
-        command.trial() != Trial::List || names_tests(&output),
+        command.trial != Trial::List || names_tests(&output),
         "{said} names no test:\n{output}"
     );
     Ok(())
@@ -222,26 +226,35 @@ fn names_tests(output: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser as _;
+    use clap::{CommandFactory as _, Parser as _};
 
     use super::*;
     use crate::commands::cli::Cli;
 
     #[test]
     fn commands_are_found_in_blocks_and_in_sentences() {
-        let text = "Say\n\n    ./brbe test \"in Rust\"\n\nor `./brbe\nclean --yes`, not `make`, and\n\
-                    `scripts/ci-jobs DIR`, `./brbe`, `./brbe report >x`.\n";
+        let text = "Say\n\n```list\n./brbe test \"in Rust\"\n```\n\n\
+                    ```run\n./brbe snapshot\n```\n\n    ./brbe test --on fvp:FILE\n\n\
+                    or `./brbe\nclean --yes`, not `make`, and\n\
+                    `scripts/ci-jobs DIR`, `./brbe`, `./brbe report >x`, `./brbe prove`.\n";
         let found = commands_in(text);
-        let words: Vec<_> = found
+        let found: Vec<_> = found
             .iter()
-            .map(|command| command.words.join("|"))
+            .map(|command| (command.words.join("|"), command.trial))
             .collect();
+        let expected = [
+            ("test|in Rust", Trial::List),
+            ("snapshot", Trial::Run),
+            ("test|--on|fvp:FILE", Trial::Read),
+            ("clean|--yes", Trial::Read),
+            ("ci-jobs|DIR", Trial::Read),
+            ("report", Trial::Read),
+            ("prove", Trial::List),
+        ];
         assert_eq!(
-            words,
-            ["test|in Rust", "clean|--yes", "ci-jobs|DIR", "report"]
+            found,
+            expected.map(|(words, trial)| (words.to_owned(), trial))
         );
-        let trials: Vec<_> = found.iter().map(ShownCommand::trial).collect();
-        assert_eq!(trials, [Trial::List, Trial::Read, Trial::Read, Trial::Read]);
     }
 
     #[test]
@@ -276,8 +289,14 @@ mod tests {
                 if command.is_of_the_front_door() {
                     continue;
                 }
-                if command.words.len() == 1 && !command.is_block {
-                    // This is only the name of a command.
+                if let [name] = &command.words[..] {
+                    // A sentence may be about the command, without what it needs.
+                    let is_one = Cli::command().find_subcommand(name).is_some();
+                    assert!(
+                        is_one || name.starts_with('-'),
+                        "{}: {name}",
+                        path.display()
+                    );
                     continue;
                 }
                 let words = ["brbe"]
