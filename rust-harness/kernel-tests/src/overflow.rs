@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use branch_records::path;
-use branch_records::record::{BranchType, Cycles, RawRecord};
+use branch_records::record::RawRecord;
 use branch_records::sweep::Sweep;
 
 use crate::context::Context;
@@ -252,7 +252,6 @@ fn read(saw: &Path, log: &Path, functions: &Functions) -> Result<SweepFindings> 
 
 /// The first of the records, newest first, whose cycle count is not the number of
 /// instructions since the target of the record before it, in words; `None` if there is none.
-/// The source of an interrupt's record was not executed, and does not count.
 fn uncounted(records: &[RawRecord]) -> Option<String> {
     records.windows(2).enumerate().find_map(|(index, pair)| {
         let [newer, older] = pair else { return None };
@@ -260,15 +259,8 @@ fn uncounted(records: &[RawRecord]) -> Option<String> {
             return None;
         }
         let decoded = newer.decode();
-        let executed = u64::from(decoded.kind != BranchType::Irq);
-        let bytes = newer.from.checked_sub(older.to);
-        let length = bytes.map(|bytes| bytes / 4 + executed);
-        let contiguous = match (length, decoded.cycles) {
-            (None, _) => false,
-            // BRBINF<n>_EL1.CC is rounded from 256 on.
-            (_, Cycles::Unknown | Cycles::AtLeast(_) | Cycles::Count(256..)) => true,
-            (Some(length), Cycles::Count(cycles)) => length == u64::from(cycles),
-        };
+        let executed = path::instructions(older.to, newer.from, decoded.kind);
+        let contiguous = executed.is_some_and(|executed| path::can_count(decoded.cycles, executed));
         (!contiguous).then(|| {
             let (cycles, end) = (newer.flags >> 4 & 0xffff, older.to);
             format!(

@@ -6,9 +6,11 @@
 //! target, it is the recorded one. Records from both sides of a gap fail this sooner or
 //! later.
 
+mod cycles;
 mod findings;
 mod flow;
 
+pub use cycles::{can_count, instructions};
 pub use findings::{Broken, Findings};
 pub use flow::{Flow, FlowKind, flow, is_breakpoint};
 

@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::AddAssign;
 
 use branch_records::path::{self, Code};
-use branch_records::record::BranchType;
+use branch_records::record::{BranchType, Cycles};
 
 use super::script::{BRANCHES, PerfBranch, PerfSample};
 use super::violation::{AddressPlace, BranchAt, Violation};
@@ -13,9 +13,6 @@ use super::violation::{AddressPlace, BranchAt, Violation};
 const ENOUGH_SAMPLES: usize = 100;
 /// A recording with fewer branches is too small to say anything of it.
 const ENOUGH_BRANCHES: usize = 1000;
-
-/// Cycle counts from this one on are rounded (`BRBINF<n>_EL1.CC` is a float).
-const EXACT_CYCLES: u64 = 1 << 8;
 
 /// The levels at which branches are recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -244,20 +241,18 @@ impl Expected {
             (AddressPlace::Hidden, _) | (_, AddressPlace::Hidden) => return Err(gap()),
             _ => {}
         }
-        let way = branch.from.checked_sub(before.to).ok_or_else(gap)?;
-        if way > path::STRAIGHT || way % 4 != 0 {
+        let executed = path::instructions(before.to, branch.from, branch.kind).ok_or_else(gap)?;
+        let way = branch.from - before.to;
+        if way > path::STRAIGHT || !way.is_multiple_of(4) {
             return Err(gap());
         }
-        // The source of an exception is an instruction that has not executed.
-        let last = match LevelChange::of(branch.kind) {
-            LevelChange::Within | LevelChange::Out => 1,
-            LevelChange::In | LevelChange::Call => 0,
+        let cycles = match (branch.cycles, self.levels) {
+            // After the kernel, whose cycles do not count, those of the program are unknown.
+            (0, Levels::User) => Cycles::Unknown,
+            (cycles, _) => Cycles::Count(cycles),
         };
-        let (cycles, instructions) = (u64::from(branch.cycles), way / 4 + last);
-        // After the kernel, whose cycles do not count, the cycles of the program are unknown.
-        let unknown = cycles == 0 && self.levels == Levels::User;
-        if cycles != instructions && instructions < EXACT_CYCLES && !unknown {
-            let (branch, before) = (shown(branch), shown(before));
+        if !path::can_count(cycles, executed) {
+            let (branch, before, cycles) = (shown(branch), shown(before), branch.cycles.into());
             return Err(Violation::Cycles(at, branch, before, cycles));
         }
         Ok(())
