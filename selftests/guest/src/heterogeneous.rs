@@ -29,21 +29,27 @@ const LIMIT: Duration = Duration::from_secs(45);
 
 pub(crate) fn run() -> Result<Verdict> {
     verdict::needs_snapshots(&Kallsyms::read()?)?;
-    let (mut big, mut little): (Vec<_>, Vec<_>) =
+    let (mut recording, mut counting): (Vec<_>, Vec<_>) =
         pmus::all()?.into_iter().partition(|pmu| pmu.branches > 0);
-    let (Some(big), Some(little)) = (big.pop(), little.pop()) else {
+    let (Some(recording), Some(counting)) = (recording.pop(), counting.pop()) else {
         return Ok(Verdict::Skip(
             "the CPUs are not heterogeneous: none of them, or all, record branches".to_owned(),
         ));
     };
-    let shared = little.cpus.iter().find(|cpu| big.cpus.contains(cpu));
-    check!(shared.is_none(), "{big:?} and {little:?} share CPUs");
+    let shared = counting
+        .cpus
+        .iter()
+        .find(|cpu| recording.cpus.contains(cpu));
+    check!(
+        shared.is_none(),
+        "{recording:?} and {counting:?} share CPUs"
+    );
 
     let mut object = MaybeUninit::uninit();
     let mut test = Test {
         helper: Helper::load(&mut object)?,
-        big,
-        little,
+        recording,
+        counting,
     };
     for part in [
         Test::pinned,
@@ -63,28 +69,25 @@ pub(crate) fn run() -> Result<Verdict> {
 struct Test<'object> {
     helper: Helper<'object>,
     /// The PMU of the CPUs that record branches.
-    big: Pmu,
-    little: Pmu,
+    recording: Pmu,
+    /// The PMU of the others, which count events alone.
+    counting: Pmu,
 }
 
 impl Test<'_> {
     fn all_cpus(&self) -> Vec<u32> {
-        [&self.big.cpus[..], &self.little.cpus].concat()
+        [&self.recording.cpus[..], &self.counting.cpus].concat()
     }
 
     /// With an event on one CPU that records branches, there are records on that CPU, and
     /// none elsewhere.
     fn pinned(&mut self) -> Result<Verdict> {
-        let counting = |cpu: &u32| perf::open_with(self.little.number, Some(*cpu), COUNTING);
+        let open = |cpu: &u32| perf::open_with(self.counting.number, Some(*cpu), COUNTING);
         // The PMU of the other CPUs is busy too, as it may be.
-        let _counting: Vec<_> = self
-            .little
-            .cpus
-            .iter()
-            .map(counting)
-            .collect::<io::Result<_>>()?;
-        for cpu in self.big.cpus.clone() {
-            let _event = perf::open_with(self.big.number, Some(cpu), FOR_SNAPSHOTS)?;
+        let counted = self.counting.cpus.iter();
+        let _events: Vec<_> = counted.map(open).collect::<io::Result<_>>()?;
+        for cpu in self.recording.cpus.clone() {
+            let _event = perf::open_with(self.recording.number, Some(cpu), FOR_SNAPSHOTS)?;
             for other in self.all_cpus() {
                 cpus::pin_to(other)?;
                 let answer = self.helper.call(RawRecord::SIZE * MAX_RECORDS, 0)?;
@@ -110,26 +113,26 @@ impl Test<'_> {
     /// Which events can be opened: drivers/perf/arm_pmu.c, `armpmu_event_init()`. An
     /// event that is of no PMU in particular is one of the CPU's own PMU.
     fn refused(&mut self) -> Result<Verdict> {
-        let (big, little) = (Some(self.big.number), Some(self.little.number));
+        let (recording, counting) = (Some(self.recording.number), Some(self.counting.number));
         let mut expected = vec![
-            (big, None, FOR_SNAPSHOTS, Ok(())),
-            (little, None, FOR_SNAPSHOTS, Err(Errno::OPNOTSUPP)),
-            (little, None, COUNTING, Ok(())),
+            (recording, None, FOR_SNAPSHOTS, Ok(())),
+            (counting, None, FOR_SNAPSHOTS, Err(Errno::OPNOTSUPP)),
+            (counting, None, COUNTING, Ok(())),
         ];
-        for cpu in self.big.cpus.iter().copied().map(Some) {
+        for cpu in self.recording.cpus.iter().copied().map(Some) {
             expected.extend([
                 (None, cpu, FOR_SNAPSHOTS, Ok(())),
-                (big, cpu, FOR_SNAPSHOTS, Ok(())),
-                (little, cpu, FOR_SNAPSHOTS, Err(Errno::NOENT)),
-                (little, cpu, COUNTING, Err(Errno::NOENT)),
+                (recording, cpu, FOR_SNAPSHOTS, Ok(())),
+                (counting, cpu, FOR_SNAPSHOTS, Err(Errno::NOENT)),
+                (counting, cpu, COUNTING, Err(Errno::NOENT)),
             ]);
         }
-        for cpu in self.little.cpus.iter().copied().map(Some) {
+        for cpu in self.counting.cpus.iter().copied().map(Some) {
             expected.extend([
                 (None, cpu, FOR_SNAPSHOTS, Err(Errno::OPNOTSUPP)),
-                (little, cpu, FOR_SNAPSHOTS, Err(Errno::OPNOTSUPP)),
-                (little, cpu, COUNTING, Ok(())),
-                (big, cpu, FOR_SNAPSHOTS, Err(Errno::NOENT)),
+                (counting, cpu, FOR_SNAPSHOTS, Err(Errno::OPNOTSUPP)),
+                (counting, cpu, COUNTING, Ok(())),
+                (recording, cpu, FOR_SNAPSHOTS, Err(Errno::NOENT)),
             ]);
         }
         for (pmu, cpu, recording, expected) in expected {
@@ -143,8 +146,8 @@ impl Test<'_> {
             check!(
                 found == expected,
                 "PMU {pmu:?} of {} and {}, CPU {cpu:?}, {recording:?}: {found:?}, not {expected:?}",
-                self.big.name,
-                self.little.name
+                self.recording.name,
+                self.counting.name
             );
         }
         Ok(Verdict::Pass)
@@ -153,28 +156,33 @@ impl Test<'_> {
     /// Snapshots of a task that migrates, with an event on each CPU that records
     /// branches, whatever runs there.
     fn migrating_between_events(&mut self) -> Result<Verdict> {
-        let open = |cpu: &u32| perf::open_with(self.big.number, Some(*cpu), FOR_SNAPSHOTS);
-        let _events: Vec<_> = self.big.cpus.iter().map(open).collect::<io::Result<_>>()?;
+        let open = |cpu: &u32| perf::open_with(self.recording.number, Some(*cpu), FOR_SNAPSHOTS);
+        let _events: Vec<_> = self
+            .recording
+            .cpus
+            .iter()
+            .map(open)
+            .collect::<io::Result<_>>()?;
         self.migrating()
     }
 
     /// Snapshots of a task that migrates, with an event of this task, which comes and
     /// goes with it.
     fn migrating_with_an_event(&mut self) -> Result<Verdict> {
-        let _event = perf::open_with(self.big.number, None, FOR_SNAPSHOTS)?;
+        let _event = perf::open_with(self.recording.number, None, FOR_SNAPSHOTS)?;
         self.migrating()
     }
 
     /// Takes snapshots while another thread moves this one from CPU to CPU, at any
     /// moment, from one kind of CPU to the other each time.
     fn migrating(&mut self) -> Result<Verdict> {
-        let turns = self.big.cpus.len().max(self.little.cpus.len());
-        let big = self.big.cpus.iter().cycle();
-        let little = self.little.cpus.iter().cycle();
-        let route: Vec<u32> = big
-            .zip(little)
+        let turns = self.recording.cpus.len().max(self.counting.cpus.len());
+        let recording = self.recording.cpus.iter().cycle();
+        let counting = self.counting.cpus.iter().cycle();
+        let route: Vec<u32> = recording
+            .zip(counting)
             .take(turns)
-            .flat_map(|(big, little)| [*big, *little])
+            .flat_map(|(recording, counting)| [*recording, *counting])
             .collect();
         let this = gettid();
         let (moves, stop) = (AtomicU32::new(0), AtomicBool::new(false));
@@ -200,29 +208,31 @@ impl Test<'_> {
 
     fn while_moved(&mut self, moves: &AtomicU32) -> Result<Verdict> {
         let started = Instant::now();
-        let (mut on_big, mut on_little) = (0, 0);
+        let (mut on_recording, mut on_counting) = (0, 0);
         loop {
             let moved = moves.load(Ordering::Relaxed);
-            if moved >= MOVES && on_big >= ENOUGH && on_little >= ENOUGH {
-                eprintln!("{moved} moves, snapshots: {on_big} with records, {on_little} without");
+            if moved >= MOVES && on_recording >= ENOUGH && on_counting >= ENOUGH {
+                eprintln!(
+                    "{moved} moves, snapshots: {on_recording} with records, {on_counting} without"
+                );
                 return Ok(Verdict::Pass);
             }
             check!(
                 started.elapsed() < LIMIT,
-                "too slow: {moved} moves, {on_big} snapshots on {}, {on_little} on {}",
-                self.big.name,
-                self.little.name
+                "too slow: {moved} moves, {on_recording} snapshots on {}, {on_counting} on {}",
+                self.recording.name,
+                self.counting.name
             );
             let (answer, cpu) = self.helper.call_anywhere(RawRecord::SIZE * MAX_RECORDS)?;
-            if self.big.cpus.contains(&cpu) {
-                on_big += 1;
+            if self.recording.cpus.contains(&cpu) {
+                on_recording += 1;
                 check!(
                     !answer.records().is_empty(),
                     "a task that is moved, now on CPU {cpu}: the helper returned {}",
                     answer.returned
                 );
             } else {
-                on_little += 1;
+                on_counting += 1;
                 let problem = something_in(&answer);
                 check!(
                     problem.is_none(),

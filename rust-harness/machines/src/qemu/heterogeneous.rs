@@ -14,10 +14,16 @@ use tempfile::NamedTempFile;
 
 use crate::backend::Boot;
 
-/// A file with the device tree for the machine that `boot` describes, whose first `big` CPUs
-/// have BRBE and a PMU of their own.
-pub(super) fn device_tree(boot: &Boot, machine_args: &[String], big: u8) -> Result<NamedTempFile> {
-    changed(boot, machine_args, |dumped| tree::split(dumped, big.into()))
+/// A file with the device tree for the machine that `boot` describes, whose first `brbe_cpus`
+/// CPUs have BRBE and a PMU of their own.
+pub(super) fn device_tree(
+    boot: &Boot,
+    machine_args: &[String],
+    brbe_cpus: u8,
+) -> Result<NamedTempFile> {
+    changed(boot, machine_args, |dumped| {
+        tree::split(dumped, brbe_cpus.into())
+    })
 }
 
 /// A file with a device tree for the machine that `boot` describes: what `change` makes of

@@ -14,11 +14,11 @@ pub(super) const MAX_SIZE: u64 = 1 << 20;
 const MAX_DEPTH: usize = 16;
 /// The number of cells of an interrupt of the GIC in QEMU's device tree.
 const CELLS: usize = 3;
-/// The `compatible` of the PMU of the first CPUs. This one and [`LITTLE`] are of two cores
+/// The `compatible` of the PMU of the first CPUs. This one and [`COUNTING`] are of two cores
 /// that Linux knows. Only their names matter: Linux's driver does the same for both.
-const BIG: &str = "arm,cortex-a720-pmu";
+const RECORDING: &str = "arm,cortex-a720-pmu";
 /// The `compatible` of the PMU of the other CPUs.
-const LITTLE: &str = "arm,cortex-a520-pmu";
+const COUNTING: &str = "arm,cortex-a520-pmu";
 
 /// Why a device tree cannot be changed.
 #[derive(Debug, thiserror::Error)]
@@ -44,27 +44,27 @@ pub(in crate::qemu) enum Error {
         property: &'static str,
     },
     /// One of the two kinds of CPUs would have no CPU.
-    #[error("{big} CPUs of {all} cannot be of another kind")]
+    #[error("{brbe_cpus} CPUs of {all} cannot be of another kind")]
     Cpus {
         /// How many CPUs were asked for as the first kind.
-        big: usize,
+        brbe_cpus: usize,
         /// How many CPUs the machine has.
         all: usize,
     },
 }
 
-/// Changes the device tree `dumped`, a DTB, into one with two PMUs: one of the first `big`
+/// Changes the device tree `dumped`, a DTB, into one with two PMUs: one of the first `brbe_cpus`
 /// CPUs, one of the others. Returns the changed DTB.
-pub(super) fn split(dumped: &[u8], big: usize) -> Result<Vec<u8>, Error> {
+pub(super) fn split(dumped: &[u8], brbe_cpus: usize) -> Result<Vec<u8>, Error> {
     let mut tree = parse(dumped)?;
     let root = &mut tree.root;
 
     let cpus = cpus(root)?;
     let all = cpus.len();
-    if big == 0 || big >= all {
-        return Err(Error::Cpus { big, all });
+    if brbe_cpus == 0 || brbe_cpus >= all {
+        return Err(Error::Cpus { brbe_cpus, all });
     }
-    let (big, little) = cpus.split_at(big);
+    let (recording, counting) = cpus.split_at(brbe_cpus);
 
     let gic = Gic::of(root)?;
     gic.lengthen_all(root, None)?;
@@ -72,7 +72,7 @@ pub(super) fn split(dumped: &[u8], big: usize) -> Result<Vec<u8>, Error> {
     let first = free_phandles(root)?;
     let mut partitions = DeviceTreeNode::new("ppi-partitions")?;
     let pmu = root.remove_child("pmu").ok_or(Error::Missing("PMU"))?;
-    let clusters = [(big, BIG), (little, LITTLE)];
+    let clusters = [(recording, RECORDING), (counting, COUNTING)];
     for ((number, phandle), (cpus, compatible)) in (0..).zip(first..).zip(clusters) {
         let partition = DeviceTreeNode::builder(format!("interrupt-partition-{number}"))?
             .property(DeviceTreeProperty::new("affinity", bytes(cpus))?)

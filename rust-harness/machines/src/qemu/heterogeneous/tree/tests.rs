@@ -109,8 +109,8 @@ fn there_are_two_pmus_with_cpus_of_their_own() {
     let tree = DeviceTree::from_fdt(&Fdt::new(&dtb).unwrap());
     assert!(tree.find_node("/pmu").is_none());
     for (number, affinity, compatible) in [
-        (0, vec![0x8004], BIG),
-        (1, vec![0x8003, 0x8002, 0x8001], LITTLE),
+        (0, vec![0x8004], RECORDING),
+        (1, vec![0x8003, 0x8002, 0x8001], COUNTING),
     ] {
         let partition = format!("/intc@8000000/ppi-partitions/interrupt-partition-{number}");
         assert_eq!(at(&tree, &partition, "affinity"), affinity);
@@ -167,9 +167,12 @@ fn every_interrupt_of_the_gic_is_longer() {
 
 #[test]
 fn both_kinds_have_cpus() {
-    for big in [0, 4, 255] {
-        let found = split(&qemu().to_dtb(), big);
-        assert!(matches!(found, Err(Error::Cpus { all: 4, .. })), "{big}");
+    for brbe_cpus in [0, 4, 255] {
+        let found = split(&qemu().to_dtb(), brbe_cpus);
+        assert!(
+            matches!(found, Err(Error::Cpus { all: 4, .. })),
+            "{brbe_cpus}"
+        );
     }
 }
 
