@@ -23,6 +23,7 @@ pub const SHARE: &str = "/mnt/vmtest";
 /// the program is the VM's first process. It moves the directory to [`SHARE`].
 pub const MOUNTED: &str = "/mnt";
 /// Name of the file with the command, which is text for a shell: bash in a VM, sh over ssh.
+/// It is given to the shell as one argument, which Linux limits to 128 KiB.
 pub const COMMAND: &str = ".brbe-command";
 /// Name of the file that the first process of a VM has the events written to.
 pub const EVENTS: &str = ".brbe-events";
@@ -34,7 +35,8 @@ pub const LAST_LINE: &str = "brbe: the command has ended";
 
 /// The script that starts the program over ssh, in any POSIX shell. Its arguments are the
 /// number of bytes of the program, and that of the archive of files. It takes the program
-/// from standard input, and puts it into a temporary directory, which the program removes.
+/// from standard input, and puts it into a temporary directory. Both remove the directory: the
+/// program when the run has ended, the script where the program cannot be run, or dies.
 ///
 /// Nothing may follow the program on standard input until [`event::RunEvent::Ready`] is there:
 /// busybox's `head` reads more than it is told to.

@@ -31,6 +31,10 @@ impl Remote {
     /// Starts the script, and sends the program. Its directory is made within `tmp`.
     fn start(shell: &str, command: &str, tmp: &Path) -> Self {
         let program = fs::read(env!("CARGO_BIN_EXE_guest-runner")).unwrap();
+        Self::start_program(&program, shell, command, tmp)
+    }
+
+    fn start_program(program: &[u8], shell: &str, command: &str, tmp: &Path) -> Self {
         let from = tempfile::tempdir().unwrap();
         for (name, text) in [("changed", "one"), ("kept", "one"), (COMMAND, command)] {
             fs::write(from.path().join(name), text).unwrap();
@@ -46,7 +50,7 @@ impl Remote {
             .spawn()
             .unwrap();
         let mut stdin = child.stdin.take().unwrap();
-        stdin.write_all(&program).unwrap();
+        stdin.write_all(program).unwrap();
         let stdout = BufReader::new(child.stdout.take().unwrap());
         Self {
             child,
@@ -172,6 +176,23 @@ fn a_line_is_ctrl_c_for_the_command() {
         let (events, _) = there(shell, &format!("{listens}; exit $?"), true);
         let expected = [output("ready"), output("stopped"), RunEvent::Exited(3)];
         assert_eq!(events, expected, "{shell}");
+    }
+}
+
+#[test]
+fn nothing_is_left_of_a_program_that_does_not_run() {
+    // The directory's name has to be quoted, too.
+    let home = tempfile::tempdir().unwrap();
+    let tmp = home.path().join("a b");
+    fs::create_dir(&tmp).unwrap();
+    for shell in shells() {
+        for program in [&b"\x7fELF of another machine"[..], b"#!/none\n"] {
+            let mut remote = Remote::start_program(program, shell, "true", &tmp);
+            let mut said = String::new();
+            remote.stdout.read_to_string(&mut said).unwrap();
+            assert!(!remote.child.wait().unwrap().success(), "{shell}");
+            assert_eq!(fs::read_dir(&tmp).unwrap().count(), 0, "{shell}: {said}");
+        }
     }
 }
 

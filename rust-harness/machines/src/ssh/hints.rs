@@ -66,7 +66,7 @@ mod tests {
             ),
             ("sh: 1: mktemp: not found", "needs sh, mktemp"),
             (
-                "sh: 9: exec: /tmp/brbe.x/.guest-runner: Permission denied",
+                "sh: 9: /tmp/brbe.x/.guest-runner: Permission denied",
                 "noexec",
             ),
             ("", "ended before the command did"),
