@@ -14,8 +14,9 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::ioctl_fionread;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-/// How many bytes of a line are passed on as one. A longer line is passed on in parts.
-const LINE: usize = 1 << 20;
+/// How many bytes of a line are passed on as one. A longer line is passed on in parts. JSON
+/// makes of a byte six at the most.
+const LINE: usize = 1 << 16;
 /// How many bytes are read at once.
 const PART: usize = 1 << 14;
 

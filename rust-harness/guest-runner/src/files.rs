@@ -6,7 +6,7 @@ use std::io::{Read, Write};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Component, Path};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 
 /// How many bytes may come in an archive.
 const MAX_ARCHIVE: u64 = 1 << 30;
@@ -75,7 +75,7 @@ fn regular(dir: &Path) -> Result<Vec<(OsString, fs::Metadata)>> {
 ///
 /// # Errors
 ///
-/// When an entry is not a regular file, or lies outside of `share`, all together have more
+/// When an entry is not a regular file, or would not lie directly in `share`, all together have more
 /// than 1 GiB, or a file cannot be written.
 pub fn unpack(archive: impl Read, share: &Path) -> Result<()> {
     let mut archive = tar::Archive::new(archive.take(MAX_ARCHIVE));
@@ -87,14 +87,15 @@ pub fn unpack(archive: impl Read, share: &Path) -> Result<()> {
             "{} is no file",
             path.display()
         );
-        let is_within = |part| matches!(part, Component::Normal(_) | Component::CurDir);
-        if !path.components().all(is_within) {
-            bail!("{} is not within", path.display());
-        }
-        let to = share.join(&path);
-        if let Some(dir) = to.parent() {
-            fs::create_dir_all(dir).with_context(|| format!("creating {}", dir.display()))?;
-        }
+        let mut parts = path.components();
+        ensure!(
+            matches!(
+                (parts.next(), parts.next()),
+                (Some(Component::Normal(_)), None)
+            ),
+            "{} is not directly within",
+            path.display()
+        );
         // `unpack_in` itself refuses to follow links out of `share`.
         entry
             .unpack_in(share)
@@ -149,6 +150,7 @@ mod tests {
         for (name, kind) in [
             ("../x", tar::EntryType::Regular),
             ("/x", tar::EntryType::Regular),
+            ("x/y", tar::EntryType::Regular),
             ("x", tar::EntryType::Symlink),
             ("x", tar::EntryType::Directory),
             ("x", tar::EntryType::Char),

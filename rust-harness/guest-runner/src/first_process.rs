@@ -6,13 +6,14 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{OpenOptionsExt as _, symlink};
 use std::path::Path;
 use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use guest_runner::event::RunEvent;
 use guest_runner::{EVENTS, MOUNTED, PROGRAM, SHARE};
 use rustix::mount::{MountFlags, mount, mount_bind};
 use rustix::process::{Pid, WaitOptions, wait};
@@ -99,13 +100,24 @@ fn share() -> io::Result<()> {
 /// ends meanwhile: the parents of some have ended before.
 fn run() -> Result<()> {
     let share = Path::new(SHARE);
-    let events = File::create_new(share.join(EVENTS)).context("creating the file of events")?;
+    // Each event is written through the guest's cache, for the host to see it at once.
+    let through = rustix::fs::OFlags::DSYNC.bits().cast_signed();
+    let mut options = File::options();
+    options.write(true).create_new(true).custom_flags(through);
+    let mut events = options
+        .open(share.join(EVENTS))
+        .context("creating the file of events")?;
+    let written = events.try_clone().context("the file of events")?;
     let mut runner = Command::new(share.join(PROGRAM));
-    let runner = runner.arg("in-vm").stdout(events).spawn();
+    let runner = runner.arg("in-vm").stdout(written).spawn();
     let runner = Pid::from_child(&runner.context("starting the runner")?);
     loop {
         let ended = wait(WaitOptions::empty()).context("waiting for the runner")?;
-        if ended.is_some_and(|(process, _)| process == runner) {
+        if let Some((_, status)) = ended.filter(|(process, _)| *process == runner) {
+            if let Some(signal) = status.terminating_signal() {
+                let why = format!("{PROGRAM} was ended by signal {signal}");
+                RunEvent::Failed(why).write(&mut events)?;
+            }
             return Ok(());
         }
     }

@@ -12,10 +12,13 @@ use anyhow::{Context as _, Result, bail};
 use guest_runner::event::RunEvent;
 
 fn main() -> ExitCode {
-    if std::process::id() == 1 {
+    let words: Vec<_> = std::env::args().skip(1).collect();
+    let words: Vec<_> = words.iter().map(String::as_str).collect();
+    // The kernel gives its first process words of its own.
+    if std::process::id() == 1 && words != ["in-vm"] {
         first_process::main();
     }
-    match run() {
+    match run(&words) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             // Whoever reads the events may be gone.
@@ -25,10 +28,8 @@ fn main() -> ExitCode {
     }
 }
 
-fn run() -> Result<()> {
-    let words: Vec<_> = std::env::args().skip(1).collect();
-    let words: Vec<_> = words.iter().map(String::as_str).collect();
-    match words[..] {
+fn run(words: &[&str]) -> Result<()> {
+    match *words {
         ["in-vm"] => in_vm::main(),
         ["over-ssh", dir, bytes] => {
             let bytes = bytes.parse().context("the number of bytes")?;

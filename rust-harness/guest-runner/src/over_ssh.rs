@@ -8,8 +8,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
+use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use guest_runner::event::RunEvent;
 use guest_runner::files;
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -19,6 +20,8 @@ use crate::command::Running;
 /// How often the directory's removal is tried: a process that is being killed may still make a
 /// file in it.
 const ATTEMPTS: u32 = 10;
+/// The time from one try to the next.
+const DYING: Duration = Duration::from_millis(10);
 /// Has the shell live on when Ctrl-C ends what it runs. A program that it starts ignores the
 /// signal, too, unless it has a handler.
 const IGNORE: &str = "trap '' INT";
@@ -47,6 +50,7 @@ fn take_and_run(guest: &Arc<Mutex<Guest>>, dir: &Path, bytes: u64) -> Result<()>
     files::unpack(&mut archive, dir)?;
     // An archive ends with zeroes that nobody has read.
     io::copy(&mut archive, &mut io::sink()).context("reading the archive")?;
+    ensure!(archive.limit() == 0, "the archive did not arrive whole");
     drop(archive);
 
     RunEvent::CommandBegins.write(&mut events)?;
@@ -54,6 +58,8 @@ fn take_and_run(guest: &Arc<Mutex<Guest>>, dir: &Path, bytes: u64) -> Result<()>
     let stopped = Arc::clone(guest);
     thread::spawn(move || follow(&stopped));
     let status = running.wait(|event| event.write(&mut events))?;
+    // Nothing may write to a file that is being packed.
+    lock(guest).signal(Signal::KILL);
     RunEvent::Exited(status).write(&mut events)?;
     files::pack(dir, &files::new(dir)?, &mut events)?;
     events.flush().context("sending the files")
@@ -106,7 +112,7 @@ impl Guest {
             if fs::remove_dir_all(&self.dir).is_ok() {
                 return;
             }
-            thread::yield_now();
+            thread::sleep(DYING);
         }
     }
 }

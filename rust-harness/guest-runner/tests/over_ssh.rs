@@ -82,10 +82,7 @@ fn there(shell: &str, command: &str, is_to_stop: bool) -> (Vec<RunEvent>, Vec<St
     remote.send_files();
     assert_eq!(remote.event(), RunEvent::CommandBegins);
     let mut events = Vec::new();
-    while !matches!(
-        events.last(),
-        Some(RunEvent::Exited(_) | RunEvent::Failed(_))
-    ) {
+    while !events.last().is_some_and(RunEvent::is_last) {
         events.push(remote.event());
         if is_to_stop {
             remote.stdin.write_all(b"\n").unwrap();
@@ -193,6 +190,27 @@ fn nothing_is_left_of_a_program_that_does_not_run() {
             assert!(!remote.child.wait().unwrap().success(), "{shell}");
             assert_eq!(fs::read_dir(&tmp).unwrap().count(), 0, "{shell}: {said}");
         }
+    }
+}
+
+#[test]
+fn what_does_not_arrive_whole_is_not_run() {
+    let tmp = tempfile::tempdir().unwrap();
+    for shell in shells() {
+        let mut script = Command::new(shell);
+        script.args(["-c", BOOTSTRAP, "brbe", "100", "0"]);
+        script.env("TMPDIR", tmp.path());
+        script.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = script.spawn().unwrap();
+        let cut = b"echo it runs\n";
+        child.stdin.take().unwrap().write_all(cut).unwrap();
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(
+            (output.stdout.len(), output.status.success()),
+            (0, false),
+            "{shell}"
+        );
+        assert_eq!(fs::read_dir(tmp.path()).unwrap().count(), 0, "{shell}");
     }
 }
 

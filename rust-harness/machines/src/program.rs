@@ -219,8 +219,11 @@ fn events(stdout: impl Read + Send + 'static, reason: Reason, most: u64) -> Rece
         let mut reader = BufReader::new(stdout).take(most);
         let mut line = Vec::new();
         while let Ok(1..) = reader.by_ref().take(LINE).read_until(b'\n', &mut line) {
-            let event = serde_json::from_slice(&line)
-                .unwrap_or_else(|_| RunEvent::Console("brbe: a line too long is lost".to_owned()));
+            let event = if line.len() as u64 == LINE {
+                RunEvent::Console("brbe: a line too long is lost".to_owned())
+            } else {
+                RunEvent::parse(String::from_utf8_lossy(&line).trim_end())
+            };
             if sender.send(event).is_err() {
                 return;
             }

@@ -137,18 +137,23 @@ impl Ssh {
         let sender = send(stdin, program, archive);
         let mut output = String::new();
         let mut turn = Instant::now();
+        // Until then nothing may follow the program.
+        let mut is_ready = false;
         let end = loop {
             let now = Instant::now();
             if now >= turn {
                 turn = now + TURN;
-                if share.join(STOP).exists() {
+                if is_ready && share.join(STOP).exists() {
                     // The other side may have ended a moment ago.
                     let _ = sender.send(Sending::Interrupt);
                 }
             }
             match received.recv_timeout(turn.min(deadline).saturating_duration_since(now)) {
                 Ok(Message::Ready) => {
-                    let _ = sender.send(Sending::Files);
+                    if !is_ready {
+                        let _ = sender.send(Sending::Files);
+                    }
+                    is_ready = true;
                 }
                 Ok(Message::Line(line)) => {
                     progress(&line);
@@ -291,24 +296,22 @@ fn messages(stdout: impl Read + Send + 'static, share: &Path, most: u64) -> Rece
             let event = RunEvent::parse(String::from_utf8_lossy(&line).trim_end());
             let message = match event {
                 RunEvent::Exited(status) => {
-                    Message::End(match files::unpack(&mut reader, &share) {
+                    let end = match files::unpack(&mut reader, &share) {
                         Ok(()) => End::Exited(i32::try_from(status).unwrap_or(-1)),
                         Err(error) => {
                             End::Failed(format!("what came back is not as it should be: {error:#}"))
                         }
-                    })
+                    };
+                    Some(Message::End(end))
                 }
-                RunEvent::Failed(why) => Message::End(End::Failed(why)),
-                _ if said > most => Message::End(End::Failed(printed_too_much(most))),
-                RunEvent::Ready => Message::Ready,
-                RunEvent::Output(line) | RunEvent::Console(line) => Message::Line(line),
-                RunEvent::CommandBegins => {
-                    line.clear();
-                    continue;
-                }
+                RunEvent::Failed(why) => Some(Message::End(End::Failed(why))),
+                _ if said > most => Some(Message::End(End::Failed(printed_too_much(most)))),
+                RunEvent::Ready => Some(Message::Ready),
+                RunEvent::Output(line) | RunEvent::Console(line) => Some(Message::Line(line)),
+                RunEvent::CommandBegins => None,
             };
-            let is_last = matches!(message, Message::End(_));
-            if sender.send(message).is_err() || is_last {
+            let is_last = matches!(message, Some(Message::End(_)));
+            if message.is_some_and(|message| sender.send(message).is_err()) || is_last {
                 return;
             }
             line.clear();

@@ -93,14 +93,21 @@ fn report(
     mut emit: impl FnMut(&RunEvent) -> Result<()>,
 ) -> Result<Ending> {
     let mut asked = false;
+    let mut ended = None;
     let mut console = Console::default();
     loop {
-        let patience = if asked {
-            Duration::MAX
-        } else {
-            last_chance.saturating_duration_since(Instant::now())
-        };
+        let until = ended.or((!asked).then_some(last_chance));
+        let patience = until.map_or(Duration::MAX, |until| {
+            until.saturating_duration_since(Instant::now())
+        });
         match outputs.recv_timeout(patience) {
+            // The last event may be on its way still, by another thread of vmtest.
+            Ok(Output::CommandEnd(Ok(_))) => ended = Some(Instant::now() + PRINTING),
+            Err(_) if ended.is_some() => {
+                let why = format!("{PROGRAM} ended without an exit status");
+                emit(&RunEvent::Failed(why))?;
+                return Ok(Ending::ByVmtest);
+            }
             Ok(Output::Command(line)) => {
                 let event = RunEvent::parse(&line);
                 if event.is_last() {
@@ -188,7 +195,6 @@ fn event(output: Output) -> Option<RunEvent> {
         Output::Boot(line) => Some(RunEvent::Console(line)),
         Output::Setup(line) => Some(RunEvent::Console(format!("vmtest: {line}"))),
         Output::Command(line) => Some(RunEvent::parse(&line)),
-        Output::CommandEnd(Ok(status)) => Some(RunEvent::Exited(status)),
         Output::BootEnd(Err(error))
         | Output::SetupEnd(Err(error))
         | Output::CommandEnd(Err(error)) => Some(RunEvent::Failed(format!("{error:#}"))),
@@ -196,7 +202,9 @@ fn event(output: Output) -> Option<RunEvent> {
         | Output::BootEnd(Ok(()))
         | Output::SetupStart
         | Output::SetupEnd(Ok(()))
-        | Output::CommandStart => None,
+        | Output::CommandStart
+        // Its status is 0, too, if a signal ended guest-runner.
+        | Output::CommandEnd(Ok(_)) => None,
     }
 }
 

@@ -30,7 +30,7 @@ pub(super) fn failure(to: &Destination, said: &str) -> String {
     } else if has("Connection refused") || has("timed out") || has("No route to host") {
         format!("is {host} up, and does sshd listen on port {port}?")
     } else if has("not found") {
-        "the machine needs sh, mktemp, head, chmod and rm".to_owned()
+        "the machine needs sh, mktemp, head, wc, chmod and rm".to_owned()
     } else {
         "the connection ended before the command did".to_owned()
     };

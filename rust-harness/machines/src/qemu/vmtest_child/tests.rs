@@ -87,15 +87,19 @@ fn the_end_is_reported_once_and_after_the_console() {
 }
 
 #[test]
-fn an_end_that_only_vmtest_finds_is_one() {
-    let events = reported(vec![Output::CommandEnd(Ok(3))]);
-    assert_eq!(events, (vec![RunEvent::Exited(3)], Ending::ByVmtest));
+fn an_end_without_the_last_event_is_a_failure() {
+    let events = reported(vec![Output::CommandEnd(Ok(0))]);
+    let failed = RunEvent::Failed("guest-runner ended without an exit status".to_owned());
+    assert_eq!(events, (vec![failed], Ending::ByVmtest));
+    let late = Output::Command("{\"Exited\":3}".to_owned());
+    let (events, _) = reported(vec![Output::CommandEnd(Ok(0)), late]);
+    assert_eq!(events, [RunEvent::Exited(3)]);
 }
 
 #[test]
 fn each_end_is_one_event() {
     let failed = event(Output::BootEnd(Err(anyhow::anyhow!("no").context("boot"))));
     assert_eq!(failed, Some(RunEvent::Failed("boot: no".to_owned())));
-    assert_eq!(event(Output::CommandEnd(Ok(7))), Some(RunEvent::Exited(7)));
+    assert_eq!(event(Output::CommandEnd(Ok(7))), None);
     assert_eq!(event(Output::BootEnd(Ok(()))), None);
 }
