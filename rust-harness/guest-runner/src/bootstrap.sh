@@ -6,4 +6,5 @@ trap "rm -rf -- \"\$dir\"" EXIT
 trap "rm -rf -- \"\$dir\"; exit 129" HUP INT TERM PIPE
 # Hidden: it is not for the command, and does not go back as a new file.
 program=$dir/.guest-runner
-head -c "$1" >"$program" && [ "$(wc -c <"$program")" -eq "$1" ] && chmod 700 "$program" && "$program" over-ssh "$dir" "$2"
+head -c "$1" >"$program" && [ "$(wc -c <"$program")" -eq "$1" ] && chmod 700 "$program" &&
+	"$program" over-ssh "$dir" "$2"

@@ -1,7 +1,7 @@
 //! What the program `guest-runner` and the harness, which starts it in a guest, agree on.
 //!
-//! The program runs a command and reports what happens as [`event`]s, each a line of JSON. It
-//! is the same program on each lane, started in one of three ways:
+//! The program runs a command and reports what happens as [`event`]s, each a line of JSON. One
+//! program serves all lanes, started in one of three ways:
 //!
 //! | | started as | its directory | events go to |
 //! |---|---|---|---|
@@ -23,7 +23,7 @@ pub const SHARE: &str = "/mnt/vmtest";
 /// the program is the VM's first process. It moves the directory to [`SHARE`].
 pub const MOUNTED: &str = "/mnt";
 /// Name of the file with the command, which is text for a shell: bash in a VM, sh over ssh.
-/// It is given to the shell as one argument, which Linux limits to 128 KiB.
+/// The shell gets the text as one argument, which Linux limits to 128 KiB.
 pub const COMMAND: &str = ".brbe-command";
 /// Name of the file that the first process of a VM has the events written to.
 pub const EVENTS: &str = ".brbe-events";

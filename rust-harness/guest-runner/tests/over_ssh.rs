@@ -85,7 +85,8 @@ fn there(shell: &str, command: &str, is_to_stop: bool) -> (Vec<RunEvent>, Vec<St
     while !events.last().is_some_and(RunEvent::is_last) {
         events.push(remote.event());
         if is_to_stop {
-            remote.stdin.write_all(b"\n").unwrap();
+            // After its last event the program may be gone.
+            let _ = remote.stdin.write_all(b"\n");
         }
     }
     files::unpack(&mut remote.stdout, to.path()).unwrap();

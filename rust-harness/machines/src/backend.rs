@@ -41,7 +41,7 @@ pub struct Boot {
     /// Arguments for QEMU, where the machine is QEMU.
     pub qemu_args: Vec<String>,
     /// Path of a directory that the guest sees at [`guest_runner::SHARE`], and may write to.
-    /// It holds the program [`guest_runner::PROGRAM`], which runs the command.
+    /// The directory holds the program [`guest_runner::PROGRAM`], which runs the command.
     pub share: PathBuf,
     /// The command to run: for bash, in the shared directory. The file
     /// [`guest_runner::COMMAND`] of the shared directory holds it, too.

@@ -1,9 +1,9 @@
 //! Backends that are programs of their own: such a program reads what to boot, and reports
 //! what happens.
 //!
-//! The protocol is JSON: a [`Boot`] on the program's standard input, an [`RunEvent`] a line on its
-//! standard output. The last event says how the run ended. The program is ended with all that
-//! it started, at any time. QEMU and Arm's model are run like this, and so is whatever
+//! The protocol is JSON: a [`Boot`] on the program's standard input, a [`RunEvent`] a line on
+//! its standard output. The last event says how the run ended. The program is ended with all
+//! that it started, at any time. QEMU and Arm's model are run like this, and so is whatever
 //! program a user names (`Documentation/lanes.md`).
 
 use std::collections::VecDeque;

@@ -41,10 +41,10 @@ pub fn main(settings: &str) -> Result<()> {
     if let Some(make) = command::make(&settings, &start, &cmdline) {
         make_elf(&make, start.elf)?;
     }
-    let events = boot.share.join(EVENTS);
+    let written = boot.share.join(EVENTS);
     // Of an earlier run, if there is one.
-    let _ = fs::remove_file(&events);
-    let events = Events::follow(&events);
+    let _ = fs::remove_file(&written);
+    let events = Events::follow(&written);
     let said = run(&settings, &start)?;
     let end = events.end()?;
     report_event(&end.unwrap_or_else(|| RunEvent::Failed(ended_early(&said))))
