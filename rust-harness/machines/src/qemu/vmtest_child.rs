@@ -93,17 +93,19 @@ fn report(
     mut emit: impl FnMut(&RunEvent) -> Result<()>,
 ) -> Result<Ending> {
     let mut asked = false;
-    let mut ended = None;
+    let mut has_ended = false;
     let mut console = Console::default();
     loop {
-        let until = ended.or((!asked).then_some(last_chance));
-        let patience = until.map_or(Duration::MAX, |until| {
-            until.saturating_duration_since(Instant::now())
-        });
+        let patience = if asked {
+            Duration::MAX
+        } else {
+            last_chance.saturating_duration_since(Instant::now())
+        };
         match outputs.recv_timeout(patience) {
-            // The last event may be on its way still, by another thread of vmtest.
-            Ok(Output::CommandEnd(Ok(_))) => ended = Some(Instant::now() + PRINTING),
-            Err(_) if ended.is_some() => {
+            // The last event may be on its way still, by another thread of vmtest. Both threads
+            // have ended where there is no more to receive.
+            Ok(Output::CommandEnd(Ok(_))) => has_ended = true,
+            Err(RecvTimeoutError::Disconnected) if has_ended => {
                 let why = format!("{PROGRAM} ended without an exit status");
                 emit(&RunEvent::Failed(why))?;
                 return Ok(Ending::ByVmtest);
