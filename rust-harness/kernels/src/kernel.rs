@@ -109,11 +109,11 @@ impl Builder {
         self.config.fragments_suffix()
     }
 
-    /// A cache key for what is made from a commit: for its files without the documentation,
-    /// the configuration, the architecture and the compilers.
+    /// A cache key for what is made from the kernel of a commit: for the files that the kernel
+    /// is built from, the configuration, the architecture and the compilers.
     pub fn key(&self, kind: &str, commit: &str) -> Result<Key> {
         Ok(Key::new(kind)
-            .with(self.tree.content(commit)?)
+            .with(self.tree.kernel_content(commit)?)
             .with(&self.config.text)
             .with(self.arch.kernel())
             .with(self.toolchain.name()))

@@ -92,13 +92,42 @@ impl Tree {
     ///
     /// When git has no such commit.
     pub fn content(&self, commit: &str) -> Result<String> {
-        const ASIDE: &str = "Documentation";
+        self.with_entry_of_base(commit, "Documentation")
+    }
+
+    /// Names the files of a commit that a kernel is built from. The name is the hash of a git
+    /// tree: that of [`Tree::content`], with the `tools/testing` of the unchanged source.
+    ///
+    /// # Errors
+    ///
+    /// When git has no such commit.
+    pub fn kernel_content(&self, commit: &str) -> Result<String> {
+        const TOOLS: &str = "tools";
         let git = self.git();
-        let was = git.read(&["ls-tree", BASE, ASIDE])?;
-        let all = git.read(&["ls-tree", commit])?;
-        let is_documentation = |line: &&str| line.split('\t').nth(1) == Some(ASIDE);
-        let others = all.lines().filter(|line| !is_documentation(line));
-        let lines: Vec<_> = others.chain(was.lines()).collect();
+        let content = self.content(commit)?;
+        if git.read(&["ls-tree", &content, TOOLS])?.is_empty() {
+            return Ok(content);
+        }
+        let tools = self.with_entry_of_base(&format!("{commit}:{TOOLS}"), "tools/testing")?;
+        let line = format!("040000 tree {tools}\t{TOOLS}");
+        self.with_entry(&content, TOOLS, &line)
+    }
+
+    /// The hash of the git tree `tree`, whose last entry of `path` is as in the unchanged source:
+    /// if that has no such file or directory, there is none.
+    fn with_entry_of_base(&self, tree: &str, path: &str) -> Result<String> {
+        let was = self.git().read(&["ls-tree", BASE, path])?;
+        let name = path.rsplit('/').next().unwrap_or(path);
+        self.with_entry(tree, name, &was.replace(path, name))
+    }
+
+    /// The hash of the git tree `tree` with another entry `name`. `line` describes the entry
+    /// as `git ls-tree` does; an empty line is no entry.
+    fn with_entry(&self, tree: &str, name: &str, line: &str) -> Result<String> {
+        let git = self.git();
+        let all = git.read(&["ls-tree", tree])?;
+        let is_other = |other: &&str| other.split('\t').nth(1) != Some(name);
+        let lines: Vec<_> = all.lines().filter(is_other).chain(line.lines()).collect();
         git.answer(&["mktree"], &lines.join("\n"))
     }
 

@@ -32,6 +32,7 @@ pub(super) const BUILT: [&str; 2] = ["test_progs", "bpf_testmod.ko"];
 /// screen.
 pub(super) fn build(paths: &Paths, builder: &Builder, commit: &str, what: &str) -> Result<PathBuf> {
     let key = builder.key("selftests 3", commit)?;
+    let key = key.with(builder.tree().content(commit)?);
     cache::entry(paths, "selftests", &key, |into| {
         builder.at(commit, what, |built| {
             let step = Step::start(format!("build test_progs of {what}"));
@@ -59,6 +60,7 @@ pub(super) fn build_module(
     what: &str,
 ) -> Result<PathBuf> {
     let key = builder.key("selftests module 1", commit)?;
+    let key = key.with(builder.tree().content(commit)?);
     cache::entry(paths, "selftests-module", &key, |into| {
         builder.at(commit, what, |built| {
             let step = Step::start(format!(

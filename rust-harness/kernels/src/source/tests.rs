@@ -62,7 +62,7 @@ fn a_tree_that_is_made_anew_has_nothing_built() {
 }
 
 #[test]
-fn documentation_is_nothing_to_build() {
+fn a_kernel_is_built_from_neither_documentation_nor_selftests() {
     let dir = tempfile::tempdir().unwrap();
     let tree = Tree {
         path: dir.path().to_owned(),
@@ -88,4 +88,13 @@ fn documentation_is_nothing_to_build() {
     assert_eq!(content(&described), content(&base));
     let changed = commit("a.c", "two");
     assert_ne!(content(&changed), content(&base));
+    let kernel = |commit: &str| tree.kernel_content(commit).unwrap();
+    assert_eq!(kernel(&described), trees);
+    assert_ne!(kernel(&changed), kernel(&base));
+    let tested = commit("tools/testing/a.c", "one");
+    assert_ne!(content(&tested), content(&changed));
+    let with_a_tool = commit("tools/a.c", "one");
+    assert_ne!(kernel(&with_a_tool), kernel(&tested));
+    let tested_again = commit("tools/testing/a.c", "two");
+    assert_eq!(kernel(&tested_again), kernel(&with_a_tool));
 }
