@@ -28,6 +28,13 @@ use host::arch::Arch;
 /// command line does not print it.
 const PRINTING: Duration = Duration::from_secs(2);
 
+/// The kernel's arguments for the guest's root. All guests share the root, so a guest gets it
+/// read-only. As nobody changes the root, the guest may believe what it has read of it
+/// (`cache=loose`), which vmtest's own `rootflags` before these do not let it. That saves a
+/// question to the host for each file that is looked up once more, and some 0.7 of 3.1 s of
+/// the boot (`./brbe bench warm`, two cores).
+const ROOT: &str = "ro rootflags=trans=virtio,cache=loose,msize=512000";
+
 /// Reads a [`Boot`] from standard input and runs it. Reports what happens as events on
 /// standard output.
 pub fn main() -> Result<()> {
@@ -211,10 +218,7 @@ fn event(output: Output) -> Option<RunEvent> {
 }
 
 fn target(boot: &Boot) -> Target {
-    // All guests share the root, so a guest gets it read-only.
-    let kernel_args = [&["ro".to_owned()], &boot.kernel_args[..]]
-        .concat()
-        .join(" ");
+    let kernel_args = [ROOT, &boot.kernel_args.join(" ")].join(" ");
     Target {
         name: "guest".to_owned(),
         kernel: Some(boot.kernel.clone()),

@@ -42,7 +42,8 @@ fn the_machine_is_described_as_asked() {
         ]
     );
     assert_eq!(target.vm.memory, "512M");
-    assert_eq!(target.kernel_args.unwrap(), "ro oops=panic");
+    let kernel_args = target.kernel_args.unwrap();
+    assert_eq!(kernel_args, format!("{ROOT} oops=panic"));
     assert_eq!(target.command, "exec /mnt/vmtest/guest-runner in-vm");
 }
 
