@@ -14,8 +14,7 @@ use anyhow::{Context, Result, ensure};
 
 use host::paths::Paths;
 use host::process;
-use report::Job;
-use report::Verdict;
+use report::{Artefact, Job, Tier, Verdict};
 use submit::patches::APPLIES;
 
 /// The commands that the front door, the shell script `./brbe`, does itself.
@@ -149,12 +148,16 @@ pub fn all(repo: &Path) -> Result<Vec<PathBuf>> {
 const THEIR_TREE: &str = "../linux";
 
 /// A job for each document that has commands which can be tried. `linux` is taken for the
-/// reader's own kernel tree.
+/// reader's own kernel tree. The commands run when the `needed` artefacts are there.
 ///
 /// # Errors
 ///
 /// When a document cannot be read.
-pub fn jobs<'a>(paths: &'a Paths, linux: &'a Path) -> Result<Vec<Job<'a>>> {
+pub fn jobs<'a>(
+    paths: &'a Paths,
+    linux: &'a Path,
+    needed: &[Artefact<'a>],
+) -> Result<Vec<Job<'a>>> {
     let mut jobs = Vec::new();
     for path in all(&paths.repo(""))? {
         let text =
@@ -167,7 +170,7 @@ pub fn jobs<'a>(paths: &'a Paths, linux: &'a Path) -> Result<Vec<Job<'a>>> {
         let name = path.strip_prefix(paths.repo("")).unwrap_or(&path);
         let name = name.display().to_string();
         let test = format!("commands of {name}");
-        jobs.push(Job::new("documents", test, move || {
+        let job = Job::new("documents", test, move || {
             let (mut run, mut listed) = (0, 0);
             for command in &commands {
                 attempt(paths, command, &name, linux)?;
@@ -177,7 +180,8 @@ pub fn jobs<'a>(paths: &'a Paths, linux: &'a Path) -> Result<Vec<Job<'a>>> {
                 }
             }
             Ok(Verdict::Pass(format!("{run} run, {listed} name tests")))
-        }));
+        });
+        jobs.push(job.needing(needed.iter().cloned()).in_tier(Tier::All));
     }
     Ok(jobs)
 }

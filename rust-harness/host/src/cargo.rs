@@ -11,6 +11,9 @@ use crate::paths::Paths;
 use crate::process;
 use crate::progress::Step;
 
+/// What is held by whatever cargo builds: its target directory.
+pub const TARGET: &str = "cargo's target";
+
 /// Builds the plugin that gives branch records to the CPUs of machines of this architecture,
 /// for the QEMU of the toolchain root. Returns the path of the shared object.
 pub fn plugin(paths: &Paths, arch: Arch) -> Result<PathBuf> {

@@ -5,12 +5,13 @@
 //! names that change with its inputs, [`process`] runs programs and ends them when the user
 //! interrupts, [`progress`] shows what is under way. [`git`], [`cargo`] and [`mirror`] are
 //! the tools behind it; [`toolchain`] identifies the compilers, [`arch`] names the
-//! architectures.
+//! architectures, [`memory`] says how much of it there is.
 
 pub mod arch;
 pub mod cache;
 pub mod cargo;
 pub mod git;
+pub mod memory;
 pub mod mirror;
 pub mod paths;
 pub mod process;

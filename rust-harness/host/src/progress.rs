@@ -5,8 +5,8 @@
 //! at its end.
 
 use std::io::IsTerminal as _;
-use std::sync::LazyLock;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -44,7 +44,9 @@ impl Step {
     pub fn start(name: impl Into<String>) -> Self {
         let name = name.into();
         let drawing = if std::io::stderr().is_terminal() {
-            let bar = LINES.add(ProgressBar::new_spinner().with_message(name.clone()));
+            // Above the overview, if there is one.
+            let bar = ProgressBar::new_spinner().with_message(name.clone());
+            let bar = LINES.insert(0, bar);
             if let Ok(style) = ProgressStyle::with_template("{spinner} {msg}  {elapsed}") {
                 bar.set_style(style);
             }
@@ -52,7 +54,10 @@ impl Step {
             Drawing::Spinner(bar)
         } else {
             say(&format!("  … {name}"));
-            Drawing::lines(name.clone())
+            let heard = name.clone();
+            Drawing::lines(HEARTBEAT, move |seconds| {
+                say(&format!("  … {heard}  {seconds} s"));
+            })
         };
         Self {
             name,
@@ -101,14 +106,62 @@ impl Drop for Step {
 }
 
 impl Drawing {
-    fn lines(name: String) -> Self {
+    /// Calls `beat` at intervals, with the seconds that have passed.
+    fn lines(interval: Duration, beat: impl Fn(u64) + Send + 'static) -> Self {
         let (stop, stopped) = mpsc::channel();
         let thread = thread::spawn(move || {
             let start = Instant::now();
-            while let Err(RecvTimeoutError::Timeout) = stopped.recv_timeout(HEARTBEAT) {
-                say(&format!("  … {name}  {} s", start.elapsed().as_secs()));
+            while let Err(RecvTimeoutError::Timeout) = stopped.recv_timeout(interval) {
+                beat(start.elapsed().as_secs());
             }
         });
         Self::Lines { stop, thread }
+    }
+}
+
+/// How far a run of many steps is: on a terminal a line below those of the steps, elsewhere a
+/// line every two minutes.
+#[derive(Debug)]
+pub struct Overview {
+    text: Arc<Mutex<String>>,
+    drawing: Drawing,
+}
+
+impl Overview {
+    /// Starts an overview, which shows nothing yet.
+    pub fn start() -> Self {
+        let text = Arc::new(Mutex::new(String::new()));
+        let drawing = if std::io::stderr().is_terminal() {
+            let bar = LINES.add(ProgressBar::new_spinner());
+            if let Ok(style) = ProgressStyle::with_template("{wide_msg}") {
+                bar.set_style(style);
+            }
+            Drawing::Spinner(bar)
+        } else {
+            let text = text.clone();
+            Drawing::lines(4 * HEARTBEAT, move |seconds| {
+                let text = text.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                say(&format!("{text}; {} min have passed", seconds / 60));
+            })
+        };
+        Self { text, drawing }
+    }
+
+    /// Shows another text.
+    pub fn show(&self, text: &str) {
+        if let Drawing::Spinner(bar) = &self.drawing {
+            bar.set_message(text.to_owned());
+        }
+        text.clone_into(&mut self.text.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+}
+
+impl Drop for Overview {
+    fn drop(&mut self) {
+        // The thread that prints lines ends when it cannot be told to go on.
+        if let Drawing::Spinner(bar) = &self.drawing {
+            bar.finish_and_clear();
+            LINES.remove(bar);
+        }
     }
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 
+use host::cargo;
 use host::paths::Paths;
 use kernels::kernel::Kernel;
 use kernels::subject::{Configuration, Subject};
@@ -11,6 +12,7 @@ use machines::backend::Run;
 use machines::guest::{self, Guest, Task};
 use machines::machine_spec::MachineSpec;
 use machines::share::Share;
+use report::Artefact;
 
 /// The kernel of a commit of a subject, and the guests that it is booted in.
 #[derive(Clone, Debug)]
@@ -68,6 +70,26 @@ impl<'a> Context<'a> {
     pub fn kernel_as(&self, configuration: Configuration) -> Result<Kernel> {
         let builder = self.subject.builder_of(configuration);
         self.subject.kernel(builder, &self.commit, &self.title)
+    }
+
+    /// The kernel in a configuration, as an artefact.
+    pub fn kernel_artefact(&self, configuration: Configuration) -> Artefact<'a> {
+        let context = self.clone();
+        let suffix = self.subject.builder_of(configuration).fragments_suffix();
+        let name = format!("kernel {}{suffix}", self.title);
+        let kernel = Artefact::new(name, move || context.kernel_as(configuration).map(|_| ()));
+        kernel.holding(self.subject.tree.lock())
+    }
+
+    /// What a guest needs beside a kernel, as artefacts.
+    pub fn guest_artefacts(&self) -> [Artefact<'a>; 2] {
+        let guest = self.guest;
+        let arch = guest.arch().kernel();
+        let programs = Artefact::new(format!("plugin and guest's programs, {arch}"), || {
+            guest.prepare_programs()
+        });
+        let root = Artefact::new(format!("guest's root, {arch}"), || guest.root().map(|_| ()));
+        [programs.holding(cargo::TARGET), root]
     }
 
     /// An empty directory to share with a guest.

@@ -12,11 +12,12 @@ use crate::registry::{Batch, Scope, Test};
 use crate::watch::functions::functions;
 use crate::watch::window::{Window, windows};
 use host::paths::Paths;
+use kernels::subject::Configuration;
 use kernels::variant::Variant;
 use machines::guest;
 use machines::machine_spec::MachineSpec;
 use machines::share;
-use report::{Job, Verdict};
+use report::{Job, Tier, Verdict};
 
 /// The most that a snapshot in Rust may cost, as a multiple of the cost of one in C.
 const LIMIT_IN_RUST: f64 = 1.1;
@@ -251,11 +252,14 @@ pub fn beside<'a>(below: Context<'a>, other: Context<'a>) -> Option<Job<'a>> {
         other.title.clone(),
         other.guest.capabilities().without_plugin(),
     );
+    let kernels = [&below, &other].map(|context| context.kernel_artefact(Configuration::Ordinary));
+    let guest = other.guest_artefacts();
     let job = Job::new(
         title,
         "cost of a snapshot, beside the series below",
         move || compare(&below, &other, limit),
     );
+    let job = job.needing(kernels).needing(guest).in_tier(Tier::Full);
     Some(job.or_skipped(unmet))
 }
 

@@ -8,7 +8,7 @@ use branch_records::report::{NamedBranch, TraceReport as Snapshots};
 use crate::registry::{Batch, Scope, Test};
 use kernels::source::Tree;
 use machines::captures;
-use report::Verdict;
+use report::{Tier, Verdict};
 
 /// The test. It takes the snapshot as `brbe snapshot` does.
 pub(crate) fn tests() -> Batch {
@@ -17,6 +17,8 @@ pub(crate) fn tests() -> Batch {
         ..Scope::SNAPSHOT
     };
     let test = Test::new("snapshot of a failing BPF_MAP_CREATE", scope);
+    // The path that a user sees first.
+    let test = test.in_tier(Tier::Quick);
     Batch::of_one(test, |context, _| {
         let name = format!("snapshot on {}", context.title);
         let (paths, guest) = (context.paths, context.guest);

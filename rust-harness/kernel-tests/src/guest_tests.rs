@@ -17,9 +17,8 @@ use kernels::variant::Variant;
 use machines::guest::{Guest, Task};
 use machines::machine_spec::MachineSpec;
 use machines::share::Share;
-use outcome::judge;
 pub use remote::on_remote;
-use report::Verdict;
+use report::{Artefact, Decided, Tier};
 
 /// A test that `branch-guest` decides, with what it needs of its machine and kernel.
 #[derive(Clone, Debug)]
@@ -185,12 +184,38 @@ fn batch(boot: Vec<GuestTest>) -> Batch {
     let tests = boot.iter().map(|test| Test {
         machine: test.machine.clone(),
         configuration: test.configuration,
+        // What the patches break is mostly seen on the ordinary machine. The others look at what
+        // only they have: EL2, pseudo-NMIs, other CPUs, the checks of a debug kernel.
+        tier: if test.is_ordinary() {
+            Tier::Quick
+        } else {
+            Tier::Full
+        },
         ..Test::new(test.name, test.scope)
     });
-    Batch::of(tests.collect(), move |context, wanted| {
+    let has_module = boot.iter().any(|test| test.has_module);
+    let batch = Batch::of(tests.collect(), move |context, wanted| {
         let tests: Vec<_> = wanted.iter().map(|place| &boot[*place]).collect();
         in_one_boot(context, &tests)
-    })
+    });
+    if has_module {
+        batch.needing(|context| vec![module(context)])
+    } else {
+        batch
+    }
+}
+
+/// The module that tests on the debug kernel load, as an artefact.
+fn module<'a>(context: &Context<'a>) -> Artefact<'a> {
+    let context = context.clone();
+    let kernel = context.kernel_artefact(Configuration::Debug);
+    let name = format!("guest module of {}, debug kernel", context.title);
+    let tree = context.subject.tree.lock();
+    let module = Artefact::new(name, move || {
+        let builder = context.subject.builder_of(Configuration::Debug);
+        guest_module::build(context.paths, builder, &context.commit, &context.title).map(|_| ())
+    });
+    module.holding(tree).needing([kernel])
 }
 
 /// The tests for machines that can otherwise be of any kind: those for a machine with
@@ -240,9 +265,9 @@ fn together(tests: &[&GuestTest]) -> (String, Duration) {
     (lines, tests.iter().map(|test| test.timeout).sum())
 }
 
-/// Runs tests that share a machine and a kernel after each other, in one boot. Returns a
-/// verdict for each.
-fn in_one_boot(context: &Context<'_>, tests: &[&GuestTest]) -> Result<Vec<Verdict>> {
+/// Runs tests that share a machine and a kernel after each other, in one boot. Returns what came
+/// of each.
+fn in_one_boot(context: &Context<'_>, tests: &[&GuestTest]) -> Result<Vec<Decided>> {
     let (first, rest) = tests.split_first().context("there are tests")?;
     let more = match rest.len() {
         0 => String::new(),
@@ -260,7 +285,7 @@ fn in_one_boot(context: &Context<'_>, tests: &[&GuestTest]) -> Result<Vec<Verdic
 }
 
 /// Runs `tests` after each other in one boot of `kernel` on `machine`, which may be another
-/// one than the tests ask for. Returns a verdict for each. `name` is that of the run.
+/// one than the tests ask for. Returns what came of each. `name` is that of the run.
 pub fn on_machine(
     paths: &Paths,
     guest: &Guest,
@@ -268,7 +293,7 @@ pub fn on_machine(
     kernel: &Kernel,
     name: &str,
     tests: &[&GuestTest],
-) -> Result<Vec<Verdict>> {
+) -> Result<Vec<Decided>> {
     boot(guest, machine, kernel, name, tests, &Share::new(paths)?)
 }
 
@@ -279,15 +304,18 @@ fn boot(
     name: &str,
     tests: &[&GuestTest],
     share: &Share,
-) -> Result<Vec<Verdict>> {
-    let (lines, timeout) = together(tests);
-    let task = Task {
-        name,
-        command: &lines,
-        share,
-        timeout,
-    };
-    judge(tests, &guest.run(kernel, machine, &task)?)
+) -> Result<Vec<Decided>> {
+    outcome::decide(tests.len(), |places| {
+        let tests: Vec<_> = places.iter().map(|place| tests[*place]).collect();
+        let (lines, timeout) = together(&tests);
+        let task = Task {
+            name,
+            command: &lines,
+            share,
+            timeout,
+        };
+        outcome::judge(tests.len(), &guest.run(kernel, machine, &task)?)
+    })
 }
 
 #[cfg(test)]

@@ -14,8 +14,7 @@ use crate::selftests;
 use crate::x86;
 use host::arch::Arch;
 use host::paths::Paths;
-use kernels::kernel::Kernel;
-use kernels::subject::{Choice, Subject};
+use kernels::subject::{Choice, Configuration, Subject};
 use kernels::variant::Variant;
 use machines::guest::Guest;
 use machines::machine_spec::MachineSpec;
@@ -123,11 +122,13 @@ impl Kernels {
             return Job::skipped(title, "all tests", reason);
         }
         let name = format!("tests of {title}");
-        match cell.machine {
+        let context = Context::patched(paths, &self.guest, &self.subject);
+        let mut needed = vec![context.kernel_artefact(Configuration::Ordinary)];
+        needed.extend(context.guest_artefacts());
+        let job = match cell.machine {
             Machine::X86_64 => {
                 let tests = selftests::DECIDED.map(str::to_owned).into();
                 Job::partial(title, tests, move |wanted: &[usize]| {
-                    let context = Context::patched(paths, &self.guest, &self.subject);
                     selftests::run_decided(&context, &machine, wanted)
                 })
             }
@@ -135,22 +136,13 @@ impl Kernels {
                 let tests = guest_tests::for_any_machine(cell.machine == Machine::Heterogeneous);
                 let names = tests.iter().map(|test| test.name.to_owned()).collect();
                 Job::partial(title, names, move |wanted: &[usize]| {
-                    let (kernel, guest) = (self.build()?, &self.guest);
+                    let (kernel, guest) = (context.kernel()?, &self.guest);
                     let tests: Vec<_> = wanted.iter().map(|index| &tests[*index]).collect();
                     guest_tests::on_machine(paths, guest, &machine, &kernel, &name, &tests)
                 })
             }
-        }
-    }
-
-    /// Builds the kernel that the cells share, or finds it built.
-    ///
-    /// # Errors
-    ///
-    /// When the kernel does not build.
-    pub fn build(&self) -> Result<Kernel> {
-        let title = self.subject.title(true);
-        self.subject.builder.kernel(self.subject.patched(), &title)
+        };
+        job.needing(needed)
     }
 }
 

@@ -11,7 +11,7 @@ pub mod violation;
 
 use std::fs;
 use std::io::BufReader;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
@@ -19,12 +19,13 @@ use anyhow::{Context as _, Result};
 use crate::context::Context;
 use crate::registry::{Batch, Scope, Test};
 use code::Recorded;
+use kernels::subject::Subject;
 use kernels::variant::Variant;
 use machines::guest;
 use machines::machine_spec::MachineSpec;
 use machines::share::{self, Share};
 use recordings::{GROUPS, PerfRecording, RecordingGroup, VDSO};
-use report::Verdict;
+use report::{Artefact, Verdict};
 use rules::Counts;
 use script::PerfSample;
 
@@ -61,7 +62,8 @@ pub fn tests() -> [Batch; 2] {
             let verdict = |group: &RecordingGroup| group.verdict(share.path(), &root, &output);
             Ok(GROUPS.iter().map(verdict).collect())
         }),
-        Batch::of_one(test("perf test: branch stack sampling"), suite),
+        Batch::of_one(test("perf test: branch stack sampling"), suite)
+            .needing(|context| vec![perf(context)]),
     ]
 }
 
@@ -116,17 +118,24 @@ impl PerfRecording {
     }
 }
 
-/// Runs the kernel's own test of branch stacks. Its perf is built from the unpatched tree: no
-/// patch changes perf.
+/// The perf that has the kernel's own test. It is built from the unpatched tree: no patch changes
+/// perf.
+fn build(context: &Context<'_>) -> Result<PathBuf> {
+    let Subject { builder, base, .. } = context.subject;
+    let commit = context.subject.unpatched();
+    suite::build(context.paths, builder, commit, &base.version)
+}
+
+/// What [`build`] makes, as an artefact.
+fn perf<'a>(context: &Context<'a>) -> Artefact<'a> {
+    let context = context.clone();
+    let name = format!("perf of {}", context.subject.base.version);
+    Artefact::new(name, move || build(&context).map(|_| ()))
+}
+
+/// Runs the kernel's own test of branch stacks.
 fn suite(context: &Context<'_>, machine: &MachineSpec) -> Result<Verdict> {
-    let subject = context.subject;
-    let version = &subject.base.version;
-    let built = suite::build(
-        context.paths,
-        &subject.builder,
-        subject.unpatched(),
-        version,
-    )?;
+    let built = build(context)?;
     let share = context.share()?;
     suite::share(&built, &share)?;
     let run = context.run_within(TIMEOUT, machine, "perf test", suite::COMMAND, &share)?;

@@ -1,8 +1,9 @@
 //! Each safeguard of the patches, proven by its absence: a test that fails on a mutant.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Error, Result};
 use host::paths::Paths;
 use kernels::bases::Base;
 use kernels::mutants::{self, Mutant};
@@ -10,7 +11,7 @@ use kernels::series::DoesNotApply;
 use kernels::subject::Subject;
 use kernels::variant::Variant;
 use machines::guest::Dead;
-use report::{Job, Verdict};
+use report::{Artefact, Job, Verdict};
 
 use crate::compiler;
 use crate::context::Context;
@@ -26,9 +27,12 @@ pub fn controls<'a>(
     let names: BTreeSet<_> = mutants.iter().map(|mutant| mutant.test.clone()).collect();
     names.into_iter().map(move |name| {
         let context = context.clone();
-        Job::new(context.title.clone(), name.clone(), move || {
-            registry::named(tests, &name)?.run(&context)
-        })
+        let named = registry::named(tests, &name);
+        let needed = named
+            .as_ref()
+            .map_or_else(|_| Vec::new(), |named| named.needed(&context));
+        let job = Job::new(context.title.clone(), name, move || named?.run(&context));
+        job.needing(needed)
     })
 }
 
@@ -79,26 +83,50 @@ pub fn job<'a>(tests: &'a [Batch], context: &Context<'a>, mutant: Mutant) -> Job
     } = *context;
     let title = called(&subject.base, subject.variant, &mutant);
     let unmet = guest.capabilities().without_plugin();
-    let job = Job::new(title.clone(), mutant.safeguard.clone(), move || {
-        let series = mutant.on_top_of(&subject.series);
-        let commits = match series.commits(paths, &subject.tree) {
-            // Mutants are of the bases. In a user's tree the code around a safeguard may be
-            // different.
-            Err(error) if subject.is_user_tree && error.is::<DoesNotApply>() => {
+    let on = {
+        let (series, title) = (mutant.on_top_of(&subject.series), title.clone());
+        move || {
+            let commits = series.commits(paths, &subject.tree)?;
+            let commit = commits.last().context("a series has a commit")?;
+            anyhow::Ok(Context::at(paths, guest, subject, commit, title.clone()))
+        }
+    };
+    let on = Arc::new(on);
+    let named = registry::named(tests, &mutant.test);
+    // For every other test, a kernel that cannot be built is no sign of a safeguard.
+    let is_of_compiler = mutant.test == compiler::TEST;
+    let mut needed = Vec::new();
+    if let (Ok(named), false) = (&named, is_of_compiler) {
+        needed = named.needed(context);
+        let (on, configuration) = (on.clone(), named.test().configuration);
+        let name = format!("kernel {title}, {configuration:?}");
+        let kernel = Artefact::new(name, move || match on() {
+            Err(error) if is_of_other_code(subject, &error) => Ok(()),
+            context => context?.kernel_as(configuration).map(|_| ()),
+        });
+        needed.push(kernel.holding(subject.tree.lock()));
+    }
+    let job = Job::new(title, mutant.safeguard.clone(), move || {
+        let context = match on() {
+            Err(error) if is_of_other_code(subject, &error) => {
                 return Ok(Verdict::Skip(format!("not in this tree: {error}")));
             }
-            commits => commits?,
+            context => context?,
         };
-        let commit = commits.last().context("a series has a commit")?;
-        let context = Context::at(paths, guest, subject, commit, title);
-        let named = registry::named(tests, &mutant.test)?;
-        if mutant.test != compiler::TEST {
-            // For every other test, a kernel that cannot be built is no sign of a safeguard.
-            context.kernel_as(named.test().configuration)?;
-        }
-        judge(&mutant, named.run(&context))
+        judge(&mutant, named?.run(&context))
     });
-    job.or_skipped(unmet)
+    let job = if is_of_compiler {
+        job.holding(subject.tree.lock())
+    } else {
+        job
+    };
+    job.needing(needed).or_skipped(unmet)
+}
+
+/// Whether the error is that a mutant does not apply to a user's tree. Mutants are of the bases:
+/// in a user's tree the code around a safeguard may be different.
+fn is_of_other_code(subject: &Subject, error: &Error) -> bool {
+    subject.is_user_tree && error.is::<DoesNotApply>()
 }
 
 /// The verdict on a mutant: PASS if it is killed. A mutant is killed by a test that fails, or

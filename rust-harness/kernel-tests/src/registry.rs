@@ -10,7 +10,7 @@ use crate::context::Context;
 use kernels::subject::{Configuration, Subject};
 use kernels::variant::Variant;
 use machines::machine_spec::{Capabilities, MachineSpec};
-use report::{Job, Verdict};
+use report::{Artefact, Decided, Job, Tier, Verdict};
 
 /// The series that have the snapshot.
 const WITH_SNAPSHOT: &[Variant] = &[
@@ -89,10 +89,13 @@ pub struct Test {
     pub scope: Scope,
     /// Whether it needs what only QEMU with the plugin has, whatever its machine.
     pub needs_plugin: bool,
+    /// The first tier that has it, on the kernel that is tested first. On other kernels
+    /// [`Tier::Full`] is the first.
+    pub tier: Tier,
 }
 
 impl Test {
-    /// A test on an ordinary machine and kernel.
+    /// A test of the tier [`Tier::Full`] on an ordinary machine and kernel.
     pub fn new(name: &'static str, scope: Scope) -> Self {
         Self {
             name,
@@ -100,7 +103,14 @@ impl Test {
             configuration: Configuration::Ordinary,
             scope,
             needs_plugin: false,
+            tier: Tier::Full,
         }
+    }
+
+    /// This test in another tier.
+    #[must_use]
+    pub fn in_tier(self, tier: Tier) -> Self {
+        Self { tier, ..self }
     }
 
     /// Why the test cannot run on `machines`; `None` if it can.
@@ -110,9 +120,12 @@ impl Test {
     }
 }
 
-/// Decides those of a batch's tests whose places are given. Returns a verdict for each, in
-/// the same order.
-type Decide = dyn Fn(&Context<'_>, &[usize]) -> Result<Vec<Verdict>> + Send + Sync;
+/// Decides those of a batch's tests whose places are given. Returns what came of each, in the
+/// same order.
+type Decide = dyn Fn(&Context<'_>, &[usize]) -> Result<Vec<Decided>> + Send + Sync;
+
+/// What a batch needs beside kernels, and what every guest needs.
+type Needs = for<'a> fn(&Context<'a>) -> Vec<Artefact<'a>>;
 
 /// Tests that are decided together, most of them in one boot.
 #[derive(Clone)]
@@ -121,6 +134,7 @@ pub struct Batch {
     about: Option<&'static str>,
     /// The tests.
     pub tests: Vec<Test>,
+    needs: Needs,
     decide: Arc<Decide>,
 }
 
@@ -131,17 +145,41 @@ impl fmt::Debug for Batch {
 }
 
 impl Batch {
-    /// A batch of tests. `decide` is given the places of those that are wanted, and returns a
-    /// verdict for each.
-    pub fn of(
+    /// A batch of tests. `decide` is given the places of those that are wanted, and returns
+    /// what came of each.
+    pub fn of<V: Into<Decided>>(
         tests: Vec<Test>,
-        decide: impl Fn(&Context<'_>, &[usize]) -> Result<Vec<Verdict>> + Send + Sync + 'static,
+        decide: impl Fn(&Context<'_>, &[usize]) -> Result<Vec<V>> + Send + Sync + 'static,
     ) -> Self {
+        let decide = move |context: &Context<'_>, wanted: &[usize]| {
+            let decided = decide(context, wanted)?;
+            Ok(decided.into_iter().map(Into::into).collect())
+        };
         Self {
             about: None,
             tests,
+            needs: |_| Vec::new(),
             decide: Arc::new(decide),
         }
+    }
+
+    /// This batch, which needs more than its kernels and what every guest needs.
+    #[must_use]
+    pub fn needing(self, needs: Needs) -> Self {
+        Self { needs, ..self }
+    }
+
+    /// What has to be there before the tests at these places run on the kernel of `context`.
+    fn needed<'a>(&self, context: &Context<'a>, places: &[usize]) -> Vec<Artefact<'a>> {
+        let mut all = (self.needs)(context);
+        all.extend(context.guest_artefacts());
+        for configuration in [Configuration::Ordinary, Configuration::Debug] {
+            let mut tests = places.iter().map(|place| &self.tests[*place]);
+            if tests.any(|test| test.configuration == configuration) {
+                all.push(context.kernel_artefact(configuration));
+            }
+        }
+        all
     }
 
     /// A batch of tests of which none is decided without the others. `decide` returns a
@@ -157,9 +195,9 @@ impl Batch {
     }
 
     /// A batch of one test.
-    pub fn of_one(
+    pub fn of_one<V: Into<Decided>>(
         test: Test,
-        decide: impl Fn(&Context<'_>, &MachineSpec) -> Result<Verdict> + Send + Sync + 'static,
+        decide: impl Fn(&Context<'_>, &MachineSpec) -> Result<V> + Send + Sync + 'static,
     ) -> Self {
         let machine = test.machine.clone();
         Self::of(vec![test], move |context, _| {
@@ -188,20 +226,26 @@ impl Batch {
                 continue;
             }
             match test.unmet(&machines) {
-                Some(reason) => jobs.push(Job::skipped(&subject, test.name, reason)),
+                Some(reason) => {
+                    let job = Job::skipped(&subject, test.name, reason);
+                    jobs.push(job.in_tier(test.tier));
+                }
                 None => places.push(place),
             }
         }
         if places.is_empty() {
             return jobs;
         }
-        let name = |place: &usize| self.tests[*place].name.to_owned();
-        let names = places.iter().map(name).collect();
+        let tests = || places.iter().map(|place| &self.tests[*place]);
+        let names = tests().map(|test| test.name.to_owned()).collect();
+        let tiers: Vec<_> = tests().map(|test| test.tier).collect();
+        let needed = self.needed(context, &places);
         let (decide, context) = (self.decide.clone(), context.clone());
-        jobs.push(Job::partial(subject, names, move |wanted: &[usize]| {
+        let job = Job::partial(subject, names, move |wanted: &[usize]| {
             let wanted: Vec<_> = wanted.iter().map(|index| places[*index]).collect();
             decide(&context, &wanted)
-        }));
+        });
+        jobs.push(job.in_tiers(&tiers).needing(needed));
         jobs
     }
 }
@@ -233,16 +277,20 @@ impl Named<'_> {
         &self.batch.tests[self.place]
     }
 
+    /// What has to be there before the test runs on the kernel of `context`.
+    pub fn needed<'a>(&self, context: &Context<'a>) -> Vec<Artefact<'a>> {
+        self.batch.needed(context, &[self.place])
+    }
+
     /// Runs the test alone on the kernel of `context`.
     ///
     /// # Errors
     ///
     /// When the kernel cannot be built, or the guest dies or does not end in time.
     pub fn run(&self, context: &Context<'_>) -> Result<Verdict> {
-        let verdicts = (self.batch.decide)(context, &[self.place])?;
-        verdicts
+        let decided = (self.batch.decide)(context, &[self.place])?
             .into_iter()
-            .next()
-            .context("a test without a verdict")
+            .next();
+        Ok(decided.context("a test without a verdict")?.verdict)
     }
 }

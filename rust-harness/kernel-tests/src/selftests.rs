@@ -4,6 +4,8 @@
 mod build;
 mod outcome;
 
+use std::path::PathBuf;
+
 use anyhow::Result;
 
 use crate::context::Context;
@@ -14,9 +16,8 @@ use machines::backend::End;
 use machines::guest::{self, Task};
 use machines::machine_spec::MachineSpec;
 use machines::share::Share;
-pub use outcome::LATER;
 use outcome::SelftestOutcome;
-use report::Verdict;
+use report::{Artefact, Decided, Tier, Verdict};
 
 /// The names of the tests that the selftests decide on a patched kernel: the test of the
 /// helper, and those of perf events.
@@ -108,11 +109,20 @@ impl Elsewhere {
             configuration: self.configuration,
             ..Test::new(self.name, Scope::DEFAULT)
         };
-        Batch::of_one(test, move |context, _| self.run(context))
+        let configuration = self.configuration;
+        let batch = Batch::of_one(test, move |context, _| self.run(context));
+        match configuration {
+            Configuration::Ordinary => {
+                batch.needing(|context| vec![artefact(context, Configuration::Ordinary)])
+            }
+            Configuration::Debug => {
+                batch.needing(|context| vec![artefact(context, Configuration::Debug)])
+            }
+        }
     }
 
     /// Runs the helper's test on a machine and kernel of this kind.
-    fn run(&self, context: &Context<'_>) -> Result<Verdict> {
+    fn run(&self, context: &Context<'_>) -> Result<Decided> {
         let share = share(context, self.configuration)?;
         let without = if self.has_module {
             ""
@@ -158,19 +168,53 @@ pub fn of_series() -> [Batch; 2] {
             Verdict::Fail(format!("the guest's kernel died:\n{}", message.join("\n")))
         })
     });
+    let without = without.needing(|context| vec![artefact_at(context, Configuration::Ordinary)]);
     [decided, without]
+}
+
+/// The selftests of the commit with all patches, and the module for its kernel in a
+/// configuration, as an artefact.
+fn artefact<'a>(context: &Context<'a>, configuration: Configuration) -> Artefact<'a> {
+    let Context {
+        paths,
+        guest,
+        subject,
+        ..
+    } = *context;
+    artefact_at(&Context::patched(paths, guest, subject), configuration)
+}
+
+/// The selftests of the commit of `context`, and the module for its kernel in a configuration,
+/// as an artefact.
+pub(crate) fn artefact_at<'a>(context: &Context<'a>, configuration: Configuration) -> Artefact<'a> {
+    let kernel = context.kernel_artefact(configuration);
+    let builder = context.subject.builder_of(configuration);
+    let name = format!(
+        "selftests of {}{}",
+        context.title,
+        builder.fragments_suffix()
+    );
+    let tree = context.subject.tree.lock();
+    let context = context.clone();
+    let selftests = Artefact::new(name, move || {
+        build_all(&context, &context.commit, configuration).map(|_| ())
+    });
+    selftests.holding(tree).needing([kernel])
 }
 
 /// The tests [`DECIDED`], on a machine.
 pub fn on_machine(machine: fn(&Context<'_>) -> MachineSpec) -> Batch {
-    let tests = DECIDED.map(|name| Test::new(name, Scope::SNAPSHOT));
-    Batch::of(tests.to_vec(), move |context, wanted| {
+    let [helper, events] = DECIDED.map(|name| Test::new(name, Scope::SNAPSHOT));
+    // The kernel's own test of the helper is what a maintainer runs first.
+    let tests = vec![helper.in_tier(Tier::Quick), events];
+    let batch = Batch::of(tests, move |context, wanted| {
         run_decided(context, &machine(context), wanted)
-    })
+    });
+    batch.needing(|context| vec![artefact(context, Configuration::Ordinary)])
 }
 
-/// Runs those of [`DECIDED`] whose places are given, in one boot on `machine`. Returns a
-/// verdict for each. The tests are those of the commit with all patches, whatever the kernel.
+/// Runs those of [`DECIDED`] whose places are given, in one boot on `machine`. Returns what came
+/// of each. The tests are those of the commit with all patches, whatever the kernel.
 ///
 /// # Errors
 ///
@@ -179,7 +223,7 @@ pub fn run_decided(
     context: &Context<'_>,
     machine: &MachineSpec,
     wanted: &[usize],
-) -> Result<Vec<Verdict>> {
+) -> Result<Vec<Decided>> {
     let commands: Vec<_> = wanted
         .iter()
         .map(|place| [RETRIED, PERF_EVENTS][*place])
@@ -187,11 +231,11 @@ pub fn run_decided(
     let share = share(context, Configuration::Ordinary)?;
     let run = context.run(machine, "selftest", &commands.join("; "), &share)?;
     guest::status(&run)?;
-    let verdict = |place: &usize| match place {
+    let decided = |place: &usize| match place {
         0 => outcome::of_helper(&run.output, &[]),
         _ => outcome::of_perf_events(&run.output),
     };
-    Ok(wanted.iter().map(verdict).collect())
+    Ok(wanted.iter().map(decided).collect())
 }
 
 /// The name of the test which checks that the helper's test does not pass on a kernel without
@@ -233,18 +277,30 @@ fn share(context: &Context<'_>, configuration: Configuration) -> Result<Share> {
 /// A shared directory with the selftests of `commit`. The module is for the kernel of that
 /// commit, in a configuration.
 fn share_of(context: &Context<'_>, commit: &str, configuration: Configuration) -> Result<Share> {
-    let (paths, subject, title) = (context.paths, context.subject, &context.title);
-    let built = build::build(paths, &subject.builder, commit, title)?;
     let share = context.share()?;
-    for file in build::BUILT {
-        share.put(&built.join(file))?;
-    }
-    if configuration != Configuration::Ordinary {
-        let builder = subject.builder_of(configuration);
-        let module = build::build_module(paths, builder, commit, title)?;
-        share.put(&module.join(build::BUILT[1]))?;
+    for file in build_all(context, commit, configuration)? {
+        share.put(&file)?;
     }
     Ok(share)
+}
+
+/// Builds the selftests of `commit`, and the module for its kernel in a configuration. Returns
+/// the paths of both.
+fn build_all(
+    context: &Context<'_>,
+    commit: &str,
+    configuration: Configuration,
+) -> Result<[PathBuf; 2]> {
+    let (paths, subject, title) = (context.paths, context.subject, &context.title);
+    let built = build::build(paths, &subject.builder, commit, title)?;
+    let [program, module] = build::BUILT;
+    let module = match configuration {
+        Configuration::Ordinary => built.join(module),
+        Configuration::Debug => {
+            build::build_module(paths, &subject.debug, commit, title)?.join(module)
+        }
+    };
+    Ok([built.join(program), module])
 }
 
 #[cfg(test)]

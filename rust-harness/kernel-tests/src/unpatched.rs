@@ -5,9 +5,10 @@ use anyhow::Result;
 
 use crate::context::Context;
 use crate::selftests;
+use kernels::subject::Configuration;
 use machines::backend::End;
 use machines::machine_spec::MachineSpec;
-use report::{Job, Verdict};
+use report::{Job, Tier, Verdict};
 
 /// The function in which 7.0 oopses with a CPU-wide branch stack event, until patch 1 fixes
 /// it.
@@ -17,7 +18,11 @@ const OOPS: &str = "armv8pmu_sched_task";
 pub fn jobs<'a>(context: &Context<'a>) -> Vec<Job<'a>> {
     let job = |name, decide: fn(&Context<'_>) -> Result<Verdict>| {
         let context = context.clone();
-        Job::new(context.title.clone(), name, move || decide(&context))
+        let mut needed = vec![context.kernel_artefact(Configuration::Ordinary)];
+        needed.extend(context.guest_artefacts());
+        needed.push(selftests::artefact_at(&context, Configuration::Ordinary));
+        let job = Job::new(context.title.clone(), name, move || decide(&context));
+        job.needing(needed).in_tier(Tier::Full)
     };
     let helper = job(selftests::MUST_NOT_PASS, |context| {
         let has_oops = context.subject.base.name == "7.0";

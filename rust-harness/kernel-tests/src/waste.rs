@@ -19,7 +19,7 @@ use kernels::variant::Variant;
 use machines::guest::{self, Guest, Task};
 use machines::machine_spec::MachineSpec;
 use machines::share::Share;
-use report::Verdict;
+use report::{Tier, Verdict};
 
 /// The sets of branches that are recorded, by perf's names.
 pub const FILTERS: [&str; 4] = ["any", "any_call,any_ret", "any_ret", "cond,any_call"];
@@ -310,7 +310,7 @@ pub fn tests() -> Batch {
     };
     let test = Test {
         needs_plugin: true,
-        ..Test::new(TEST, scope)
+        ..Test::new(TEST, scope).in_tier(Tier::All)
     };
     Batch::of_one(test, |context, _| check(context))
 }

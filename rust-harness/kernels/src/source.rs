@@ -37,6 +37,11 @@ impl Tree {
         Git::new(&self.path)
     }
 
+    /// The name of the lock that who moves the work tree holds.
+    pub fn lock(&self) -> String {
+        format!("tree-{}", self.id)
+    }
+
     /// Brings the work tree to a commit, and calls `then` with the path of a new log while no
     /// other run can move the work tree. Only files that differ get a new time stamp.
     ///
@@ -50,7 +55,7 @@ impl Tree {
         commit: &str,
         then: impl FnOnce(&Path) -> Result<T>,
     ) -> Result<T> {
-        let _lock = Lock::take(paths, &format!("tree-{}", self.id))?;
+        let _lock = Lock::take(paths, &self.lock())?;
         let log = process::fresh(paths.log(&format!("kernel-{}", self.id)))?;
         self.forget_index_lock()?;
         let checkout = ["checkout", "--quiet", "--force", "--detach", commit];

@@ -41,13 +41,33 @@ pub struct Task<'a> {
 }
 
 /// What is built for a guest once it is needed.
-#[derive(Clone, Debug)]
+#[derive(Debug, Default)]
 struct Parts {
     /// Path of the directory that is the guest's root file system.
-    root: PathBuf,
+    root: Made<PathBuf>,
     /// Path of the plugin that gives branch records to QEMU's CPUs. `None` for other backends.
-    plugin: Option<PathBuf>,
-    programs: GuestPrograms,
+    plugin: Made<Option<PathBuf>>,
+    programs: Made<GuestPrograms>,
+}
+
+/// What is made when it is first asked for.
+#[derive(Debug)]
+struct Made<T>(Mutex<Option<T>>);
+
+impl<T> Default for Made<T> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+impl<T: Clone> Made<T> {
+    fn get(&self, make: impl FnOnce() -> Result<T>) -> Result<T> {
+        let mut made = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(made) = &*made {
+            return Ok(made.clone());
+        }
+        Ok(made.insert(make()?).clone())
+    }
 }
 
 /// Machines that boot any kernel: a backend, and what its guests need beside the kernel.
@@ -56,7 +76,7 @@ pub struct Guest {
     paths: Paths,
     backend: Arc<dyn Backend>,
     arch: Arch,
-    parts: Arc<Mutex<Option<Parts>>>,
+    parts: Arc<Parts>,
     device_tree: Option<PathBuf>,
 }
 
@@ -85,23 +105,36 @@ impl Guest {
     ///
     /// When one of them cannot be built.
     pub fn prepare(&self) -> Result<()> {
-        self.parts().map(|_| ())
+        self.root()?;
+        self.prepare_programs()
     }
 
-    fn parts(&self) -> Result<Parts> {
-        let mut parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(parts) = &*parts {
-            return Ok(parts.clone());
-        }
+    /// Builds what of [`Guest::prepare`] is a program: the plugin and the guest's programs.
+    ///
+    /// # Errors
+    ///
+    /// When one of them cannot be built.
+    pub fn prepare_programs(&self) -> Result<()> {
+        self.plugin()?;
+        self.programs().map(|_| ())
+    }
+
+    fn plugin(&self) -> Result<Option<PathBuf>> {
         let has_plugin = self.capabilities().plugin;
-        let made = Parts {
-            plugin: has_plugin
-                .then(|| cargo::plugin(&self.paths, self.arch))
-                .transpose()?,
-            programs: cargo::guest(&self.paths, self.arch)?,
-            root: guest_root::root(&self.paths, self.arch)?,
-        };
-        Ok(parts.insert(made).clone())
+        self.parts.plugin.get(|| {
+            let build = || cargo::plugin(&self.paths, self.arch);
+            has_plugin.then(build).transpose()
+        })
+    }
+
+    fn programs(&self) -> Result<GuestPrograms> {
+        let build = || cargo::guest(&self.paths, self.arch);
+        self.parts.programs.get(build)
+    }
+
+    /// The architecture of the guest.
+    pub fn arch(&self) -> Arch {
+        self.arch
     }
 
     /// A description of the machines, for people who did not see the run.
@@ -131,7 +164,8 @@ impl Guest {
     ///
     /// When the root cannot be made.
     pub fn root(&self) -> Result<PathBuf> {
-        Ok(self.parts()?.root)
+        let make = || guest_root::root(&self.paths, self.arch);
+        self.parts.root.get(make)
     }
 
     /// Path on this machine of the file that the guest knows as `path`, which is part of its
@@ -156,24 +190,23 @@ impl Guest {
     /// When the machine cannot be started, a log cannot be written, or the run is
     /// interrupted. How the task ended is in the [`Run`]: see [`status`].
     pub fn run(&self, kernel: &Kernel, machine: &MachineSpec, task: &Task<'_>) -> Result<Run> {
-        let parts = self.parts()?;
         let GuestPrograms {
             tests,
             tracer,
             runner,
-        } = &parts.programs;
+        } = &self.programs()?;
         for program in [tests, tracer, runner] {
             task.share.put(program)?;
         }
         task.share.write(COMMAND, task.command)?;
         let mut step = Step::start(format!("boot, {}", task.name));
         let die = ["panic=-1", "oops=panic"].map(str::to_owned);
-        let plugin = parts.plugin.zip(machine.plugin_options(self.arch));
+        let plugin = self.plugin()?.zip(machine.plugin_options(self.arch));
         let boot = Boot {
             arch: self.arch,
             kernel: kernel.image.clone(),
             device_tree: self.device_tree.clone(),
-            root: parts.root,
+            root: self.root()?,
             kernel_args: [die.to_vec(), machine.command_line()].concat(),
             plugin: plugin.map(|(path, options)| PluginFile { path, options }),
             qemu_args: machine.all_qemu_args(),

@@ -22,10 +22,9 @@ pub fn document(report: &Report) -> String {
     let mut rows = String::new();
     for row in report.rows() {
         let reason = row.verdict().reason();
-        let seen = match (row.verdict(), reason.lines().next()) {
-            (Verdict::Fail(_), Some(_)) => format!("<pre>{}</pre>", escape(reason)),
-            (_, Some(line)) => escape(line).into_owned(),
-            (_, None) => String::new(),
+        let seen = match row.verdict() {
+            Verdict::Fail(_) if !reason.is_empty() => format!("<pre>{}</pre>", escape(reason)),
+            _ => escape(row.seen()).into_owned(),
         };
         let word = row.verdict().word();
         // A write to a String does not fail.

@@ -1,62 +1,30 @@
-//! Jobs: tests that need nothing of each other, and so can run side by side.
-//!
-//! Most of the time a guest keeps little more than one CPU busy. With as many guests as CPUs,
-//! a run of all tests on two CPUs takes little more than half as long.
+//! Jobs: tests that are decided together.
 
-use std::num::NonZeroUsize;
-use std::sync::mpsc;
-use std::sync::{Mutex, PoisonError};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Result, ensure};
 
+use crate::artefact::{Artefact, Resource};
+use crate::history::Durations;
+use crate::limit::Limit;
 use crate::selection::Selection;
-use crate::verdict::{Row, Verdict};
+use crate::tier::Tier;
+use crate::verdict::{Decided, Row, Verdict};
 use host::process::Interrupted;
 
-/// How many jobs run at once at the most, whatever the number of CPUs: a job may boot a
-/// guest, and each guest has a GiB of memory.
-const MAX_JOBS: usize = 4;
-
-/// The time from which on no further test begins (`--within`).
-#[derive(Clone, Copy, Debug)]
-pub struct Limit {
-    end: Instant,
-    minutes: u32,
-}
-
-impl Limit {
-    /// A limit that is reached in `minutes` minutes from now.
-    pub fn of_minutes(minutes: u32) -> Self {
-        Self {
-            end: Instant::now() + Duration::from_secs(60) * minutes,
-            minutes,
-        }
-    }
-
-    /// The reason why no test begins any more, if the limit has been reached. Otherwise
-    /// `None`.
-    pub fn passed(&self) -> Option<String> {
-        (Instant::now() >= self.end).then(|| {
-            format!(
-                "not begun: the {} minutes of --within were over; what was built is kept",
-                self.minutes
-            )
-        })
-    }
-}
+/// How long a job is expected to take that never ran, in seconds: a short test with its boot.
+const UNKNOWN: f64 = 10.0;
 
 /// The function of a job. It is given the places of those tests that are wanted, and returns a
 /// verdict for each of them.
-type Body<'a> = Box<dyn FnOnce(&[usize]) -> Result<Vec<Verdict>> + Send + 'a>;
+type Body<'a> = Box<dyn FnOnce(&[usize]) -> Result<Vec<Decided>> + Send + 'a>;
 
 /// The verdicts at the places `wanted`, of those of `count` tests that were decided together.
 ///
 /// # Errors
 ///
 /// When there is not a verdict for each test.
-pub fn wanted_of(verdicts: &[Verdict], count: usize, wanted: &[usize]) -> Result<Vec<Verdict>> {
+pub fn wanted_of<V: Clone>(verdicts: &[V], count: usize, wanted: &[usize]) -> Result<Vec<V>> {
     ensure!(
         verdicts.len() == count,
         "{} verdicts for {count} tests: a mistake of the harness",
@@ -68,16 +36,27 @@ pub fn wanted_of(verdicts: &[Verdict], count: usize, wanted: &[usize]) -> Result
         .collect())
 }
 
+/// A test of a job.
+#[derive(Clone, Debug)]
+struct JobTest {
+    name: String,
+    /// The first tier that has the test.
+    tier: Tier,
+}
+
 /// One or several tests of one subject that are decided together.
 pub struct Job<'a> {
     /// What the tests are about, which is the first part of their lines: `7.3.4 patched`,
     /// `plugin`, `rust`.
     subject: String,
-    /// The names of the tests.
-    tests: Vec<String>,
+    tests: Vec<JobTest>,
     /// The places in `tests` of those that are wanted.
     wanted: Vec<usize>,
     body: Body<'a>,
+    /// What has to be there before the job begins.
+    needs: Vec<Artefact<'a>>,
+    /// What no other task may use meanwhile.
+    holds: Option<Resource>,
     /// For a job that was decided when the plan was made: whether it failed. Others need what
     /// it has made, so it is there whether it is wanted or not.
     failed_when_planned: Option<bool>,
@@ -107,19 +86,37 @@ impl<'a> Job<'a> {
     }
 
     /// A job of several tests, of which some can be decided without the others. `body` is
-    /// given the places of those that are wanted, and returns a verdict for each of them.
-    pub fn partial(
+    /// given the places of those that are wanted, and returns what came of each of them.
+    pub fn partial<V: Into<Decided>>(
         subject: impl Into<String>,
         tests: Vec<String>,
-        body: impl FnOnce(&[usize]) -> Result<Vec<Verdict>> + Send + 'a,
+        body: impl FnOnce(&[usize]) -> Result<Vec<V>> + Send + 'a,
     ) -> Self {
+        let test = |name| JobTest {
+            name,
+            tier: Tier::default(),
+        };
         Self {
             subject: subject.into(),
             wanted: (0..tests.len()).collect(),
-            tests,
-            body: Box::new(body),
+            tests: tests.into_iter().map(test).collect(),
+            body: Box::new(|wanted| Ok(body(wanted)?.into_iter().map(Into::into).collect())),
+            needs: Vec::new(),
+            holds: None,
             failed_when_planned: None,
         }
+    }
+
+    /// A job without a test, which makes ready what a later one looks at. `name` is the name of
+    /// what it does.
+    pub fn without_test(
+        name: impl Into<String>,
+        body: impl FnOnce() -> Result<()> + Send + 'a,
+    ) -> Self {
+        Self::partial(name, Vec::new(), |_| {
+            body()?;
+            Ok(Vec::<Verdict>::new())
+        })
     }
 
     /// A job of one test that cannot run here. Its verdict is SKIP, with this reason.
@@ -141,26 +138,88 @@ impl<'a> Job<'a> {
         }
     }
 
+    /// This job, which begins when `artefacts` are there.
+    #[must_use]
+    pub fn needing(mut self, artefacts: impl IntoIterator<Item = Artefact<'a>>) -> Self {
+        self.needs.extend(artefacts);
+        self
+    }
+
+    /// This job, beside which no other task runs that holds the same resource.
+    #[must_use]
+    pub fn holding(self, resource: impl Into<Resource>) -> Self {
+        Self {
+            holds: Some(resource.into()),
+            ..self
+        }
+    }
+
+    /// This job, whose tests are in `tier` and those after it.
+    #[must_use]
+    pub fn in_tier(self, tier: Tier) -> Self {
+        let tiers = vec![tier; self.tests.len()];
+        self.in_tiers(&tiers)
+    }
+
+    /// This job, with the first tier of each of its tests.
+    #[must_use]
+    pub fn in_tiers(mut self, tiers: &[Tier]) -> Self {
+        for (test, tier) in self.tests.iter_mut().zip(tiers) {
+            test.tier = *tier;
+        }
+        self
+    }
+
     /// This job, or, where there is a reason, a job that skips its tests for that reason.
     pub fn or_skipped(self, reason: Option<impl Into<String>>) -> Self {
         let Some(reason) = reason.map(Into::into) else {
             return self;
         };
         Self {
-            body: Box::new(move |wanted| Ok(vec![Verdict::Skip(reason); wanted.len()])),
+            body: Box::new(move |wanted| Ok(vec![Verdict::Skip(reason).into(); wanted.len()])),
+            needs: Vec::new(),
+            holds: None,
             ..self
         }
     }
 
-    /// What the tests are about, which is the first part of their lines.
-    pub(crate) fn subject(&self) -> &str {
-        &self.subject
+    /// Puts the tests of earlier tiers into `tier`.
+    pub(crate) fn raise(&mut self, tier: Tier) {
+        for test in &mut self.tests {
+            test.tier = test.tier.max(tier);
+        }
+    }
+
+    /// What has to be there before the job begins.
+    pub(crate) fn needs(&self) -> &[Artefact<'a>] {
+        &self.needs
+    }
+
+    /// What no other task may use meanwhile.
+    pub(crate) fn held(&self) -> Option<&Resource> {
+        self.holds.as_ref()
+    }
+
+    /// The name of the job, which tells it from others: its first wanted test, and how many
+    /// more there are.
+    pub(crate) fn name(&self) -> String {
+        let mut lines = self.lines();
+        let first = lines.next().unwrap_or_else(|| self.subject.clone());
+        match lines.count() {
+            0 => first,
+            more => format!("{first} and {more} more"),
+        }
+    }
+
+    /// How long the job is expected to take, in seconds.
+    pub(crate) fn expected(&self, durations: &Durations) -> f64 {
+        durations.get(&self.name()).copied().unwrap_or(UNKNOWN)
     }
 
     /// The lines, `subject: name`, of the tests that are wanted.
     pub(crate) fn lines(&self) -> impl Iterator<Item = String> {
         let wanted = self.wanted.iter();
-        wanted.map(|place| format!("{}: {}", self.subject, self.tests[*place]))
+        wanted.map(|place| format!("{}: {}", self.subject, self.tests[*place].name))
     }
 
     /// Whether the job was decided when the plan was made, and failed.
@@ -168,15 +227,38 @@ impl<'a> Job<'a> {
         self.failed_when_planned == Some(true)
     }
 
+    /// Whether the job is there whatever is wanted: others need what it has made, or it has no
+    /// test.
+    pub(crate) fn is_always_there(&self) -> bool {
+        self.failed_when_planned.is_some() || self.tests.is_empty()
+    }
+
+    /// How many of the wanted tests the selection takes.
+    pub(crate) fn count(&self, selection: &Selection) -> usize {
+        if self.is_always_there() {
+            return 0;
+        }
+        let tests = self.wanted.iter().map(|place| &self.tests[*place]);
+        let taken = tests.filter(|test| selection.takes(&self.subject, &test.name, test.tier));
+        taken.count()
+    }
+
     /// Drops the tests that the selection does not take. Returns whether the job is to run.
-    pub(crate) fn select(&mut self, selection: &mut Selection) -> bool {
-        if self.failed_when_planned.is_some() {
-            return selection.takes_next() || self.has_failed();
+    pub(crate) fn select(&mut self, selection: &Selection) -> bool {
+        if self.is_always_there() {
+            return true;
         }
         let (subject, tests) = (&self.subject, &self.tests);
-        self.wanted
-            .retain(|place| selection.names(subject, &tests[*place]));
-        !self.wanted.is_empty() && selection.takes_next()
+        self.wanted.retain(|place| {
+            let JobTest { name, tier } = &tests[*place];
+            selection.takes(subject, name, *tier)
+        });
+        !self.wanted.is_empty()
+    }
+
+    /// The rows of a job that is not run, for this reason.
+    pub(crate) fn not_run(self, reason: &str) -> Result<Vec<Row>> {
+        self.or_skipped(Some(reason)).run(None)
     }
 
     /// Runs the job, unless the limit has been reached: then its tests are skipped. Returns a
@@ -191,18 +273,18 @@ impl<'a> Job<'a> {
         let late = limit.and_then(|limit| limit.passed());
         let late = late.filter(|_| self.failed_when_planned.is_none());
         let verdicts = match late {
-            Some(reason) => Ok(vec![Verdict::Skip(reason); count]),
+            Some(reason) => Ok(vec![Verdict::Skip(reason).into(); count]),
             None => (self.body)(&self.wanted),
         };
         let verdicts = match verdicts {
             Err(error) if error.is::<Interrupted>() => return Err(error),
-            Err(error) => vec![Verdict::Fail(format!("{error:#}")); count],
+            Err(error) => vec![Verdict::Fail(format!("{error:#}")).into(); count],
             Ok(verdicts) if verdicts.len() != count => {
                 let reason = format!(
                     "{} verdicts for {count} tests: a mistake of the harness",
                     verdicts.len()
                 );
-                vec![Verdict::Fail(reason); count]
+                vec![Verdict::Fail(reason).into(); count]
             }
             Ok(verdicts) => verdicts,
         };
@@ -210,81 +292,16 @@ impl<'a> Job<'a> {
         let rows = tests.zip(verdicts);
         let time = start.elapsed();
         Ok(rows
-            .map(|(test, verdict)| Row::announced(&self.subject, test, verdict, time))
+            .map(|(test, decided)| Row::announced(&self.subject, &test.name, decided, time))
             .collect())
     }
 }
 
-/// Runs jobs side by side, as many at a time as there are CPUs, at the most [`MAX_JOBS`].
-/// Returns the rows in the order of `jobs`, whichever ends first.
-///
-/// # Errors
-///
-/// [`Interrupted`], when the run is interrupted. What is under way then ends first.
-pub(crate) fn run_all(jobs: Vec<Job<'_>>, limit: Option<Limit>) -> Result<Vec<Row>> {
-    let at_once = thread::available_parallelism().map_or(1, NonZeroUsize::get);
-    let at_once = at_once.min(MAX_JOBS).min(jobs.len());
-    let mut rows: Vec<Vec<Row>> = jobs.iter().map(|_| Vec::new()).collect();
-    let queue = Mutex::new(jobs.into_iter().enumerate());
-    let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).next();
-    thread::scope(|scope| {
-        let (ended, outcomes) = mpsc::channel();
-        for _ in 0..at_once {
-            let (ended, next) = (ended.clone(), &next);
-            scope.spawn(move || {
-                while let Some((place, job)) = next() {
-                    let outcome = job.run(limit);
-                    let interrupted = outcome.is_err();
-                    // The receiver stops at the first interruption.
-                    if ended.send((place, outcome)).is_err() || interrupted {
-                        break;
-                    }
-                }
-            });
-        }
-        drop(ended);
-        for (place, outcome) in outcomes {
-            rows[place] = outcome?;
-        }
-        anyhow::Ok(())
-    })?;
-    Ok(rows.into_iter().flatten().collect())
-}
-
 #[cfg(test)]
 mod tests {
-    use std::sync::Barrier;
-
     use anyhow::bail;
 
     use super::*;
-
-    #[test]
-    fn each_job_is_run_once_and_rows_are_in_their_order() {
-        let job = |number: usize| {
-            Job::new("x", number.to_string(), move || {
-                Ok(Verdict::Pass(number.to_string()))
-            })
-        };
-        let rows = run_all((0..20).map(job).collect(), None).unwrap();
-        for (place, row) in rows.iter().enumerate() {
-            assert_eq!(row.test, place.to_string());
-            assert_eq!(row.verdict(), &Verdict::Pass(place.to_string()));
-        }
-        assert_eq!(rows.len(), 20);
-    }
-
-    #[test]
-    fn jobs_run_side_by_side() {
-        let at_once = thread::available_parallelism().map_or(1, NonZeroUsize::get);
-        let together = Barrier::new(at_once.min(MAX_JOBS));
-        let wait = || {
-            together.wait();
-            Ok(Verdict::pass())
-        };
-        let jobs = (0..at_once.min(MAX_JOBS)).map(|_| Job::new("x", "y", wait));
-        run_all(jobs.collect(), None).unwrap();
-    }
 
     /// The verdicts of a job of two tests with this body.
     fn of_two(body: impl FnOnce() -> Result<Vec<Verdict>> + Send) -> Vec<Verdict> {
@@ -314,7 +331,7 @@ mod tests {
             assert_eq!(wanted, [1]);
             Ok(vec![Verdict::pass()])
         });
-        assert!(job.select(&mut Selection::new(Some("x: b".to_owned()), None)));
+        assert!(job.select(&Selection::of(Some("x: b".to_owned()), Tier::Quick)));
         let rows = job.run(None).unwrap();
         assert_eq!((rows.len(), &*rows[0].test), (1, "b"));
     }
@@ -333,9 +350,20 @@ mod tests {
     }
 
     #[test]
-    fn an_interruption_ends_the_run() {
-        let jobs = (0..10).map(|_| Job::new("x", "y", || Err(Interrupted.into())));
-        let error = run_all(jobs.collect(), None).unwrap_err();
-        assert!(error.is::<Interrupted>());
+    fn a_job_has_the_tests_of_its_tier_and_those_before() {
+        let job = || {
+            let names = ["a", "b"].map(str::to_owned).to_vec();
+            let job = Job::partial("x", names, |_| Ok(Vec::<Verdict>::new()));
+            job.in_tiers(&[Tier::Quick, Tier::All])
+        };
+        let lines = |tier| {
+            let mut job = job();
+            job.select(&Selection::of(None, tier));
+            job.lines().collect::<Vec<_>>()
+        };
+        assert_eq!(lines(Tier::Quick), ["x: a"]);
+        assert_eq!(lines(Tier::Full), ["x: a"]);
+        assert_eq!(lines(Tier::All), ["x: a", "x: b"]);
+        assert_eq!(job().name(), "x: a and 1 more");
     }
 }

@@ -9,11 +9,25 @@ use crate::verdict::{Row, Verdict};
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Report {
     rows: Vec<Row>,
+    /// The runs that the rows are of.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    runs: Vec<RunNote>,
+}
+
+/// What is known of a run beside its rows.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RunNote {
+    /// The partition that was run, such as `2/8`. `None`: all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub partition: Option<String>,
+    /// How long the run took, in seconds.
+    pub seconds: f64,
 }
 
 impl From<Vec<Row>> for Report {
     fn from(rows: Vec<Row>) -> Self {
-        Self { rows }
+        let runs = Vec::new();
+        Self { rows, runs }
     }
 }
 
@@ -21,6 +35,25 @@ impl Report {
     /// Adds the rows of another report, perhaps of a run on another machine.
     pub fn append(&mut self, other: Self) {
         self.rows.extend(other.rows);
+        self.runs.extend(other.runs);
+    }
+
+    /// Notes what is known of the run beside its rows.
+    pub fn note(&mut self, run: RunNote) {
+        self.runs.push(run);
+    }
+
+    /// The partition that took longest, and its seconds. `None` if no partitions were run.
+    pub fn longest_partition(&self) -> Option<(&str, f64)> {
+        let partitions = self.runs.iter();
+        let partitions =
+            partitions.filter_map(|run| Some((run.partition.as_deref()?, run.seconds)));
+        partitions.max_by(|one, other| one.1.total_cmp(&other.1))
+    }
+
+    /// How often tests were tried again.
+    pub fn retries(&self) -> u32 {
+        self.rows.iter().map(|row| row.retries).sum()
     }
 
     /// The rows of the tests that have been run or skipped so far.
@@ -61,9 +94,14 @@ impl Report {
             .set_content_arrangement(ContentArrangement::Dynamic);
         table.set_header(["", "subject", "test", "seen", "time"]);
         for row in &self.rows {
-            let seen = row.verdict().reason().lines().next().unwrap_or_default();
             let time = format!("{:.1} s", row.seconds);
-            table.add_row([row.verdict().word(), &row.subject, &row.test, seen, &time]);
+            table.add_row([
+                row.verdict().word(),
+                &row.subject,
+                &row.test,
+                &row.seen(),
+                &time,
+            ]);
         }
         let mut text = format!("{table}\n");
         for row in &self.rows {
@@ -115,6 +153,22 @@ pub(crate) mod tests {
     fn the_table_shows_each_verdict_and_failures_in_full() {
         insta::assert_snapshot!(report().table());
         assert_eq!(report().summary(), "1 passed, 1 failed, 1 skipped");
+    }
+
+    #[test]
+    fn the_longest_of_several_partitions_is_known() {
+        let of = |partition: Option<&str>, seconds| {
+            let mut report = report();
+            report.note(RunNote {
+                partition: partition.map(str::to_owned),
+                seconds,
+            });
+            report
+        };
+        let mut all = of(Some("1/2"), 5.0);
+        all.append(of(Some("2/2"), 7.0));
+        assert_eq!(all.longest_partition(), Some(("2/2", 7.0)));
+        assert_eq!(of(None, 5.0).longest_partition(), None);
     }
 
     #[test]

@@ -1,82 +1,128 @@
 //! Plans: what a run of tests will do, known before anything runs.
 
+use std::collections::BTreeSet;
+
 use anyhow::Result;
 
-use crate::job::{self, Job, Limit};
-use crate::outcome::Report;
-use crate::selection::Selection;
+use crate::history::Durations;
+use crate::job::Job;
+use crate::partition;
+use crate::selection::{Partition, Selection};
+use crate::tier::Tier;
 use crate::verdict::Row;
 
-/// Makes what the jobs of a step need.
-type Prepare<'a> = Box<dyn FnOnce() -> Result<()> + 'a>;
-/// Is given the rows of a plan that has ended, and whether the plan's limit was reached.
-type AtEnd<'a> = Box<dyn FnOnce(&[Row], bool) -> Result<()> + 'a>;
+/// Is given the rows of a plan that has ended, and whether the run's limit was reached. It is
+/// called while other tasks wait to begin, and so must not take long.
+pub(crate) type AtEnd<'a> = Box<dyn FnOnce(&[Row], bool) -> Result<()> + 'a>;
 
 /// A step of a plan.
-enum PlanStep<'a> {
-    /// Jobs that need nothing of each other. They run side by side.
-    Jobs {
-        jobs: Vec<Job<'a>>,
-        prepare: Option<Prepare<'a>>,
-    },
+pub(crate) enum Step<'a> {
+    /// Jobs that run in any order.
+    Jobs(Vec<Job<'a>>),
+    /// Jobs that run one after the other.
+    Chain(Vec<Job<'a>>),
+    /// A job that runs when all steps before it in the same plan have ended.
+    Last(Job<'a>),
     /// A plan, and what is done at its end.
-    Part { plan: Plan<'a>, at_end: AtEnd<'a> },
+    Part(Plan<'a>, Option<AtEnd<'a>>),
 }
 
-/// The jobs of a run, in steps that come one after the other.
+/// The jobs of a run. They run in any order and side by side, but for what is said otherwise.
 #[derive(Default)]
 pub struct Plan<'a> {
-    steps: Vec<PlanStep<'a>>,
+    pub(crate) steps: Vec<Step<'a>>,
 }
 
 impl<'a> Plan<'a> {
-    /// Adds a job that runs alone, after what was planned before.
-    pub fn then(&mut self, job: Job<'a>) {
-        self.side_by_side(vec![job]);
+    /// Adds jobs that run in any order.
+    pub fn any(&mut self, jobs: impl IntoIterator<Item = Job<'a>>) {
+        self.steps.push(Step::Jobs(jobs.into_iter().collect()));
     }
 
-    /// Adds jobs that run one after the other.
+    /// Adds jobs that run one after the other, because each is done faster after the one before
+    /// it.
     pub fn in_order(&mut self, jobs: impl IntoIterator<Item = Job<'a>>) {
-        jobs.into_iter().for_each(|job| self.then(job));
+        self.steps.push(Step::Chain(jobs.into_iter().collect()));
     }
 
-    /// Adds jobs that run side by side.
-    pub fn side_by_side(&mut self, jobs: Vec<Job<'a>>) {
-        let prepare = None;
-        self.steps.push(PlanStep::Jobs { jobs, prepare });
-    }
-
-    /// Adds jobs that run side by side. If any of them is to run, `prepare` first makes what
-    /// all of them need. If that fails, none of them runs, and the row of a test `kernel` has
-    /// the error.
-    pub fn side_by_side_on(
-        &mut self,
-        jobs: Vec<Job<'a>>,
-        prepare: impl FnOnce() -> Result<()> + 'a,
-    ) {
-        let prepare: Option<Prepare<'a>> = Some(Box::new(prepare));
-        self.steps.push(PlanStep::Jobs { jobs, prepare });
+    /// Adds a job that runs when all has ended that was added to this plan before.
+    pub fn last(&mut self, job: Job<'a>) {
+        self.steps.push(Step::Last(job));
     }
 
     /// Adds all steps of another plan.
-    pub fn append(&mut self, plan: Self) {
-        self.steps.extend(plan.steps);
+    pub fn group(&mut self, plan: Self) {
+        self.steps.push(Step::Part(plan, None));
     }
 
-    /// Adds all steps of another plan. When they have run, `at_end` is given their rows, and
-    /// whether the limit of the run was reached.
+    /// Adds all steps of another plan. When they have ended, `at_end` is given their rows, and
+    /// whether the limit of the run was reached. It must not take long: meanwhile no other task
+    /// begins.
     pub fn part(&mut self, plan: Self, at_end: impl FnOnce(&[Row], bool) -> Result<()> + 'a) {
-        let at_end = Box::new(at_end);
-        self.steps.push(PlanStep::Part { plan, at_end });
+        self.steps.push(Step::Part(plan, Some(Box::new(at_end))));
     }
 
-    /// Drops the tests that the selection does not take. Those that others need are dropped
-    /// only in the partitions that they do not belong to, and stay there too if they failed.
-    pub fn select(&mut self, selection: &mut Selection) {
-        for step in &mut self.steps {
+    /// Puts the tests of earlier tiers into `tier`.
+    pub fn at_least(&mut self, tier: Tier) {
+        self.retain(&mut |job| {
+            job.raise(tier);
+            true
+        });
+    }
+
+    /// Drops the tests that the selection does not take. Those that others need stay.
+    pub fn select(&mut self, selection: &Selection) {
+        self.retain(&mut |job| job.select(selection));
+    }
+
+    /// How many tests the selection takes, without those that others need.
+    pub fn count(&self, selection: &Selection) -> usize {
+        let mut count = 0;
+        self.visit(&mut |job| count += job.count(selection));
+        count
+    }
+
+    /// Drops the tests that are of other partitions. All partitions of a run are made of the
+    /// same tests with the same `durations`. Those that others need belong to the first one,
+    /// and to each if they failed.
+    pub fn deal(&mut self, partition: Partition, durations: &Durations) {
+        let mut jobs = Vec::new();
+        self.visit(&mut |job| {
+            if !job.is_always_there() {
+                jobs.push(partition::Share::of(job, durations));
+            }
+        });
+        let mut mine = partition::deal(&jobs, partition.count()).into_iter();
+        self.retain(&mut |job| {
+            if job.is_always_there() {
+                partition.place() == 0 || job.has_failed()
+            } else {
+                mine.next() == Some(partition.place())
+            }
+        });
+    }
+
+    /// Drops the jobs that are not `wanted`, which is asked in the plan's order.
+    fn retain(&mut self, wanted: &mut impl FnMut(&mut Job<'a>) -> bool) {
+        self.steps.retain_mut(|step| match step {
+            Step::Jobs(jobs) | Step::Chain(jobs) => {
+                jobs.retain_mut(&mut *wanted);
+                true
+            }
+            Step::Part(plan, _) => {
+                plan.retain(wanted);
+                true
+            }
+            Step::Last(job) => wanted(job),
+        });
+    }
+
+    fn visit(&self, each: &mut impl FnMut(&Job<'a>)) {
+        for step in &self.steps {
             match step {
-                PlanStep::Jobs { jobs, .. } => jobs.retain_mut(|job| job.select(selection)),
-                PlanStep::Part { plan, .. } => plan.select(selection),
+                Step::Jobs(jobs) | Step::Chain(jobs) => jobs.iter().for_each(&mut *each),
+                Step::Last(job) => each(job),
+                Step::Part(plan, _) => plan.visit(each),
             }
         }
     }
@@ -84,13 +130,18 @@ impl<'a> Plan<'a> {
     /// The lines, `subject: name`, of all tests.
     pub fn lines(&self) -> Vec<String> {
         let mut lines = Vec::new();
-        for step in &self.steps {
-            match step {
-                PlanStep::Jobs { jobs, .. } => lines.extend(jobs.iter().flat_map(Job::lines)),
-                PlanStep::Part { plan, .. } => lines.extend(plan.lines()),
-            }
-        }
+        self.visit(&mut |job| lines.extend(job.lines()));
         lines
+    }
+
+    /// The names of all artefacts that the tests need.
+    pub fn artefacts(&self) -> BTreeSet<String> {
+        let mut names = BTreeSet::new();
+        self.visit(&mut |job| {
+            let needs = job.needs().iter();
+            names.extend(needs.map(|artefact| artefact.name().to_owned()));
+        });
+        names
     }
 
     /// Whether the line of a test contains `text`.
@@ -101,175 +152,11 @@ impl<'a> Plan<'a> {
     /// Whether a test that was decided when the plan was made has failed. Tests that need it
     /// are not in the plan then.
     pub fn has_failed(&self) -> bool {
-        self.steps.iter().any(|step| match step {
-            PlanStep::Jobs { jobs, .. } => jobs.iter().any(Job::has_failed),
-            PlanStep::Part { plan, .. } => plan.has_failed(),
-        })
-    }
-
-    /// Runs the plan. Tests that have not begun when the limit is reached are skipped.
-    ///
-    /// # Errors
-    ///
-    /// `Interrupted`, when the run is interrupted, and what a function at the end of a
-    /// part returns. What goes wrong in a test is a row.
-    pub fn run(self, limit: Option<Limit>) -> Result<Report> {
-        let mut rows = Vec::new();
-        self.add_rows(limit, &mut rows)?;
-        Ok(Report::from(rows))
-    }
-
-    fn add_rows(self, limit: Option<Limit>, rows: &mut Vec<Row>) -> Result<()> {
-        let is_late = || limit.is_some_and(|limit| limit.passed().is_some());
-        for step in self.steps {
-            match step {
-                PlanStep::Jobs { jobs, prepare } => {
-                    let Some(first) = jobs.first() else {
-                        continue;
-                    };
-                    let subject = first.subject().to_owned();
-                    let prepared = match prepare {
-                        Some(prepare) if !is_late() => prepare(),
-                        _ => Ok(()),
-                    };
-                    rows.extend(match prepared {
-                        Ok(()) => job::run_all(jobs, limit)?,
-                        Err(error) => Job::new(subject, "kernel", || Err(error)).run(None)?,
-                    });
-                }
-                PlanStep::Part { plan, at_end } => {
-                    let before = rows.len();
-                    plan.add_rows(limit, rows)?;
-                    at_end(&rows[before..], is_late())?;
-                }
-            }
-        }
-        Ok(())
+        let mut has_failed = false;
+        self.visit(&mut |job| has_failed |= job.has_failed());
+        has_failed
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use std::cell::RefCell;
-
-    use anyhow::bail;
-
-    use super::*;
-    use crate::verdict::Verdict;
-    use host::process::Interrupted;
-
-    fn passing(subject: &'static str, test: &'static str) -> Job<'static> {
-        Job::new(subject, test, || Ok(Verdict::pass()))
-    }
-
-    fn only(text: &str) -> Selection {
-        Selection::new(Some(text.to_owned()), None)
-    }
-
-    /// A plan of the tests `7.3: a` to `7.3: e`, of which the first is one that others need.
-    fn five() -> Plan<'static> {
-        let mut plan = Plan::default();
-        plan.then(Job::decided("7.3", "a", Verdict::pass()));
-        plan.then(passing("7.3", "b"));
-        plan.side_by_side(["c", "d", "e"].map(|test| passing("7.3", test)).into());
-        plan
-    }
-
-    #[test]
-    fn only_what_is_wanted_runs() {
-        let mut plan = Plan::default();
-        plan.in_order([
-            passing("7.3", "builds"),
-            Job::new("7.3", "boots", || bail!("not wanted")),
-            Job::new("7.0", "builds", || bail!("not wanted")),
-        ]);
-        plan.select(&mut only("7.3: build"));
-        assert_eq!(plan.run(None).unwrap().counts(), (1, 0, 0));
-    }
-
-    #[test]
-    fn partitions_together_are_all_tests() {
-        let part = |text: &str| {
-            let mut plan = five();
-            plan.select(&mut Selection::new(None, Some(text.parse().unwrap())));
-            plan.lines()
-        };
-        let (first, second) = (part("1/2"), part("2/2"));
-        assert_eq!((first.len(), second.len()), (3, 2));
-        let mut all = [first, second].concat();
-        all.sort_unstable();
-        assert_eq!(all, five().lines());
-    }
-
-    #[test]
-    fn what_others_need_is_there_whatever_is_wanted() {
-        let mut plan = five();
-        plan.select(&mut only("7.3: e"));
-        assert_eq!(plan.lines(), ["7.3: a", "7.3: e"]);
-        let mut plan = Plan::default();
-        plan.then(passing("7.3", "x"));
-        plan.then(Job::decided("7.3", "a", Verdict::Fail("no".to_owned())));
-        plan.select(&mut Selection::new(None, Some("1/2".parse().unwrap())));
-        assert!(plan.has_failed() && !five().has_failed());
-        let report = plan.run(None).unwrap();
-        assert_eq!(report.counts(), (1, 1, 0), "a failure is told everywhere");
-    }
-
-    #[test]
-    fn a_plan_names_its_tests_and_runs_nothing() {
-        let mut plan = five();
-        plan.side_by_side_on(
-            vec![Job::new("7.3", "f", || bail!("not to be run"))],
-            || bail!("not to be prepared"),
-        );
-        let expected = ["a", "b", "c", "d", "e", "f"].map(|test| format!("7.3: {test}"));
-        assert_eq!(plan.lines(), expected);
-    }
-
-    #[test]
-    fn what_cannot_be_prepared_fails_once() {
-        let mut plan = Plan::default();
-        let jobs = ["a", "b"].map(|name| Job::new("7.3", name, || bail!("not to be run")));
-        plan.side_by_side_on(jobs.into(), || bail!("no kernel"));
-        plan.side_by_side_on(Vec::new(), || bail!("nobody asked"));
-        let report = plan.run(None).unwrap();
-        assert_eq!(report.counts(), (0, 1, 0));
-        assert_eq!(report.rows()[0].verdict().reason(), "no kernel");
-    }
-
-    #[test]
-    fn what_is_too_late_is_skipped_and_nothing_is_prepared_for_it() {
-        let mut plan = Plan::default();
-        plan.then(Job::new("7.3", "a", || bail!("begun")));
-        plan.side_by_side_on(vec![Job::new("7.3", "b", || bail!("begun"))], || {
-            bail!("prepared")
-        });
-        plan.then(Job::decided("7.3", "c", Verdict::pass()));
-        let report = plan.run(Some(Limit::of_minutes(0))).unwrap();
-        assert_eq!(report.counts(), (1, 0, 2));
-    }
-
-    #[test]
-    fn a_part_ends_with_its_rows_alone() {
-        let seen = RefCell::new(Vec::new());
-        let mut plan = five();
-        plan.part(five(), |rows, is_late| {
-            seen.borrow_mut()
-                .extend(rows.iter().map(|row| row.test.clone()));
-            assert!(!is_late);
-            Ok(())
-        });
-        assert_eq!(plan.run(None).unwrap().counts(), (10, 0, 0));
-        assert_eq!(*seen.borrow(), ["a", "b", "c", "d", "e"]);
-    }
-
-    #[test]
-    fn an_error_fails_its_test_but_an_interruption_ends_the_run() {
-        let mut plan = Plan::default();
-        plan.then(Job::new("x", "y", || bail!("broken")));
-        assert_eq!(plan.run(None).unwrap().counts(), (0, 1, 0));
-        let mut plan = five();
-        plan.then(Job::new("x", "z", || Err(Interrupted.into())));
-        assert!(plan.run(None).unwrap_err().is::<Interrupted>());
-    }
-}
+mod tests;

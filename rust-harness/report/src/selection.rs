@@ -1,8 +1,11 @@
 //! Which tests of a run are wanted: by their names, and by which part of them this
 //! machine is to run.
 
+use std::fmt;
 use std::num::NonZeroU32;
 use std::str::FromStr;
+
+use crate::tier::Tier;
 
 /// A part of all tests: `2/8` is the second of eight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,47 +32,44 @@ impl FromStr for Partition {
     }
 }
 
-/// Decides which tests are wanted. Counts jobs, to deal them out to partitions.
-#[derive(Clone, Debug, Default)]
+impl Partition {
+    /// How many partitions there are.
+    pub(crate) fn count(self) -> usize {
+        usize::try_from(self.of.get()).unwrap_or(usize::MAX)
+    }
+
+    /// The place of this one among them.
+    pub(crate) fn place(self) -> usize {
+        usize::try_from(self.number.get() - 1).unwrap_or_default()
+    }
+}
+
+impl fmt::Display for Partition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.number, self.of)
+    }
+}
+
+/// Which tests are wanted.
+#[derive(Clone, Debug)]
 pub struct Selection {
     /// A text that the line of each wanted test contains. `None`: all tests are wanted.
     only: Option<String>,
-    partition: Option<Partition>,
-    /// How many jobs with a wanted name were counted so far.
-    counted: u32,
+    /// The tier whose tests are wanted.
+    tier: Tier,
 }
 
 impl Selection {
-    /// A selection of the tests whose line, `subject: name`, contains `only`, and of those
-    /// the ones in `partition`. `None` does not restrict it.
-    pub fn new(only: Option<String>, partition: Option<Partition>) -> Self {
-        Self {
-            only,
-            partition,
-            counted: 0,
-        }
+    /// The tests of `tier` whose line, `subject: name`, contains `only`. `None` does not
+    /// restrict them.
+    pub fn of(only: Option<String>, tier: Tier) -> Self {
+        Self { only, tier }
     }
 
-    /// Whether the selection takes all tests.
-    pub fn is_all(&self) -> bool {
-        self.only.is_none() && self.partition.is_none()
-    }
-
-    /// Whether a test has a wanted name: whether its line, `subject: name`, contains the text
-    /// that was asked for.
-    pub fn names(&self, subject: &str, test: &str) -> bool {
+    /// Whether a test is wanted that is in `tier` and those after it.
+    pub(crate) fn takes(&self, subject: &str, test: &str, tier: Tier) -> bool {
         let line = || format!("{subject}: {test}");
-        self.only.as_ref().is_none_or(|only| line().contains(only))
-    }
-
-    /// Counts the next job with a wanted name, and returns whether it belongs to this
-    /// partition. All partitions of a run count the same jobs in the same order, and deal
-    /// them out like cards.
-    pub fn takes_next(&mut self) -> bool {
-        let place = self.counted;
-        self.counted += 1;
-        self.partition
-            .is_none_or(|part| place % part.of == part.number.get() - 1)
+        tier <= self.tier && self.only.as_ref().is_none_or(|only| line().contains(only))
     }
 }
 
@@ -84,20 +84,5 @@ mod tests {
         for wrong in ["", "2", "0/8", "9/8", "1/0", "-1/2", "a/b", "1/2/3"] {
             assert!(wrong.parse::<Partition>().is_err(), "{wrong}");
         }
-    }
-
-    #[test]
-    fn every_job_is_in_one_partition() {
-        let mut parts: Vec<_> = ["1/3", "2/3", "3/3"]
-            .iter()
-            .map(|part| Selection::new(None, Some(part.parse().unwrap())))
-            .collect();
-        for _ in 0..10 {
-            let taken = parts
-                .iter_mut()
-                .filter_map(|part| part.takes_next().then_some(()));
-            assert_eq!(taken.count(), 1);
-        }
-        assert!(Selection::default().takes_next());
     }
 }

@@ -39,6 +39,24 @@ impl Verdict {
     }
 }
 
+/// What came of a test.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Decided {
+    /// The verdict.
+    pub verdict: Verdict,
+    /// How often the test was tried again before.
+    pub retries: u32,
+}
+
+impl From<Verdict> for Decided {
+    fn from(verdict: Verdict) -> Self {
+        Self {
+            verdict,
+            retries: 0,
+        }
+    }
+}
+
 /// A row of a report: a test, its verdict and the time that it took.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Row {
@@ -48,20 +66,34 @@ pub struct Row {
     pub test: String,
     #[serde(flatten)]
     verdict: Verdict,
+    /// How often the test was tried again before the verdict.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub retries: u32,
     /// How long the test took, in seconds. That is not part of any verdict.
     pub seconds: f64,
 }
 
+/// Whether a test was not tried again.
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde passes a reference"
+)]
+fn is_none(retries: &u32) -> bool {
+    *retries == 0
+}
+
 impl Row {
     /// The row of a test that has just ended, printed on standard error.
-    pub(crate) fn announced(subject: &str, test: &str, verdict: Verdict, time: Duration) -> Self {
-        let reason = verdict.reason().lines().next().unwrap_or_default();
-        progress::say(&format!(
-            "{} {subject}: {test}{}{reason}",
-            verdict.word(),
-            if reason.is_empty() { "" } else { ": " }
-        ));
-        Self::new(subject, test, verdict, time)
+    pub(crate) fn announced(subject: &str, test: &str, decided: Decided, time: Duration) -> Self {
+        let Decided { verdict, retries } = decided;
+        let row = Self {
+            retries,
+            ..Self::new(subject, test, verdict, time)
+        };
+        let (word, seen) = (row.verdict.word(), row.seen());
+        let colon = if seen.is_empty() { "" } else { ": " };
+        progress::say(&format!("{word} {subject}: {test}{colon}{seen}"));
+        row
     }
 
     /// The row of a test. Nothing is printed.
@@ -70,8 +102,24 @@ impl Row {
             subject: subject.to_owned(),
             test: test.to_owned(),
             verdict,
+            retries: 0,
             seconds: time.as_secs_f64(),
         }
+    }
+
+    /// The attempt at which the test was decided, in words, if that was not the first one.
+    pub fn attempt(&self) -> Option<String> {
+        (self.retries > 0).then(|| format!("at attempt {}", self.retries + 1))
+    }
+
+    /// What was seen, in a line.
+    pub(crate) fn seen(&self) -> String {
+        let reason = self.verdict.reason().lines().next();
+        let reason = reason
+            .filter(|reason| !reason.is_empty())
+            .map(str::to_owned);
+        let words: Vec<_> = self.attempt().into_iter().chain(reason).collect();
+        words.join(": ")
     }
 
     /// The verdict on the test.

@@ -55,7 +55,10 @@ impl Search {
             ..
         } = *context;
         let name = format!("bisecting with {:?} finds {}", self.test, self.finds);
-        Job::new(subject.name(), name, move || {
+        let needed = registry::named(tests, &self.test)
+            .map(|named| named.needed(context))
+            .unwrap_or_default();
+        let job = Job::new(subject.name(), name, move || {
             let test = registry::named(tests, &self.test)?;
             let title = |commit: &str| format!("{} at {:.10}", subject.base.version, commit);
             let mut kernels = 0;
@@ -80,7 +83,8 @@ impl Search {
             } else {
                 Verdict::Fail(format!("it finds {}", patch.name))
             })
-        })
+        });
+        job.needing(needed).holding(subject.tree.lock())
     }
 }
 

@@ -87,12 +87,13 @@ pub(crate) fn job<'a>(
         changes.iter().map(name).collect()
     };
     let tests = [names("W=1"), names("sparse")].concat();
-    Ok(Job::several(subject.name(), tests, move || {
+    let job = Job::several(subject.name(), tests, move || {
         let added = added(paths, subject, &builder, scope)?;
         let compiler = added.iter().map(|added| added.verdict(&added.compiler));
         let sparse = added.iter().map(|added| added.verdict(&added.sparse));
         Ok(compiler.chain(sparse).collect())
-    }))
+    });
+    Ok(job.holding(subject.tree.lock()))
 }
 
 /// The patches of a series to what a kernel is compiled from.

@@ -10,7 +10,7 @@ use crate::uapi_copies;
 use crate::undone;
 use host::arch::Arch;
 use host::cache;
-use host::cargo::cargo;
+use host::cargo::{self, cargo};
 use host::paths::Paths;
 use host::process;
 use host::progress::Step;
@@ -18,7 +18,7 @@ use kernels::kernel::Builder;
 use kernels::series::{Change, Patch};
 use kernels::subject::Subject;
 use kernels::variant::Variant;
-use report::{Job, Verdict};
+use report::{Job, Tier, Verdict};
 
 /// The name of the test that a series applies. A series that does not apply cannot be tested
 /// at all.
@@ -56,7 +56,7 @@ pub fn rust(paths: &Paths) -> impl Iterator<Item = Job<'_>> {
         ),
     ];
     checks.into_iter().map(move |(name, args)| {
-        Job::new("rust", name, move || {
+        let job = Job::new("rust", name, move || {
             let log = process::fresh(paths.log(&name.replace(' ', "-")))?;
             let mut command = cargo(paths);
             command.args(args).env("RUSTDOCFLAGS", "-D warnings");
@@ -65,7 +65,14 @@ pub fn rust(paths: &Paths) -> impl Iterator<Item = Job<'_>> {
                 "cargo test" => Verdict::Pass(count_tests(&log)?),
                 _ => Verdict::pass(),
             })
-        })
+        });
+        // Documentation that cannot be built is the least of what a change breaks.
+        let tier = if name == "cargo doc" {
+            Tier::Full
+        } else {
+            Tier::Quick
+        };
+        job.holding(cargo::TARGET).in_tier(tier)
     })
 }
 
@@ -101,7 +108,8 @@ pub fn style<'a>(paths: &'a Paths, subject: &'a Subject) -> Vec<Job<'a>> {
     jobs.push(job(uapi_copies::TEST.to_owned(), copies));
     if subject.variant == Variant::Rust {
         let rustfmt = Box::new(|| rustfmt(paths, subject));
-        jobs.push(job("make rustfmtcheck".to_owned(), rustfmt));
+        let rustfmt = job("make rustfmtcheck".to_owned(), rustfmt);
+        jobs.push(rustfmt.holding(subject.tree.lock()));
     }
     jobs
 }
@@ -124,11 +132,12 @@ pub fn builds_by<'a>(subject: &'a Subject, builder: &Builder) -> Vec<Job<'a>> {
     let job = |Change { patch, commit, .. }: Change<'a>| {
         let test = format!("builds up to {}{}", patch.short(), configuration(builder));
         let builder = builder.clone();
-        Job::new(subject.name(), test, move || {
+        let job = Job::new(subject.name(), test, move || {
             let what = format!("{} with {}", subject.base.version, patch.short());
             builder.builds(commit, &what)?;
             Ok(Verdict::pass())
-        })
+        });
+        job.holding(subject.tree.lock())
     };
     subject.changes().into_iter().map(job).collect()
 }

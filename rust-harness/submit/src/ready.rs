@@ -45,27 +45,29 @@ pub fn of_patches<'a>(
     history: Option<&'a Git>,
 ) -> Result<Plan<'a>> {
     let mut plan = Plan::default();
-    plan.in_order(patches::style(paths, subject));
+    plan.any(patches::style(paths, subject));
     let builders = builders(paths, subject)?;
+    let mut in_tree = Vec::new();
     for builder in builders.clone() {
-        let mut builds = Plan::default();
-        builds.in_order(patches::builds_by(subject, &builder));
-        plan.part(builds, move |_, _| {
+        in_tree.extend(patches::builds_by(subject, &builder));
+        let look = Job::without_test("objects that depend on what is changed", move || {
             // A kernel that did not build is reported by its row.
             match compile::look_at_dependents(paths, subject, &builder) {
                 Err(error) if error.is::<Interrupted>() => Err(error),
                 _ => Ok(()),
             }
         });
+        in_tree.push(look.holding(subject.tree.lock()));
     }
-    plan.in_order(of_files(paths, subject, builders, scope)?);
+    in_tree.extend(of_files(paths, subject, builders, scope)?);
+    plan.in_order(in_tree);
     let git = subject.tree.git();
     for change in subject.changes() {
         if fixes::has_tags(&git, change.commit)? {
             let name = format!("Fixes: of {}", change.patch.short());
-            plan.then(Job::new(subject.name(), name, move || {
+            plan.any([Job::new(subject.name(), name, move || {
                 fixes::check(&subject.tree.git(), change.commit, history)
-            }));
+            })]);
         }
     }
     Ok(plan)
@@ -89,17 +91,17 @@ pub fn of_files<'a>(
     for change in subject.changes() {
         let short = change.patch.short();
         let touched = documents::touched(subject, &change)?;
-        jobs.push(Job::new(
-            subject.name(),
-            format!("kernel-doc {short}"),
-            move || documents::comments(paths, subject, &change),
-        ));
+        let comments = Job::new(subject.name(), format!("kernel-doc {short}"), move || {
+            documents::comments(paths, subject, &change)
+        });
+        jobs.push(comments.holding(subject.tree.lock()));
         if !touched.is_empty() {
-            jobs.push(Job::new(
+            let html = Job::new(
                 subject.name(),
                 format!("make htmldocs {short}"),
                 move || documents::html(paths, subject, &change, &touched),
-            ));
+            );
+            jobs.push(html.holding(subject.tree.lock()));
         }
     }
     Ok(jobs)
@@ -115,9 +117,9 @@ pub fn of_files<'a>(
 pub fn in_guest<'a>(tests: &'a [Batch], context: &Context<'a>) -> Result<Plan<'a>> {
     let mut plan = Plan::default();
     for batch in selftests::of_series() {
-        plan.side_by_side(batch.jobs(context, Extent::Whole));
+        plan.any(batch.jobs(context, Extent::Whole));
     }
-    plan.side_by_side(bisecting(tests, context)?);
+    plan.any(bisecting(tests, context)?);
     Ok(plan)
 }
 

@@ -14,7 +14,6 @@ use serde::{Deserialize, Serialize};
 use host::cache::{self, Lock};
 use host::paths::Paths;
 use kernel_tests::proofs;
-use kernel_tests::selftests;
 use kernels::subject::Subject;
 use report::{Row, Verdict};
 
@@ -238,10 +237,9 @@ fn paragraphs_of(machine: &str, title: &str, kept: &[&KeptRow]) -> String {
             .filter(|kept| !kept.is_proof && verdict(kept.row.verdict()));
         let name = |kept: &&KeptRow| {
             let kernel = kept.row.subject[title.len()..].trim_matches([' ', ',']);
-            let attempt = kept.row.verdict().reason();
-            let attempt = Some(attempt).filter(|reason| reason.starts_with(selftests::LATER));
-            let notes = [Some(kernel).filter(|kernel| !kernel.is_empty()), attempt];
-            let notes: Vec<_> = notes.into_iter().flatten().collect();
+            let attempt = kept.row.attempt();
+            let kernel = Some(kernel).filter(|kernel| !kernel.is_empty());
+            let notes: Vec<_> = kernel.into_iter().chain(attempt.as_deref()).collect();
             match &notes[..] {
                 [] => kept.row.test.clone(),
                 notes => format!("{} ({})", kept.row.test, notes.join(", ")),

@@ -70,7 +70,7 @@ impl Cli {
             Command::Trace(trace) => with(|paths| trace.run(paths)),
             Command::Test(test) => with(|paths| test.run(paths)),
             Command::Prove(prove) => with(|paths| prove.run(paths)),
-            Command::Report(report) => report.run(),
+            Command::Report(report) => with(|paths| report.run(paths)),
             Command::CiJobs(jobs) => with(|paths| jobs.run(paths).map(|()| true)),
             Command::Submit(submit) => with(|paths| submit.run(paths)),
             Command::Rebase(rebase) => with(|paths| rebase.run(paths)),

@@ -86,8 +86,27 @@ fn all_tests() -> Vec<Batch> {
 
 /// Prints a report of tests, and says whether all is well.
 fn print_report(json: bool, report: &Report) -> Result<bool> {
+    print_report_of(json, report, &[])
+}
+
+/// Prints a report of tests, and what there is to say `about` the run, and says whether all is
+/// well.
+fn print_report_of(json: bool, report: &Report, about: &[String]) -> Result<bool> {
+    let retries = match report.retries() {
+        0 => "no retries".to_owned(),
+        1 => "1 retry".to_owned(),
+        more => format!("{more} retries"),
+    };
+    let longest = report.longest_partition();
+    let longest = longest.map(|(partition, seconds)| {
+        format!("the longest partition was {partition}: {seconds:.0} s")
+    });
+    let mut about = about.to_vec();
+    about.push(retries);
+    about.extend(longest);
     print(json, report, |out| {
-        writeln!(out, "\n{}\n{}", report.table(), report.summary())
+        writeln!(out, "\n{}\n{}", report.table(), about.join("; "))?;
+        writeln!(out, "{}", report.summary())
     })?;
     Ok(report.good())
 }

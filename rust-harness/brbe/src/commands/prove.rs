@@ -13,7 +13,7 @@ use kernels::mutants::Mutant;
 use kernels::subject::{Choice, Subject};
 use kernels::variant::Variant;
 use machines::guest::Guest;
-use report::Plan;
+use report::{Plan, Runner};
 
 /// Take each safeguard out of the patches, and see a test fail
 ///
@@ -62,18 +62,17 @@ impl Prove {
         let mut plan = Plan::default();
         for (subject, mutants) in &wanted {
             let context = Context::patched(paths, &guest, subject);
-            let mut jobs: Vec<_> = proofs::controls(&tests, &context, mutants).collect();
+            plan.any(proofs::controls(&tests, &context, mutants));
             for _ in 0..self.rounds.get() {
                 let mutants = mutants.iter().cloned();
-                jobs.extend(mutants.map(|mutant| proofs::job(&tests, &context, mutant)));
+                plan.any(mutants.map(|mutant| proofs::job(&tests, &context, mutant)));
             }
-            plan.side_by_side_on(jobs, || guest.prepare());
         }
         if self.list {
             super::print_lines(self.json, &plan)?;
             return Ok(true);
         }
-        super::print_report(self.json, &plan.run(None)?)
+        super::print_report(self.json, &Runner::new(paths).run(plan)?)
     }
 
     /// The mutants that are wanted, each with the subject that they go on top of.

@@ -10,7 +10,7 @@ use host::paths::Paths;
 use kernels::bases;
 use kernels::rebase::{self, PatchOutcome};
 use kernels::source::{self, BASE};
-use report::{Job, Plan, Verdict};
+use report::{Job, Plan, Runner, Verdict};
 
 /// Tell for each patch whether it fits a newer tree
 ///
@@ -55,8 +55,8 @@ impl Rebase {
                     Verdict::Pass(said)
                 }
             };
-            plan.then(Job::decided(&name, patch.short(), verdict));
+            plan.any([Job::decided(&name, patch.short(), verdict)]);
         }
-        super::print_report(self.json, &plan.run(None)?)
+        super::print_report(self.json, &Runner::new(places).run(plan)?)
     }
 }

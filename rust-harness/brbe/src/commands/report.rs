@@ -7,7 +7,8 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 
-use report::{html, junit, ktap};
+use host::paths::Paths;
+use report::{Durations, Flaky, History, html, junit, ktap};
 
 /// The most bytes of a report. A longer file is no report.
 const MAX_BYTES: u64 = 64 << 20;
@@ -16,14 +17,25 @@ const MAX_BYTES: u64 = 64 << 20;
 ///
 /// The files are what `brbe test --json` printed, such as that of each of several
 /// machines that ran a partition.
+///
+/// Without files: what the runs on this machine have seen.
 #[derive(Args, Debug)]
 pub struct ReportCommand {
+    /// Print which tests needed another try in one of their last ten runs on this machine, or
+    /// failed in some of them
+    #[arg(long, conflicts_with_all = ["files", "format", "durations"])]
+    flaky: bool,
+
+    /// Print how long tests took on this machine, for scripts/durations.json
+    #[arg(long, conflicts_with_all = ["files", "format"])]
+    durations: bool,
+
     /// The format of the output
     #[arg(long, value_enum, default_value_t)]
     format: Format,
 
     /// The reports, in this order
-    #[arg(required = true, value_name = "FILE")]
+    #[arg(required_unless_present_any = ["flaky", "durations"], value_name = "FILE")]
     files: Vec<PathBuf>,
 }
 
@@ -44,7 +56,17 @@ enum Format {
 
 impl ReportCommand {
     /// Runs the command. Returns whether all is well.
-    pub fn run(&self) -> Result<bool> {
+    pub fn run(&self, paths: &Paths) -> Result<bool> {
+        if self.flaky {
+            return flaky(&History::load(paths)?);
+        }
+        if self.durations {
+            let rounded = |(task, seconds): (&String, &f64)| (task.clone(), seconds.round());
+            let history = History::load(paths)?;
+            let durations: Durations = history.durations().iter().map(rounded).collect();
+            super::print(true, &durations, |_| Ok(()))?;
+            return Ok(true);
+        }
         let mut all = report::Report::default();
         for path in &self.files {
             let problem = || format!("{} is no report of `brbe test --json`", path.display());
@@ -68,4 +90,26 @@ impl ReportCommand {
             .context("writing")?;
         Ok(all.good())
     }
+}
+
+/// Prints the tests that are flaky. Returns whether there are none.
+fn flaky(history: &History) -> Result<bool> {
+    let found = history.flaky();
+    super::print(false, &found, |out| {
+        for Flaky {
+            test,
+            runs,
+            retried,
+            failed,
+        } in &found
+        {
+            let said = format!("of {runs} runs {retried} needed another try, and {failed} failed");
+            writeln!(out, "{test}: {said}")?;
+        }
+        if found.is_empty() {
+            writeln!(out, "no test that was run here is known to be flaky")?;
+        }
+        Ok(())
+    })?;
+    Ok(found.is_empty())
 }

@@ -14,7 +14,7 @@ use kernel_tests::context::Context;
 use kernel_tests::proofs;
 use kernels::subject::Subject;
 use machines::guest::Guest;
-use report::{Job, Plan, Report, Verdict};
+use report::{Job, Plan, Report, Runner, Verdict};
 use submit::identity::Identity;
 use submit::letter::Facts;
 use submit::mailbox::{MAILBOX, Sending, TEST};
@@ -151,7 +151,7 @@ impl Submit {
         };
         let (history, mut mails) = (self.history_of(subject.as_ref())?, None);
         let mut plan = Plan::default();
-        plan.then(applied.job());
+        plan.any([applied.job()]);
         if let Some(subject) = subject {
             let name = subject.name();
             if let (true, Some(below), None) = (self.ready, subject.variant.on(), &self.on_top_of) {
@@ -162,21 +162,21 @@ impl Submit {
             }
             if !self.no_checks {
                 let patches = ready::of_patches(paths, subject, self.scope(), history.as_ref())?;
-                plan.part(patches, |_, _| guest.prepare());
+                plan.group(patches);
                 let context = Context::patched(paths, &guest, subject);
-                plan.append(ready::in_guest(&tests, &context)?);
-                plan.then(Job::new(&name, "the tests, as they are recorded", || {
+                plan.group(ready::in_guest(&tests, &context)?);
+                plan.any([Job::new(&name, "the tests, as they are recorded", || {
                     let proofs = proofs::titles(paths, subject)?;
                     Ok(Tested::load(paths, subject)?.judge(&subject.title(true), &proofs))
-                }));
+                })]);
             }
             let mails = &mut mails;
-            plan.then(Job::new(name, TEST, move || {
+            plan.last(Job::new(name, TEST, move || {
                 *mails = Some(self.write(paths, subject)?);
                 Ok(Verdict::pass())
             }));
         }
-        let report = plan.run(None)?;
+        let report = Runner::new(paths).run(plan)?;
         let (_, failed, skipped) = report.counts();
         let is_ready = failed == 0 && (!self.ready || skipped == 0);
         if let Some(mails) = &mut mails {

@@ -4,8 +4,14 @@ mod bases;
 mod planner;
 mod ready;
 
-use anyhow::{Result, ensure};
+use std::fmt;
+use std::fs;
+use std::num::NonZeroUsize;
+use std::time::Instant;
+
+use anyhow::{Context as _, Result, ensure};
 use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 
 use super::KernelArgs;
 use super::lane::LaneArgs;
@@ -16,7 +22,7 @@ use kernel_tests::matrix::{self, Cell, Kernels, Only};
 use machines::guest::Guest;
 use machines::lane::Lane;
 use planner::Planner;
-use report::{Limit, Partition, Plan, Selection};
+use report::{Durations, Limit, Partition, Plan, RunNote, Runner, Selection, Tier};
 
 /// Run all tests and print one table of verdicts
 ///
@@ -46,12 +52,24 @@ pub struct TestCommand {
     #[arg(long = "only", value_name = "AXIS=VALUE,...", requires = "matrix")]
     cells: Vec<Only>,
 
+    /// How much of the tests: quick has what a change breaks first, full what has to hold
+    /// before it is taken, and all has the proofs and the documents too. Without it quick is
+    /// taken, and with a TEXT the first one that has such a test
+    #[arg(long, value_name = "TIER", value_parser = tier(), conflicts_with = "matrix")]
+    tier: Option<Tier>,
+
     /// Prove each safeguard by its absence too, as `brbe prove` does
     #[arg(long)]
     prove: bool,
 
+    /// How many guests and builds run at once at the most; without it, as many as there are
+    /// CPUs, and memory for them
+    #[arg(long, value_name = "N")]
+    jobs: Option<NonZeroUsize>,
+
     /// Only this part of the tests, such as 2/8, the second of eight: for several
-    /// machines, whose reports `brbe report` puts together
+    /// machines, whose reports `brbe report` puts together. Each part takes about as long, by
+    /// scripts/durations.json
     #[arg(long, value_name = "K/N")]
     partition: Option<Partition>,
 
@@ -80,8 +98,8 @@ impl TestCommand {
         match self.lane.open()? {
             Lane::Remote(ssh) => {
                 let mut plan = Plan::default();
-                plan.side_by_side(guest_tests::on_remote(paths, &ssh));
-                self.run_plan(plan)
+                plan.any(guest_tests::on_remote(paths, &ssh));
+                self.run_plan(paths, plan)
             }
             Lane::Machines(backend) if self.matrix => {
                 let cells = matrix::cells(paths, &self.cells)?;
@@ -93,45 +111,114 @@ impl TestCommand {
                 let kernels: Vec<_> = groups.iter().map(prepare).collect::<Result<_>>()?;
                 let mut plan = Plan::default();
                 for (kernels, cells) in kernels.iter().zip(groups) {
-                    let jobs = cells.iter().map(|cell| kernels.job(paths, cell));
-                    plan.side_by_side_on(jobs.collect(), || kernels.build().map(|_| ()));
+                    plan.any(cells.iter().map(|cell| kernels.job(paths, cell)));
                 }
-                self.run_plan(plan)
+                self.run_plan(paths, plan)
             }
             Lane::Machines(backend) => {
-                let bases = Bases::prepare(paths, &self.kernel, self.prove, &backend)?;
+                let prove = self.prove || self.tier == Some(Tier::All);
+                let bases = Bases::prepare(paths, &self.kernel, prove, &backend)?;
                 let tests = super::all_tests();
                 let planner = Planner {
                     paths,
                     tests: &tests,
                     asked_for: self.kernel.series,
-                    prove: self.prove,
+                    prove,
                     keeps: !self.unrecorded,
-                    is_whole: self.selection().is_all(),
+                    is_whole: self.is_whole(),
+                    is_named: self.kernel.base.is_some() || self.kernel.kernel_src.is_some(),
                 };
-                self.run_plan(planner.plan(&bases)?)
+                self.run_plan(paths, planner.plan(&bases)?)
             }
         }
     }
 
-    fn selection(&self) -> Selection {
-        Selection::new(self.only.clone(), self.partition)
+    /// Whether all tests are run.
+    fn is_whole(&self) -> bool {
+        self.tier == Some(Tier::All) && self.only.is_none() && self.partition.is_none()
     }
 
     /// Runs what is wanted of a plan, or lists it.
-    fn run_plan(&self, mut plan: Plan<'_>) -> Result<bool> {
-        plan.select(&mut self.selection());
-        if let (Some(text), None) = (&self.only, &self.partition) {
+    fn run_plan(&self, paths: &Paths, mut plan: Plan<'_>) -> Result<bool> {
+        let selection = |tier| Selection::of(self.only.clone(), tier);
+        let has_tests = |tier: &Tier| plan.count(&selection(*tier)) > 0;
+        let tier = self.tier.or_else(|| Tier::EACH.into_iter().find(has_tests));
+        let tier = tier.unwrap_or_default();
+        let more = More::after(&plan, tier, selection);
+        plan.select(&selection(tier));
+        if let Some(text) = &self.only {
             ensure!(
                 plan.has_failed() || plan.is_there(text),
-                "no test has {text:?} in its line: --list in its place prints the lines"
+                "no test of the tier {tier} has {text:?} in its line{}: --list in its place prints \
+                 the lines",
+                more.map(|more| format!(", {more}")).unwrap_or_default()
             );
+        }
+        if let Some(partition) = self.partition {
+            plan.deal(partition, &durations(paths)?);
         }
         if self.list {
             super::print_lines(self.json, &plan)?;
             return Ok(true);
         }
-        let limit = self.within.map(Limit::of_minutes);
-        super::print_report(self.json, &plan.run(limit)?)
+        let start = Instant::now();
+        let runner = Runner {
+            limit: self.within.map(Limit::of_minutes),
+            at_once: self.jobs,
+            ..Runner::new(paths)
+        };
+        let mut report = runner.run(plan)?;
+        report.note(RunNote {
+            partition: self.partition.map(|partition| partition.to_string()),
+            seconds: start.elapsed().as_secs_f64(),
+        });
+        let mut about = vec![format!("tier {tier}")];
+        about.extend(more.map(|more| more.to_string()));
+        super::print_report_of(self.json, &report, &about)
     }
+}
+
+/// The tests that the next tier has beside those of a run.
+#[derive(Clone, Copy, Debug)]
+struct More {
+    tier: Tier,
+    tests: usize,
+}
+
+impl More {
+    /// What the tier after `tier` has more of a plan. `None` if there is none.
+    fn after(plan: &Plan<'_>, tier: Tier, selection: impl Fn(Tier) -> Selection) -> Option<Self> {
+        let next = tier.next()?;
+        let [these, all] = [tier, next].map(|tier| plan.count(&selection(tier)));
+        Some(Self {
+            tier: next,
+            tests: all - these,
+        })
+    }
+}
+
+impl fmt::Display for More {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "--tier {} adds {} tests", self.tier, self.tests)
+    }
+}
+
+/// The file that says how long tests take, for partitions of the same length, by its path from
+/// the root of the repository.
+const DURATIONS: &str = "scripts/durations.json";
+
+/// How long tests take. The file is in the repository, so that all partitions have the same.
+pub(super) fn durations(paths: &Paths) -> Result<Durations> {
+    let file = paths.repo(DURATIONS);
+    let text = fs::read(&file).with_context(|| format!("reading {}", file.display()))?;
+    serde_json::from_slice(&text).with_context(|| format!("reading {}", file.display()))
+}
+
+/// The parser of a tier's name.
+fn tier() -> impl TypedValueParser<Value = Tier> {
+    let names = PossibleValuesParser::new(Tier::EACH.map(Tier::name));
+    names.map(|name| {
+        let named = Tier::EACH.into_iter().find(|tier| tier.name() == name);
+        named.unwrap_or_default()
+    })
 }

@@ -1,7 +1,6 @@
 //! Guest tests on a machine that somebody else has booted, over ssh.
 
-use super::outcome::judge;
-use super::{GuestTest, all, together};
+use super::{GuestTest, all, outcome, together};
 use host::paths::Paths;
 use kernels::subject::Configuration;
 use machines::guest::Task;
@@ -27,8 +26,9 @@ pub fn on_remote<'a>(paths: &'a Paths, ssh: &'a Ssh) -> Vec<Job<'a>> {
             share: &share,
             timeout,
         };
+        // A machine that is dead is not tried again.
         let run = remote::run(paths, ssh, &task)?;
-        judge(&tests, &run)
+        Ok(outcome::judge(tests.len(), &run)?.verdicts(tests.len()))
     });
     let skipped = elsewhere
         .iter()

@@ -4,10 +4,7 @@ use std::collections::BTreeMap;
 
 use super::HELPER;
 use super::build::TESTS;
-use report::Verdict;
-
-/// The beginning of the reason of a test that did not pass at its first attempt.
-pub const LATER: &str = "at attempt ";
+use report::{Decided, Verdict};
 
 /// How a test of `test_progs`, one of its subtests or the whole run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,7 +20,14 @@ pub(crate) enum SelftestOutcome {
 /// The verdict on the tests of perf events with BPF programs, from the output of all
 /// attempts. What became of each the last time counts. All of them have to be there, and one
 /// may skip itself.
-pub(super) fn of_perf_events(output: &str) -> Verdict {
+pub(super) fn of_perf_events(output: &str) -> Decided {
+    Decided {
+        verdict: verdict_on_perf_events(output),
+        retries: retries(output, "perf events, attempt "),
+    }
+}
+
+fn verdict_on_perf_events(output: &str) -> Verdict {
     let tests = each(output).into_iter();
     let tests: BTreeMap<_, _> = tests
         .filter(|(name, _)| name.starts_with("perf_"))
@@ -37,11 +41,7 @@ pub(super) fn of_perf_events(output: &str) -> Verdict {
         SelftestOutcome::Skip => format!("{name} skips itself"),
         _ => (*name).to_owned(),
     });
-    let words = words.collect::<Vec<_>>().join(", ");
-    Verdict::Pass(match attempts(output, "perf events, attempt ") {
-        0 | 1 => words,
-        attempts => format!("{LATER}{attempts}: {words}"),
-    })
+    Verdict::Pass(words.collect::<Vec<_>>().join(", "))
 }
 
 /// How each test ended, by name: `#12  perf_link:OK`. Subtests are left out. A test that was
@@ -116,9 +116,16 @@ pub(crate) fn outcome(output: &str) -> Option<SelftestOutcome> {
 
 /// The verdict on the helper's test, from the output of all attempts. The last attempt
 /// counts. Of the subtests, only those in `may_skip` may be skipped.
-pub(super) fn of_helper(output: &str, may_skip: &[&str]) -> Verdict {
+pub(super) fn of_helper(output: &str, may_skip: &[&str]) -> Decided {
     const ATTEMPT: &str = "helper, attempt ";
-    let last = output.rsplit(ATTEMPT).next().unwrap_or_default();
+    Decided {
+        verdict: verdict_on_helper(output, ATTEMPT, may_skip),
+        retries: retries(output, ATTEMPT),
+    }
+}
+
+fn verdict_on_helper(output: &str, attempt: &str, may_skip: &[&str]) -> Verdict {
+    let last = output.rsplit(attempt).next().unwrap_or_default();
     let (tests, subtests) = (each(last), subtests(last));
     let with = |wanted| {
         let names = subtests
@@ -138,24 +145,20 @@ pub(super) fn of_helper(output: &str, may_skip: &[&str]) -> Verdict {
         let skipped = skipped.join(", ");
         return Verdict::Fail(format!("subtests are skipped, {skipped}:\n{output}"));
     }
-    let attempt = match attempts(output, ATTEMPT) {
-        0 | 1 => None,
-        count => Some(format!(
-            "{LATER}{count}: it failed before, as it does after an interrupt"
-        )),
-    };
     let passed = match with(SelftestOutcome::Pass).len() {
         0 => None,
         count => Some(format!("{count} of {} subtests", subtests.len())),
     };
     let skipped = (!skipped.is_empty()).then(|| format!("skipped: {}", skipped.join(", ")));
-    let words: Vec<_> = [attempt, passed, skipped].into_iter().flatten().collect();
+    let words: Vec<_> = [passed, skipped].into_iter().flatten().collect();
     Verdict::Pass(words.join("; "))
 }
 
-/// The number of attempts in `output`. Each attempt has one line that begins with `mark`.
-fn attempts(output: &str, mark: &str) -> usize {
-    output.lines().filter(|line| line.starts_with(mark)).count()
+/// How often tests were run again, by `output`. Each attempt has one line that begins with
+/// `mark`.
+fn retries(output: &str, mark: &str) -> u32 {
+    let attempts = output.lines().filter(|line| line.starts_with(mark)).count();
+    u32::try_from(attempts).map_or(u32::MAX, |attempts| attempts.saturating_sub(1))
 }
 
 #[cfg(test)]
@@ -195,35 +198,37 @@ mod tests {
         let line = |name: &str, word: &str| format!("#1 {name}:{word}\n");
         let names = TESTS.map(|(name, _)| name);
         let all: String = names.iter().map(|name| line(name, "OK")).collect();
-        assert!(matches!(of_perf_events(&all), Verdict::Pass(_)));
+        assert!(matches!(verdict_on_perf_events(&all), Verdict::Pass(_)));
         let skipped = all.replace("perf_link:OK", "perf_link:SKIP");
-        let Verdict::Pass(words) = of_perf_events(&skipped) else {
+        let Verdict::Pass(words) = verdict_on_perf_events(&skipped) else {
             panic!("{skipped}")
         };
         assert!(words.contains("perf_link skips itself"), "{words}");
         let failed = all.replace("perf_link:OK", "perf_link:FAIL");
-        assert!(matches!(of_perf_events(&failed), Verdict::Fail(_)));
+        assert!(matches!(verdict_on_perf_events(&failed), Verdict::Fail(_)));
         // test_progs prints what failed a second time.
         let mark = "perf events, attempt ";
         let again = "All error logs:\n#1 perf_link:FAIL\n";
         let twice = format!("{mark}1\n{failed}{again}{mark}2\n{all}");
         let second = of_perf_events(&twice);
-        assert!(matches!(second, Verdict::Pass(said) if said.starts_with("at attempt 2: ")));
+        assert!(matches!(second.verdict, Verdict::Pass(_)));
+        assert_eq!(second.retries, 1);
         let two = skipped.replace("perf_skip:OK", "perf_skip:SKIP");
-        assert!(matches!(of_perf_events(&two), Verdict::Fail(_)));
+        assert!(matches!(verdict_on_perf_events(&two), Verdict::Fail(_)));
         let missing = all.replace("#1 perf_link", "perf_link");
-        assert!(matches!(of_perf_events(&missing), Verdict::Fail(_)));
+        assert!(matches!(verdict_on_perf_events(&missing), Verdict::Fail(_)));
     }
 
     #[test]
     fn the_helpers_last_attempt_counts() {
         let line = |word: &str| format!("helper, attempt 1\n#1 {HELPER}:{word}\n");
         let judge = |output: &str| of_helper(output, &[]);
-        assert_eq!(judge(&line("OK")), Verdict::pass());
+        assert_eq!(judge(&line("OK")), Verdict::pass().into());
         let second = line("FAIL") + &line("OK");
-        assert!(matches!(judge(&second), Verdict::Pass(said) if said.contains("attempt 2")));
+        let second = judge(&second);
+        assert_eq!((second.verdict, second.retries), (Verdict::pass(), 1));
         for wrong in [line("FAIL"), line("SKIP"), String::new()] {
-            assert!(matches!(judge(&wrong), Verdict::Fail(_)), "{wrong}");
+            assert!(matches!(judge(&wrong).verdict, Verdict::Fail(_)), "{wrong}");
         }
     }
 
@@ -236,7 +241,7 @@ mod tests {
             )
         };
         let (whole, part) = (says("OK", "OK", "OK"), says("SKIP", "OK", "OK (SKIP: 1/2)"));
-        let passed = |output: &str, may_skip: &[&str]| match of_helper(output, may_skip) {
+        let passed = |output: &str, may_skip: &[&str]| match of_helper(output, may_skip).verdict {
             Verdict::Pass(said) => Some(said),
             _ => None,
         };
@@ -252,7 +257,7 @@ mod tests {
         // Of several attempts only the last one counts.
         let mark = "helper, attempt ";
         let twice = format!("{mark}1\n{wrong}{mark}2\n{whole}");
-        assert!(passed(&twice, &[]).is_some_and(|said| said.ends_with("2 of 2 subtests")));
+        assert_eq!(passed(&twice, &[]).as_deref(), Some("2 of 2 subtests"));
     }
 
     #[test]

@@ -15,10 +15,10 @@ use kernel_tests::proofs;
 use kernel_tests::registry::{Batch, Extent};
 use kernel_tests::unpatched;
 use kernel_tests::x86;
-use kernels::subject::Subject;
+use kernels::subject::{Configuration, Subject};
 use kernels::variant::Variant;
 use machines::guest::Guest;
-use report::{Job, Plan, Row};
+use report::{Job, Plan, Row, Tier};
 use submit::patches;
 use submit::test_history::Tested;
 
@@ -36,6 +36,8 @@ pub(super) struct Planner<'a> {
     pub(super) keeps: bool,
     /// Whether no test will be dropped from the plan.
     pub(super) is_whole: bool,
+    /// Whether the base was named by the user.
+    pub(super) is_named: bool,
 }
 
 impl<'a> Planner<'a> {
@@ -47,22 +49,31 @@ impl<'a> Planner<'a> {
     /// configuration, a document.
     pub(super) fn plan(&self, bases: &'a Bases) -> Result<Plan<'a>> {
         let mut plan = Plan::default();
-        plan.in_order(patches::rust(self.paths));
+        plan.any(patches::rust(self.paths));
         let paths = self.paths;
-        plan.then(Job::new(
-            "scripts",
-            "jobs for CI engines, by the engines' schemas",
-            || ci::check(paths),
-        ));
+        let name = "jobs for CI engines, by the engines' schemas";
+        let schemas = Job::new("scripts", name, || ci::check(paths));
+        plan.any([schemas.in_tier(Tier::Full)]);
         let Bases(bases) = bases;
         for base in bases {
-            self.base(base, &mut plan)?;
+            let mut tests = Plan::default();
+            self.base(base, &mut tests)?;
+            let is_default = base.fixes.subject.as_ref().is_none_or(|it| it.is_default);
+            if !is_default && !self.is_named {
+                tests.at_least(Tier::Full);
+            }
+            plan.group(tests);
         }
-        // The commands of the documents come last: by now the kernels that they want are
-        // there.
-        let first = bases.iter().find_map(|base| base.fixes.subject.as_ref());
-        if let (Some(subject), None) = (first, self.asked_for) {
-            plan.side_by_side(documents::jobs(self.paths, &subject.tree.path)?);
+        let first = bases.iter().find_map(|base| {
+            let fixes = base.fixes.subject.as_ref()?;
+            let snapshot = base.snapshot.as_ref()?.subject.as_ref()?;
+            Some((&base.guest, fixes, snapshot))
+        });
+        if let (Some((guest, fixes, snapshot)), None) = (first, self.asked_for) {
+            let context = Context::patched(self.paths, guest, snapshot);
+            let mut needed = vec![context.kernel_artefact(Configuration::Ordinary)];
+            needed.extend(context.guest_artefacts());
+            plan.any(documents::jobs(self.paths, &fixes.tree.path, &needed)?);
         }
         Ok(plan)
     }
@@ -73,7 +84,7 @@ impl<'a> Planner<'a> {
     }
 
     fn base(&self, base: &'a Base, plan: &mut Plan<'a>) -> Result<()> {
-        plan.then(base.fixes.job());
+        plan.any([base.fixes.job()]);
         let Some(fixes) = &base.fixes.subject else {
             return Ok(());
         };
@@ -86,7 +97,7 @@ impl<'a> Planner<'a> {
         let Some(applied) = &base.snapshot else {
             return Ok(());
         };
-        plan.then(applied.job());
+        plan.any([applied.job()]);
         let Some(snapshot) = &applied.subject else {
             return Ok(());
         };
@@ -94,7 +105,12 @@ impl<'a> Planner<'a> {
             self.snapshot(base, [fixes, snapshot], plan)?;
         }
         for applied in &base.others {
-            self.on_top(base, snapshot, applied, plan)?;
+            let mut tests = Plan::default();
+            self.on_top(base, snapshot, applied, &mut tests)?;
+            if self.asked_for.is_none() {
+                tests.at_least(Tier::Full);
+            }
+            plan.group(tests);
         }
         Ok(())
     }
@@ -105,7 +121,7 @@ impl<'a> Planner<'a> {
         let is_asked_for = self.asked_for.is_some();
         let context = Context::patched(self.paths, &base.guest, subject);
         let mut tested = Plan::default();
-        tested.in_order(patches::style(self.paths, subject));
+        tested.any(patches::style(self.paths, subject));
         tested.in_order(patches::builds(subject, None));
         if is_asked_for {
             self.tests(&context, Extent::Whole, Vec::new(), &mut tested);
@@ -115,18 +131,21 @@ impl<'a> Planner<'a> {
                 match &applied.subject {
                     Some(with) => {
                         let context = Context::patched(self.paths, &base.guest, with);
-                        tested.side_by_side(self.mutants(Variant::Fixes, &context)?);
+                        tested.any(self.mutants(Variant::Fixes, &context)?);
                     }
-                    None => tested.then(applied.job()),
+                    None => tested.any([applied.job()]),
                 }
             }
         }
-        plan.part(tested, self.keep(&base.guest, subject));
-        self.sent(&context, subject.is_default, is_asked_for, plan)
+        let mut all = Plan::default();
+        all.part(tested, self.keep(&base.guest, subject));
+        self.sent(&context, subject.is_default, is_asked_for, &mut all)?;
+        plan.group(all);
+        Ok(())
     }
 
-    /// The tests of the series `snapshot`: first without any patch, then patch by patch, then
-    /// with all of them, so that the tree moves only once.
+    /// The tests of the series `snapshot`: without any patch, patch by patch, and with all of
+    /// them.
     fn snapshot(
         &self,
         base: &'a Base,
@@ -138,27 +157,31 @@ impl<'a> Planner<'a> {
         let title = subject.title(false);
         let without = Context::at(paths, guest, subject, subject.unpatched(), title);
         let mut tested = Plan::default();
-        tested.in_order(unpatched::jobs(&without));
-        tested.in_order(patches::style(paths, subject));
+        tested.any(unpatched::jobs(&without));
+        tested.any(patches::style(paths, subject));
         tested.in_order(patches::builds(subject, None));
         let mutants = self.mutants(subject.variant, &context)?;
         self.tests(&context, Extent::Whole, mutants, &mut tested);
         let keep = self.keep(guest, subject);
         let keep_proofs = self.keep_proofs(guest, fixes);
-        plan.part(tested, move |rows, is_late| {
+        let mut all = Plan::default();
+        all.part(tested, move |rows, is_late| {
             keep(rows, is_late)?;
             keep_proofs(rows)
         });
         if let Some((guest, subject)) = &base.x86 {
             let context = Context::patched(paths, guest, subject);
             let mut tested = Plan::default();
-            tested.side_by_side(x86::tests().jobs(&context, Extent::Whole));
+            tested.any(x86::tests().jobs(&context, Extent::Whole));
+            tested.at_least(Tier::Full);
             let machine = "QEMU's x86-64 machine".to_owned();
-            plan.part(tested, self.keep_as(machine, subject));
+            all.part(tested, self.keep_as(machine, subject));
         }
         // For other bases the kernel for x86-64 is not there: `brbe submit` checks all of
         // them.
-        self.sent(&context, subject.is_default, true, plan)
+        self.sent(&context, subject.is_default, true, &mut all)?;
+        plan.group(all);
+        Ok(())
     }
 
     /// The tests of a series that goes on top of the snapshot.
@@ -169,18 +192,18 @@ impl<'a> Planner<'a> {
         applied: &'a Applied,
         plan: &mut Plan<'a>,
     ) -> Result<()> {
-        plan.then(applied.job());
+        plan.any([applied.job()]);
         let Some(subject) = &applied.subject else {
             return Ok(());
         };
         let (variant, is_asked_for) = (subject.variant, self.asked_for.is_some());
         let in_rust = variant == Variant::Rust;
         let mut tested = Plan::default();
-        tested.in_order(patches::style(self.paths, subject));
+        tested.any(patches::style(self.paths, subject));
         // A series with a source tree of its own has a kernel that is built from nothing,
         // which takes ten minutes.
         if variant.own_tree().is_some() && !is_asked_for {
-            plan.append(tested);
+            plan.group(tested);
             return Ok(());
         }
         tested.in_order(patches::builds(subject, in_rust.then_some(snapshot)));
@@ -194,13 +217,16 @@ impl<'a> Planner<'a> {
             self.tests(&context, Extent::Changes, Vec::new(), &mut tested);
         }
         let below = Context::patched(self.paths, &base.guest, snapshot);
-        tested.in_order(cost::beside(below, context.clone()));
-        plan.part(tested, self.keep(&base.guest, subject));
+        tested.any(cost::beside(below, context.clone()));
+        let mut all = Plan::default();
+        all.part(tested, self.keep(&base.guest, subject));
         let compiles = subject.is_default && is_asked_for && variant.own_tree().is_none();
-        self.sent(&context, compiles, true, plan)
+        self.sent(&context, compiles, true, &mut all)?;
+        plan.group(all);
+        Ok(())
     }
 
-    /// Plans the tests of a kernel, side by side with those of its mutants.
+    /// Plans the tests of a kernel, and those of its mutants.
     fn tests(
         &self,
         context: &Context<'a>,
@@ -209,13 +235,8 @@ impl<'a> Planner<'a> {
         plan: &mut Plan<'a>,
     ) {
         let jobs = self.tests.iter();
-        let jobs = jobs.flat_map(|batch| batch.jobs(context, extent));
-        let jobs = jobs.chain(mutants).collect();
-        let context = context.clone();
-        plan.side_by_side_on(jobs, move || {
-            context.guest.prepare()?;
-            context.kernel().map(|_| ())
-        });
+        plan.any(jobs.flat_map(|batch| batch.jobs(context, extent)));
+        plan.any(mutants);
     }
 
     /// The jobs that try the mutants of a series on top of the kernel of `context`, if mutants
@@ -239,8 +260,10 @@ impl<'a> Planner<'a> {
         has_mails: bool,
         plan: &mut Plan<'a>,
     ) -> Result<()> {
-        plan.append(ready::checks(self.tests, context, compiles)?);
-        plan.in_order(has_mails.then(|| ready::mails(self.paths, context.subject)));
+        plan.group(ready::checks(self.tests, context, compiles)?);
+        if has_mails {
+            plan.last(ready::mails(self.paths, context.subject));
+        }
         Ok(())
     }
 

@@ -9,7 +9,7 @@ use kernel_tests::context::Context;
 use kernel_tests::registry::Batch;
 use kernels::subject::Subject;
 use kernels::variant::Variant;
-use report::{Job, Plan, Verdict};
+use report::{Job, Plan, Tier, Verdict};
 use submit::letter::{Facts, Unseen};
 use submit::mailbox::Sending;
 use submit::patches;
@@ -24,6 +24,7 @@ pub(super) fn checks<'a>(
 ) -> Result<Plan<'a>> {
     let Context { paths, subject, .. } = *context;
     let mut plan = Plan::default();
+    let mut in_tree = Vec::new();
     let builders = if compiles {
         ready::builders(paths, subject)?
     } else {
@@ -33,25 +34,24 @@ pub(super) fn checks<'a>(
     // without Rust.
     let built = 1 + usize::from(subject.variant == Variant::Rust);
     for builder in builders.iter().skip(built) {
-        plan.in_order(patches::builds_by(subject, builder));
+        in_tree.extend(patches::builds_by(subject, builder));
     }
-    plan.in_order(ready::of_files(
-        paths,
-        subject,
-        builders,
-        ObjectScope::Sample,
-    )?);
+    let scope = ObjectScope::Sample;
+    in_tree.extend(ready::of_files(paths, subject, builders, scope)?);
+    plan.in_order(in_tree);
     if context.guest.capabilities().plugin {
-        plan.side_by_side(ready::bisecting(tests, context)?);
+        plan.any(ready::bisecting(tests, context)?);
     }
+    plan.at_least(Tier::Full);
     Ok(plan)
 }
 
 /// The test that the mails of a series can be written. They report what has been tested.
 pub(super) fn mails<'a>(paths: &'a Paths, subject: &'a Subject) -> Job<'a> {
-    Job::new(subject.name(), submit::mailbox::TEST, || {
+    let job = Job::new(subject.name(), submit::mailbox::TEST, || {
         written(paths, subject)
-    })
+    });
+    job.in_tier(Tier::Full)
 }
 
 /// Writes the mails of a series, which are thrown away. The verdict is SKIP if they report a

@@ -1,0 +1,85 @@
+//! Artefacts: what tests need, made once for all of them.
+
+use std::fmt;
+use std::sync::Arc;
+
+use anyhow::Result;
+
+use crate::history::Durations;
+
+/// How long an artefact is expected to take that was never made, in seconds: a kernel of which
+/// most is built.
+const UNKNOWN: f64 = 60.0;
+
+/// What only one task of a run may use at a time, by its name: a source tree, cargo's target.
+pub(crate) type Resource = String;
+
+/// What tests need before they can run, such as a kernel. A run makes it once, whichever and
+/// how many of its tests need it.
+#[derive(Clone)]
+pub struct Artefact<'a> {
+    /// Names the artefact on the screen, and tells it from others.
+    name: String,
+    /// The artefacts that have to be there first.
+    needs: Vec<Artefact<'a>>,
+    /// What it is made with.
+    holds: Option<Resource>,
+    make: Arc<dyn Fn() -> Result<()> + Send + Sync + 'a>,
+}
+
+impl<'a> Artefact<'a> {
+    /// An artefact that `make` makes, or finds made.
+    pub fn new(name: impl Into<String>, make: impl Fn() -> Result<()> + Send + Sync + 'a) -> Self {
+        Self {
+            name: name.into(),
+            needs: Vec::new(),
+            holds: None,
+            make: Arc::new(make),
+        }
+    }
+
+    /// This artefact, which is made when `artefacts` are there.
+    #[must_use]
+    pub fn needing(mut self, artefacts: impl IntoIterator<Item = Self>) -> Self {
+        self.needs.extend(artefacts);
+        self
+    }
+
+    /// This artefact, which nothing else is made beside that holds the same resource.
+    #[must_use]
+    pub fn holding(self, resource: impl Into<Resource>) -> Self {
+        Self {
+            holds: Some(resource.into()),
+            ..self
+        }
+    }
+
+    /// The name of the artefact.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// How long it is expected to take to make the artefact, in seconds.
+    pub(crate) fn expected(&self, durations: &Durations) -> f64 {
+        durations.get(&self.name).copied().unwrap_or(UNKNOWN)
+    }
+
+    pub(crate) fn needs(&self) -> &[Self] {
+        &self.needs
+    }
+
+    pub(crate) fn held(&self) -> Option<&Resource> {
+        self.holds.as_ref()
+    }
+
+    /// Makes the artefact, or finds it made.
+    pub(crate) fn make(&self) -> Result<()> {
+        (self.make)()
+    }
+}
+
+impl fmt::Debug for Artefact<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Artefact").field(&self.name).finish()
+    }
+}

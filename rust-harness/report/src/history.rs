@@ -1,0 +1,181 @@
+//! What earlier runs have seen of each test: how long it took, and how often it was tried again.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::ErrorKind;
+use std::path::PathBuf;
+
+use anyhow::{Context as _, Result};
+use serde::{Deserialize, Serialize};
+
+use crate::verdict::{Row, Verdict};
+use host::cache::{self, Lock};
+use host::paths::Paths;
+
+/// How many runs of a test are kept.
+const KEPT: usize = 10;
+
+/// Seconds by the name of a task: of a job, or of an artefact.
+pub type Durations = BTreeMap<String, f64>;
+
+/// What was seen of a test in one run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Seen {
+    passed: bool,
+    retries: u32,
+}
+
+/// What earlier runs have seen.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct History {
+    /// How long tasks took when they ran last.
+    seconds: Durations,
+    /// The last runs of tests, by their lines, the newest last.
+    tests: BTreeMap<String, Vec<Seen>>,
+}
+
+/// A test that did not pass at once in each of its last runs, and passed in some.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Flaky {
+    /// The line of the test.
+    pub test: String,
+    /// How many runs are known.
+    pub runs: usize,
+    /// In how many of them the test passed only when it was tried again.
+    pub retried: usize,
+    /// In how many of them the test failed.
+    pub failed: usize,
+}
+
+impl History {
+    /// What earlier runs on this machine have seen. A file that cannot be read as a history is
+    /// none.
+    ///
+    /// # Errors
+    ///
+    /// When the file is there and cannot be read.
+    pub fn load(paths: &Paths) -> Result<Self> {
+        let file = file(paths);
+        match fs::read(&file) {
+            Ok(bytes) => Ok(serde_json::from_slice(&bytes).unwrap_or_default()),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(Self::default()),
+            Err(error) => Err(error).with_context(|| format!("reading {}", file.display())),
+        }
+    }
+
+    /// Adds what this run has seen to what is kept, beside what other runs have added by now.
+    ///
+    /// # Errors
+    ///
+    /// When the file cannot be read or written, or the run is interrupted.
+    pub fn keep(self, paths: &Paths) -> Result<()> {
+        let _lock = Lock::take(paths, "history")?;
+        let mut all = Self::load(paths)?;
+        all.seconds.extend(self.seconds);
+        for (test, seen) in self.tests {
+            let runs = all.tests.entry(test).or_default();
+            runs.extend(seen);
+            runs.drain(..runs.len().saturating_sub(KEPT));
+        }
+        let text = serde_json::to_vec(&all).context("writing JSON")?;
+        cache::write_atomically(&file(paths), &text)
+    }
+
+    /// How long tasks took.
+    pub fn durations(&self) -> &Durations {
+        &self.seconds
+    }
+
+    /// Notes how long a task took.
+    pub(crate) fn took(&mut self, task: String, seconds: f64) {
+        self.seconds.insert(task, seconds);
+    }
+
+    /// Notes what came of the tests of `rows`. A test that was skipped was not seen.
+    pub(crate) fn saw(&mut self, rows: &[Row]) {
+        for row in rows {
+            if matches!(row.verdict(), Verdict::Skip(_)) {
+                continue;
+            }
+            let seen = Seen {
+                passed: matches!(row.verdict(), Verdict::Pass(_)),
+                retries: row.retries,
+            };
+            let line = format!("{}: {}", row.subject, row.test);
+            self.tests.entry(line).or_default().push(seen);
+        }
+    }
+
+    /// The tests that needed another try in one of their last runs, or sometimes fail.
+    pub fn flaky(&self) -> Vec<Flaky> {
+        let count = |(test, seen): (&String, &Vec<Seen>)| Flaky {
+            test: test.clone(),
+            runs: seen.len(),
+            retried: seen
+                .iter()
+                .filter(|seen| seen.passed && seen.retries > 0)
+                .count(),
+            failed: seen.iter().filter(|seen| !seen.passed).count(),
+        };
+        let sometimes =
+            |flaky: &Flaky| flaky.retried > 0 || (flaky.failed > 0 && flaky.failed < flaky.runs);
+        self.tests.iter().map(count).filter(sometimes).collect()
+    }
+}
+
+fn file(paths: &Paths) -> PathBuf {
+    paths.home("run-history.json")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn row(test: &str, verdict: Verdict, retries: u32) -> Row {
+        let mut row = Row::new("x", test, verdict, Duration::ZERO);
+        row.retries = retries;
+        row
+    }
+
+    #[test]
+    fn a_history_grows_to_ten_runs_and_names_what_is_flaky() {
+        let dir = tempfile::tempdir().unwrap();
+        let paths = Paths::at(dir.path(), dir.path());
+        for run in 0..12 {
+            let mut seen = History::default();
+            let fails = if run % 2 == 0 {
+                Verdict::pass()
+            } else {
+                Verdict::Fail(String::new())
+            };
+            seen.saw(&[
+                row("good", Verdict::pass(), 0),
+                row("slow", Verdict::pass(), u32::from(run == 11)),
+                row("once", fails, 0),
+                row("never", Verdict::Fail(String::new()), 1),
+                row("absent", Verdict::Skip(String::new()), 0),
+            ]);
+            seen.took("x: good".to_owned(), f64::from(run));
+            seen.keep(&paths).unwrap();
+        }
+        let all = History::load(&paths).unwrap();
+        assert_eq!(all.durations()["x: good"], 11.0);
+        let flaky = |test: &str, retried, failed| Flaky {
+            test: format!("x: {test}"),
+            runs: KEPT,
+            retried,
+            failed,
+        };
+        assert_eq!(all.flaky(), [flaky("once", 0, 5), flaky("slow", 1, 0)]);
+    }
+
+    #[test]
+    fn a_broken_file_is_no_history() {
+        let dir = tempfile::tempdir().unwrap();
+        let paths = Paths::at(dir.path(), dir.path());
+        fs::write(file(&paths), "{").unwrap();
+        assert_eq!(History::load(&paths).unwrap(), History::default());
+    }
+}

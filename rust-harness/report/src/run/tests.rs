@@ -1,0 +1,184 @@
+use std::cell::RefCell;
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use anyhow::bail;
+
+use super::*;
+
+/// Runs a plan, `at_once` tasks at once.
+fn run_at(at_once: usize, limit: Option<Limit>, plan: Plan<'_>) -> Result<Report> {
+    let dir = tempfile::tempdir().unwrap();
+    let paths = Paths::at(dir.path(), dir.path());
+    let runner = Runner {
+        limit,
+        at_once: NonZeroUsize::new(at_once),
+        ..Runner::new(&paths)
+    };
+    runner.run(plan)
+}
+
+fn passing(test: impl Into<String>) -> Job<'static> {
+    Job::new("x", test, || Ok(Verdict::pass()))
+}
+
+#[test]
+fn each_job_is_run_once_and_rows_are_in_the_plans_order() {
+    let job = |number: usize| {
+        Job::new("x", number.to_string(), move || {
+            Ok(Verdict::Pass(number.to_string()))
+        })
+    };
+    let mut plan = Plan::default();
+    plan.any((0..20).map(job));
+    let report = run_at(3, None, plan).unwrap();
+    for (place, row) in report.rows().iter().enumerate() {
+        assert_eq!(row.test, place.to_string());
+        assert_eq!(row.verdict(), &Verdict::Pass(place.to_string()));
+    }
+    assert_eq!(report.counts(), (20, 0, 0));
+}
+
+#[test]
+fn jobs_run_side_by_side() {
+    let together = Barrier::new(4);
+    let mut plan = Plan::default();
+    plan.any((0..4).map(|_| {
+        Job::new("x", "y", || {
+            together.wait();
+            Ok(Verdict::pass())
+        })
+    }));
+    run_at(4, None, plan).unwrap();
+}
+
+#[test]
+fn an_artefact_is_made_once_and_before_what_needs_it() {
+    let made = AtomicUsize::new(0);
+    let root = Artefact::new("root", || {
+        assert_eq!(made.fetch_add(1, Ordering::SeqCst), 0);
+        Ok(())
+    });
+    let kernel = Artefact::new("kernel", || {
+        assert_eq!(made.fetch_add(1, Ordering::SeqCst), 1);
+        Ok(())
+    });
+    let kernel = kernel.needing([root]);
+    let mut plan = Plan::default();
+    plan.any(["a", "b", "c"].map(|name| {
+        let job = Job::new("x", name, || {
+            assert_eq!(made.load(Ordering::SeqCst), 2);
+            Ok(Verdict::pass())
+        });
+        job.needing([kernel.clone()])
+    }));
+    assert_eq!(run_at(2, None, plan).unwrap().counts(), (3, 0, 0));
+}
+
+#[test]
+fn what_cannot_be_made_fails_once_and_what_needs_it_is_skipped() {
+    let mut plan = Plan::default();
+    let root = Artefact::new("root", || bail!("no network"));
+    let kernel = Artefact::new("kernel", || bail!("not to be made")).needing([root]);
+    plan.any(["a", "b"].map(|name| {
+        let job = Job::new("x", name, || bail!("not to be run"));
+        job.needing([kernel.clone()])
+    }));
+    plan.any([passing("c")]);
+    let report = run_at(2, None, plan).unwrap();
+    assert_eq!(report.counts(), (1, 1, 2));
+    let reasons: Vec<_> = report
+        .rows()
+        .iter()
+        .map(|row| row.verdict().reason())
+        .collect();
+    assert_eq!(
+        reasons,
+        [
+            "no network",
+            "not run without root",
+            "not run without root",
+            ""
+        ]
+    );
+}
+
+#[test]
+fn a_resource_is_used_by_one_job_at_a_time_and_an_order_is_kept() {
+    let (inside, seen) = (AtomicUsize::new(0), std::sync::Mutex::new(Vec::new()));
+    let job = |name: &'static str| {
+        let (inside, seen) = (&inside, &seen);
+        let job = Job::new("x", name, move || {
+            assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0);
+            seen.lock().unwrap().push(name);
+            thread::yield_now();
+            inside.fetch_sub(1, Ordering::SeqCst);
+            Ok(Verdict::pass())
+        });
+        job.holding("tree")
+    };
+    let mut plan = Plan::default();
+    plan.in_order(["a", "b", "c"].map(job));
+    plan.last(job("d"));
+    assert_eq!(run_at(4, None, plan).unwrap().counts(), (4, 0, 0));
+    assert_eq!(*seen.lock().unwrap(), ["a", "b", "c", "d"]);
+}
+
+#[test]
+fn what_is_too_late_is_skipped_and_nothing_is_made_for_it() {
+    let mut plan = Plan::default();
+    let kernel = Artefact::new("kernel", || bail!("made"));
+    plan.any([
+        Job::new("7.3", "a", || bail!("begun")),
+        Job::new("7.3", "b", || bail!("begun")).needing([kernel]),
+        Job::decided("7.3", "c", Verdict::pass()),
+    ]);
+    let report = run_at(2, Some(Limit::of_minutes(0)), plan).unwrap();
+    assert_eq!(report.counts(), (1, 0, 2));
+}
+
+#[test]
+fn a_part_ends_with_its_rows_alone_and_what_is_last_comes_after() {
+    let ended = RefCell::new(Vec::new());
+    let mut part = Plan::default();
+    part.any(["a", "b"].map(passing));
+    let mut plan = Plan::default();
+    plan.any([passing("c")]);
+    plan.part(part, |rows, is_late| {
+        assert!(!is_late);
+        ended
+            .borrow_mut()
+            .extend(rows.iter().map(|row| row.test.clone()));
+        Ok(())
+    });
+    plan.last(passing("d"));
+    assert_eq!(run_at(2, None, plan).unwrap().counts(), (4, 0, 0));
+    assert_eq!(*ended.borrow(), ["a", "b"]);
+}
+
+#[test]
+fn an_error_fails_its_test_but_an_interruption_ends_the_run() {
+    let mut plan = Plan::default();
+    plan.any([Job::new("x", "y", || bail!("broken")), passing("z")]);
+    assert_eq!(run_at(1, None, plan).unwrap().counts(), (1, 1, 0));
+    let mut plan = Plan::default();
+    plan.any((0..10).map(|_| Job::new("x", "y", || Err(Interrupted.into()))));
+    assert!(run_at(2, None, plan).unwrap_err().is::<Interrupted>());
+}
+
+#[test]
+fn what_was_seen_is_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    let paths = Paths::at(dir.path(), dir.path());
+    let plan = || {
+        let mut plan = Plan::default();
+        let kernel = Artefact::new("kernel", || Ok(()));
+        plan.any([passing("a").needing([kernel])]);
+        plan
+    };
+    Runner::new(&paths).run(plan()).unwrap();
+    let history = History::load(&paths).unwrap();
+    let names: Vec<_> = history.durations().keys().collect();
+    assert_eq!(names, ["kernel", "x: a"]);
+    assert!(plan().simulate(history.durations(), 1).seconds < 1.0);
+}

@@ -1,0 +1,205 @@
+//! Schedules: which task of a graph begins next. Nothing is run here, so that a run can also be
+//! simulated.
+
+use std::collections::BTreeSet;
+
+use crate::artefact::Resource;
+
+/// A task of a graph.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Task {
+    /// The places of the tasks that have to end before this one begins. Each is before this
+    /// task's own place.
+    pub(crate) after: Vec<usize>,
+    /// What no other task may use meanwhile.
+    pub(crate) holds: Option<Resource>,
+    /// How long the task is expected to take, in seconds.
+    pub(crate) seconds: f64,
+}
+
+/// Which tasks of a graph can begin, and which of them begins first: the one with the longest
+/// path behind it, by what its tasks are expected to take.
+#[derive(Debug)]
+pub(crate) struct Schedule {
+    tasks: Vec<Task>,
+    /// For each task, those that wait for it.
+    before: Vec<Vec<usize>>,
+    /// For each task, how many it still waits for.
+    awaited: Vec<usize>,
+    /// For each task, the seconds from its beginning to the end of the longest path from it.
+    path: Vec<f64>,
+    ready: BTreeSet<usize>,
+    running: BTreeSet<usize>,
+    /// How many tasks have not ended.
+    left: usize,
+}
+
+impl Schedule {
+    /// A schedule of tasks, of which none has begun.
+    pub(crate) fn new(tasks: Vec<Task>) -> Self {
+        let mut before = vec![Vec::new(); tasks.len()];
+        for (place, task) in tasks.iter().enumerate() {
+            for first in &task.after {
+                before[*first].push(place);
+            }
+        }
+        let mut path = vec![0.0; tasks.len()];
+        for place in (0..tasks.len()).rev() {
+            let rest = before[place].iter().map(|next| path[*next]);
+            path[place] = tasks[place].seconds + rest.fold(0.0, f64::max);
+        }
+        let awaited: Vec<_> = tasks.iter().map(|task| task.after.len()).collect();
+        let ready = (0..tasks.len()).filter(|place| awaited[*place] == 0);
+        Self {
+            before,
+            path,
+            ready: ready.collect(),
+            awaited,
+            running: BTreeSet::new(),
+            left: tasks.len(),
+            tasks,
+        }
+    }
+
+    /// The next task, which begins with this. `None` if none can begin before another one ends.
+    pub(crate) fn begin(&mut self) -> Option<usize> {
+        let held = |place: &usize| {
+            let holds = self.tasks[*place].holds.as_ref();
+            let mut running = self.running.iter();
+            holds.is_some_and(|_| running.any(|other| self.tasks[*other].holds.as_ref() == holds))
+        };
+        let free = self.ready.iter().filter(|place| !held(place));
+        // Of equals the first counts.
+        let next = free.copied().rev();
+        let next = next.max_by(|one, other| self.path[*one].total_cmp(&self.path[*other]))?;
+        self.ready.remove(&next);
+        self.running.insert(next);
+        Some(next)
+    }
+
+    /// Notes that a task has ended, however it ended.
+    pub(crate) fn end(&mut self, place: usize) {
+        self.running.remove(&place);
+        self.left -= 1;
+        for next in &self.before[place] {
+            self.awaited[*next] -= 1;
+            if self.awaited[*next] == 0 {
+                self.ready.insert(*next);
+            }
+        }
+    }
+
+    /// The places of the tasks that have begun and not ended.
+    pub(crate) fn running(&self) -> &BTreeSet<usize> {
+        &self.running
+    }
+
+    /// Whether all tasks have ended.
+    pub(crate) fn is_done(&self) -> bool {
+        self.left == 0
+    }
+
+    /// Whether a task waits for the end of another.
+    pub(crate) fn waits(&self, place: usize) -> bool {
+        self.awaited[place] > 0
+    }
+
+    /// The longest path of the graph, in seconds.
+    pub(crate) fn longest_path(&self) -> f64 {
+        self.path.iter().copied().fold(0.0, f64::max)
+    }
+
+    /// About how long the tasks that have not ended take, `at_once` at a time, in seconds.
+    pub(crate) fn seconds_left(&self, at_once: usize) -> f64 {
+        let begun_or_not = |place: &usize| self.waits(*place) || self.ready.contains(place);
+        let left = (0..self.tasks.len()).filter(begun_or_not);
+        let (mut sum, mut longest) = (0.0, 0.0_f64);
+        for place in left.chain(self.running.iter().copied()) {
+            sum += self.tasks[place].seconds;
+            longest = longest.max(self.path[place]);
+        }
+        longest.max(sum / at_once.max(1) as f64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn task(seconds: f64, after: &[usize]) -> Task {
+        Task {
+            after: after.to_vec(),
+            holds: None,
+            seconds,
+        }
+    }
+
+    #[test]
+    fn the_longest_path_begins_first_and_the_first_of_equals() {
+        let mut schedule = Schedule::new(vec![
+            task(5.0, &[]),
+            task(1.0, &[]),
+            task(9.0, &[1]),
+            task(5.0, &[]),
+        ]);
+        assert_eq!(schedule.longest_path(), 10.0);
+        assert_eq!(schedule.seconds_left(1), 20.0);
+        assert_eq!(schedule.seconds_left(4), 10.0);
+        let begun: Vec<_> = std::iter::from_fn(|| schedule.begin()).collect();
+        assert_eq!(begun, [1, 0, 3]);
+        assert!(schedule.waits(2));
+        schedule.end(1);
+        assert_eq!(schedule.begin(), Some(2));
+        for place in [0, 2, 3] {
+            assert!(!schedule.is_done());
+            schedule.end(place);
+        }
+        assert!(schedule.is_done());
+        assert_eq!(schedule.seconds_left(1), 0.0);
+    }
+
+    #[test]
+    fn a_resource_is_held_by_one() {
+        let holding = |seconds| Task {
+            holds: Some("tree".to_owned()),
+            ..task(seconds, &[])
+        };
+        let mut schedule = Schedule::new(vec![holding(9.0), holding(8.0), task(1.0, &[])]);
+        assert_eq!(schedule.begin(), Some(0));
+        assert_eq!(schedule.begin(), Some(2));
+        assert_eq!(schedule.begin(), None);
+        schedule.end(0);
+        assert_eq!(schedule.begin(), Some(1));
+        assert_eq!(schedule.running().len(), 2);
+    }
+
+    proptest::proptest! {
+        /// Whatever the graph, each task begins once, after those that it waits for.
+        #[test]
+        fn each_task_begins_once_and_in_order(
+            edges in proptest::collection::vec((0_usize..30, 0_usize..30), 0..100),
+            at_once in 1_usize..5,
+        ) {
+            let mut tasks = vec![task(1.0, &[]); 30];
+            for (one, other) in edges {
+                if one < other && !tasks[other].after.contains(&one) {
+                    tasks[other].after.push(one);
+                }
+            }
+            let mut schedule = Schedule::new(tasks.clone());
+            let mut ended = BTreeSet::new();
+            let mut running = Vec::new();
+            while !schedule.is_done() {
+                while running.len() < at_once {
+                    let Some(place) = schedule.begin() else { break };
+                    assert!(tasks[place].after.iter().all(|first| ended.contains(first)));
+                    running.push(place);
+                }
+                let place = running.remove(0);
+                assert!(ended.insert(place));
+                schedule.end(place);
+            }
+            assert_eq!(ended.len(), tasks.len());
+        }
+    }
+}
