@@ -120,7 +120,7 @@ fn print_lines(json: bool, plan: &Plan<'_>) -> Result<()> {
 }
 
 /// Which kernel.
-#[derive(Args, Clone, Debug)]
+#[derive(Args, Clone, Debug, Default)]
 pub struct KernelArgs {
     /// The base whose patches are applied: a name in kernel-patches/bases.toml
     #[arg(long, value_name = "NAME")]

@@ -7,6 +7,7 @@ mod ready;
 use std::fmt;
 use std::fs;
 use std::num::NonZeroUsize;
+use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, ensure};
@@ -19,8 +20,10 @@ use bases::Bases;
 use host::paths::Paths;
 use kernel_tests::guest_tests;
 use kernel_tests::matrix::{self, Cell, Kernels, Only};
+use machines::backend::Backend;
 use machines::guest::Guest;
 use machines::lane::Lane;
+use machines::qemu::Qemu;
 use planner::Planner;
 use report::{Durations, Limit, Partition, Plan, RunNote, Runner, Selection, Tier};
 
@@ -208,14 +211,43 @@ impl fmt::Display for More {
 const DURATIONS: &str = "scripts/durations.json";
 
 /// How long tests take. The file is in the repository, so that all partitions have the same.
-pub(super) fn durations(paths: &Paths) -> Result<Durations> {
+fn durations(paths: &Paths) -> Result<Durations> {
     let file = paths.repo(DURATIONS);
     let text = fs::read(&file).with_context(|| format!("reading {}", file.display()))?;
     serde_json::from_slice(&text).with_context(|| format!("reading {}", file.display()))
 }
 
+/// Calls `with` with the plan of all tests of a tier, none of whose verdicts are kept.
+///
+/// # Errors
+///
+/// When there is no such base, or what the plan is made by cannot be read.
+pub(super) fn with_plan<T>(
+    paths: &Paths,
+    kernel: &KernelArgs,
+    tier: Tier,
+    with: impl FnOnce(Plan<'_>) -> T,
+) -> Result<T> {
+    let prove = tier == Tier::All;
+    let backend: Arc<dyn Backend> = Arc::new(Qemu);
+    let bases = Bases::prepare(paths, kernel, prove, &backend)?;
+    let tests = super::all_tests();
+    let planner = Planner {
+        paths,
+        tests: &tests,
+        asked_for: kernel.series,
+        prove,
+        keeps: false,
+        is_whole: false,
+        is_named: kernel.base.is_some(),
+    };
+    let mut plan = planner.plan(&bases)?;
+    plan.select(&Selection::of(None, tier));
+    Ok(with(plan))
+}
+
 /// The parser of a tier's name.
-fn tier() -> impl TypedValueParser<Value = Tier> {
+pub(super) fn tier() -> impl TypedValueParser<Value = Tier> {
     let names = PossibleValuesParser::new(Tier::EACH.map(Tier::name));
     names.map(|name| {
         let named = Tier::EACH.into_iter().find(|tier| tier.name() == name);

@@ -2,6 +2,7 @@
 
 mod plugin;
 mod snapshot;
+mod tiers;
 mod waste;
 
 use anyhow::{Result, bail};
@@ -12,7 +13,7 @@ use host::paths::Paths;
 /// Measure what things cost
 ///
 /// Ratios of what was measured in the same run, and counts: seconds say more about the
-/// machine than about what is measured. Only `cold` and `warm` print them.
+/// machine than about what is measured. Only `cold`, `warm` and `tiers` print them.
 #[derive(Args, Debug)]
 pub struct Bench {
     #[command(subcommand)]
@@ -28,6 +29,7 @@ enum What {
     Cold,
     /// `./brbe snapshot` with everything cached, seconds for each step
     Warm,
+    Tiers(tiers::Tiers),
     Waste(waste::Waste),
 }
 
@@ -39,6 +41,7 @@ impl Bench {
             // The front door, a shell script, is part of what is measured.
             What::Cold | What::Warm => bail!("start it as ./brbe bench cold or ./brbe bench warm"),
             What::Snapshot(snapshot) => snapshot.run(paths),
+            What::Tiers(tiers) => tiers.run(paths),
             What::Waste(waste) => waste.run(paths),
         }
     }
