@@ -33,6 +33,12 @@ impl KernelConfig {
         })
     }
 
+    /// Whether the kernel checks itself while it runs, which makes it several times slower.
+    pub fn has_checks(&self) -> bool {
+        let checks = |fragment: &String| ["debug", "lockdep"].contains(&fragment.as_str());
+        self.fragments.iter().any(checks)
+    }
+
     /// The names of the fragments beside those of every kernel, each after a comma and a
     /// space.
     pub(crate) fn fragments_suffix(&self) -> String {

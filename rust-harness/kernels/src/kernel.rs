@@ -53,6 +53,8 @@ pub struct Kernel {
     pub image: PathBuf,
     /// Path of `vmlinux`, the same kernel as an ELF file with symbols and DWARF.
     pub vmlinux: PathBuf,
+    /// Whether the kernel checks itself while it runs, which makes it several times slower.
+    pub has_checks: bool,
 }
 
 impl Builder {
@@ -157,6 +159,7 @@ impl Builder {
         Kernel {
             image: dir.join(self.image_target()),
             vmlinux: dir.join("vmlinux"),
+            has_checks: self.config.has_checks(),
         }
     }
 
