@@ -4,9 +4,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 
 use crate::backend::{Backend, Boot, End, PluginFile, Progress, Run};
 use crate::machine_spec::{Capabilities, MachineSpec};
@@ -109,6 +110,23 @@ impl Guest {
     pub fn prepare(&self) -> Result<()> {
         self.root()?;
         self.prepare_programs()
+    }
+
+    /// Does [`Guest::prepare`] while `work` is done, such as building a kernel. Returns what
+    /// `work` returns.
+    ///
+    /// # Errors
+    ///
+    /// That of `work`, and otherwise that of [`Guest::prepare`].
+    pub fn prepare_beside<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
+        thread::scope(|scope| {
+            let prepared = scope.spawn(|| self.prepare());
+            let done = work()?;
+            prepared
+                .join()
+                .map_err(|_| anyhow!("preparing the guest panicked"))??;
+            Ok(done)
+        })
     }
 
     /// Builds what of [`Guest::prepare`] is a program: the plugin and the guest's programs.
