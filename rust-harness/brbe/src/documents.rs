@@ -14,6 +14,7 @@ use anyhow::{Context, Result, ensure};
 
 use host::paths::Paths;
 use host::process;
+use kernels::source::Tree;
 use report::{Artefact, Job, Tier, Verdict};
 use submit::patches::APPLIES;
 
@@ -155,7 +156,7 @@ const THEIR_TREE: &str = "../linux";
 /// When a document cannot be read.
 pub fn jobs<'a>(
     paths: &'a Paths,
-    linux: &'a Path,
+    linux: &'a Tree,
     needed: &[Artefact<'a>],
 ) -> Result<Vec<Job<'a>>> {
     let mut jobs = Vec::new();
@@ -173,7 +174,7 @@ pub fn jobs<'a>(
         let job = Job::new("documents", test, move || {
             let (mut run, mut listed) = (0, 0);
             for command in &commands {
-                attempt(paths, command, &name, linux)?;
+                attempt(paths, command, &name, &linux.path)?;
                 match command.trial {
                     Trial::List => listed += 1,
                     _ => run += 1,
@@ -181,7 +182,9 @@ pub fn jobs<'a>(
             }
             Ok(Verdict::Pass(format!("{run} run, {listed} name tests")))
         });
-        jobs.push(job.needing(needed.iter().cloned()).in_tier(Tier::All));
+        let job = job.needing(needed.iter().cloned()).in_tier(Tier::All);
+        // git works in the tree, too.
+        jobs.push(job.holding(linux.lock()));
     }
     Ok(jobs)
 }

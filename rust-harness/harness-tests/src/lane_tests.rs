@@ -16,11 +16,12 @@ use anyhow::{Context as _, Result, ensure};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
+use host::cargo;
 use host::paths::Paths;
 use host::process::{self, ProcessGroup};
 use kernel_tests::context::Context;
 use kernel_tests::registry::{Batch, Scope, Test};
-use report::{Report, Verdict};
+use report::{Artefact, Report, Verdict};
 
 /// The tests of the other lanes.
 pub fn tests() -> Vec<Batch> {
@@ -31,11 +32,21 @@ pub fn tests() -> Vec<Batch> {
         };
         Batch::of_one(test, move |context, _| check(context))
     };
+    let fvp = of("lane fvp: a stand-in for the model", fvp::check);
     vec![
         of("lane ssh: an sshd in a VM, over loopback", ssh::check),
-        of("lane fvp: a stand-in for the model", fvp::check),
+        fvp.needing(|context, _| vec![stand_in(context)]),
         of("lane of one file: scripts/lanes/example", one_file::check),
     ]
+}
+
+/// The program that plays Arm's model, as an artefact.
+fn stand_in<'a>(context: &Context<'a>) -> Artefact<'a> {
+    let paths = context.paths;
+    let program = Artefact::new("stand-in for Arm's model", || {
+        cargo::stand_in(paths).map(|_| ())
+    });
+    program.holding(cargo::TARGET)
 }
 
 /// The result of a run of this program as a user runs it.

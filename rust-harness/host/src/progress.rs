@@ -158,7 +158,7 @@ impl Overview {
 
 impl Drop for Overview {
     fn drop(&mut self) {
-        // The thread that prints lines ends when it cannot be told to go on.
+        // The thread that prints lines ends when its channel is dropped.
         if let Drawing::Spinner(bar) = &self.drawing {
             bar.finish_and_clear();
             LINES.remove(bar);

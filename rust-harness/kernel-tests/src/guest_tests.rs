@@ -193,16 +193,15 @@ fn batch(boot: Vec<GuestTest>) -> Batch {
         },
         ..Test::new(test.name, test.scope)
     });
-    let has_module = boot.iter().any(|test| test.has_module);
+    let has_module: Vec<_> = boot.iter().map(|test| test.has_module).collect();
     let batch = Batch::of(tests.collect(), move |context, wanted| {
         let tests: Vec<_> = wanted.iter().map(|place| &boot[*place]).collect();
         in_one_boot(context, &tests)
     });
-    if has_module {
-        batch.needing(|context| vec![module(context)])
-    } else {
-        batch
-    }
+    batch.needing(move |context, wanted| {
+        let needs_it = wanted.iter().any(|place| has_module[*place]);
+        needs_it.then(|| module(context)).into_iter().collect()
+    })
 }
 
 /// The module that tests on the debug kernel load, as an artefact.

@@ -125,6 +125,9 @@ impl Kernels {
         let context = Context::patched(paths, &self.guest, &self.subject);
         let mut needed = vec![context.kernel_artefact(Configuration::Ordinary)];
         needed.extend(context.guest_artefacts());
+        if cell.machine == Machine::X86_64 {
+            needed.push(selftests::artefact_at(&context, Configuration::Ordinary));
+        }
         let job = match cell.machine {
             Machine::X86_64 => {
                 let tests = selftests::DECIDED.map(str::to_owned).into();

@@ -63,7 +63,7 @@ pub fn tests() -> [Batch; 2] {
             Ok(GROUPS.iter().map(verdict).collect())
         }),
         Batch::of_one(test("perf test: branch stack sampling"), suite)
-            .needing(|context| vec![perf(context)]),
+            .needing(|context, _| vec![perf(context)]),
     ]
 }
 

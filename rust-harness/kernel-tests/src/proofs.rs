@@ -96,15 +96,18 @@ pub fn job<'a>(tests: &'a [Batch], context: &Context<'a>, mutant: Mutant) -> Job
     // For every other test, a kernel that cannot be built is no sign of a safeguard.
     let is_of_compiler = mutant.test == compiler::TEST;
     let mut needed = Vec::new();
-    if let (Ok(named), false) = (&named, is_of_compiler) {
-        needed = named.needed(context);
-        let (on, configuration) = (on.clone(), named.test().configuration);
-        let name = format!("kernel {title}, {configuration:?}");
-        let kernel = Artefact::new(name, move || match on() {
+    if let (Ok(named), false) = (named, is_of_compiler) {
+        let on = on.clone();
+        // What the test needs of this kernel is named when the mutant has a commit.
+        let kernel = Artefact::new(format!("{title} for {}", mutant.test), move || match on() {
             Err(error) if is_of_other_code(subject, &error) => Ok(()),
-            context => context?.kernel_as(configuration).map(|_| ()),
+            context => {
+                let needed = named.needed(&context?);
+                needed.iter().try_for_each(Artefact::make_all)
+            }
         });
-        needed.push(kernel.holding(subject.tree.lock()));
+        let guest = context.guest_artefacts();
+        needed.push(kernel.holding(subject.tree.lock()).needing(guest));
     }
     let job = Job::new(title, mutant.safeguard.clone(), move || {
         let context = match on() {
@@ -113,7 +116,7 @@ pub fn job<'a>(tests: &'a [Batch], context: &Context<'a>, mutant: Mutant) -> Job
             }
             context => context?,
         };
-        judge(&mutant, named?.run(&context))
+        judge(&mutant, registry::named(tests, &mutant.test)?.run(&context))
     });
     let job = if is_of_compiler {
         job.holding(subject.tree.lock())

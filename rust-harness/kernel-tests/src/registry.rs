@@ -124,8 +124,9 @@ impl Test {
 /// same order.
 type Decide = dyn Fn(&Context<'_>, &[usize]) -> Result<Vec<Decided>> + Send + Sync;
 
-/// What a batch needs beside kernels, and what every guest needs.
-type Needs = for<'a> fn(&Context<'a>) -> Vec<Artefact<'a>>;
+/// What those of a batch's tests need whose places are given, beside kernels and what every
+/// guest needs.
+type Needs = dyn for<'a> Fn(&Context<'a>, &[usize]) -> Vec<Artefact<'a>> + Send + Sync;
 
 /// Tests that are decided together, most of them in one boot.
 #[derive(Clone)]
@@ -134,7 +135,7 @@ pub struct Batch {
     about: Option<&'static str>,
     /// The tests.
     pub tests: Vec<Test>,
-    needs: Needs,
+    needs: Arc<Needs>,
     decide: Arc<Decide>,
 }
 
@@ -158,20 +159,27 @@ impl Batch {
         Self {
             about: None,
             tests,
-            needs: |_| Vec::new(),
+            needs: Arc::new(|_, _| Vec::new()),
             decide: Arc::new(decide),
         }
     }
 
-    /// This batch, which needs more than its kernels and what every guest needs.
+    /// This batch, which needs more than its kernels and what every guest needs. `needs` is given
+    /// the places of those tests that are wanted.
     #[must_use]
-    pub fn needing(self, needs: Needs) -> Self {
-        Self { needs, ..self }
+    pub fn needing(
+        self,
+        needs: impl for<'a> Fn(&Context<'a>, &[usize]) -> Vec<Artefact<'a>> + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            needs: Arc::new(needs),
+            ..self
+        }
     }
 
     /// What has to be there before the tests at these places run on the kernel of `context`.
     fn needed<'a>(&self, context: &Context<'a>, places: &[usize]) -> Vec<Artefact<'a>> {
-        let mut all = (self.needs)(context);
+        let mut all = (self.needs)(context, places);
         all.extend(context.guest_artefacts());
         for configuration in [Configuration::Ordinary, Configuration::Debug] {
             let mut tests = places.iter().map(|place| &self.tests[*place]);
@@ -251,7 +259,7 @@ impl Batch {
 }
 
 /// One test of a batch, which can be decided without the others.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Named<'a> {
     batch: &'a Batch,
     place: usize,
@@ -272,11 +280,6 @@ pub fn named<'a>(batches: &'a [Batch], name: &str) -> Result<Named<'a>> {
 }
 
 impl Named<'_> {
-    /// The test.
-    pub fn test(&self) -> &Test {
-        &self.batch.tests[self.place]
-    }
-
     /// What has to be there before the test runs on the kernel of `context`.
     pub fn needed<'a>(&self, context: &Context<'a>) -> Vec<Artefact<'a>> {
         self.batch.needed(context, &[self.place])

@@ -111,14 +111,7 @@ impl Elsewhere {
         };
         let configuration = self.configuration;
         let batch = Batch::of_one(test, move |context, _| self.run(context));
-        match configuration {
-            Configuration::Ordinary => {
-                batch.needing(|context| vec![artefact(context, Configuration::Ordinary)])
-            }
-            Configuration::Debug => {
-                batch.needing(|context| vec![artefact(context, Configuration::Debug)])
-            }
-        }
+        batch.needing(move |context, _| vec![artefact(context, configuration)])
     }
 
     /// Runs the helper's test on a machine and kernel of this kind.
@@ -168,7 +161,7 @@ pub fn of_series() -> [Batch; 2] {
             Verdict::Fail(format!("the guest's kernel died:\n{}", message.join("\n")))
         })
     });
-    let without = without.needing(|context| vec![artefact_at(context, Configuration::Ordinary)]);
+    let without = without.needing(|context, _| vec![artefact_at(context, Configuration::Ordinary)]);
     [decided, without]
 }
 
@@ -210,7 +203,7 @@ pub fn on_machine(machine: fn(&Context<'_>) -> MachineSpec) -> Batch {
     let batch = Batch::of(tests, move |context, wanted| {
         run_decided(context, &machine(context), wanted)
     });
-    batch.needing(|context| vec![artefact(context, Configuration::Ordinary)])
+    batch.needing(|context, _| vec![artefact(context, Configuration::Ordinary)])
 }
 
 /// Runs those of [`DECIDED`] whose places are given, in one boot on `machine`. Returns what came

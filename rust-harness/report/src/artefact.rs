@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use anyhow::Result;
 
+use crate::body;
 use crate::history::Durations;
 
-/// How long an artefact is expected to take that was never made, in seconds: a kernel of which
-/// most is built.
+/// How long an artefact is expected to take that was never seen to be made, in seconds: a
+/// kernel of which most is built.
 const UNKNOWN: f64 = 60.0;
 
 /// What only one task of a run may use at a time, by its name: a source tree, cargo's target.
@@ -45,7 +46,8 @@ impl<'a> Artefact<'a> {
         self
     }
 
-    /// This artefact, which nothing else is made beside that holds the same resource.
+    /// This artefact, beside which nothing else runs that holds the same resource. It holds one
+    /// resource at the most.
     #[must_use]
     pub fn holding(self, resource: impl Into<Resource>) -> Self {
         Self {
@@ -72,9 +74,20 @@ impl<'a> Artefact<'a> {
         self.holds.as_ref()
     }
 
-    /// Makes the artefact, or finds it made.
+    /// Makes the artefact, or finds it made. What it needs has to be there.
     pub(crate) fn make(&self) -> Result<()> {
-        (self.make)()
+        body::call(|| (self.make)())
+    }
+
+    /// Makes what the artefact needs, and then the artefact, within another task that holds
+    /// what all of them hold.
+    ///
+    /// # Errors
+    ///
+    /// When one of them cannot be made.
+    pub fn make_all(&self) -> Result<()> {
+        self.needs.iter().try_for_each(Self::make_all)?;
+        self.make()
     }
 }
 

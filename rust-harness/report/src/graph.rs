@@ -42,17 +42,18 @@ impl<'a> Graph<'a> {
         for step in plan.steps {
             match step {
                 Step::Jobs(jobs) => {
-                    let place = |job| self.job(job, Vec::new(), durations);
+                    let place = |job| self.job(job, Vec::new(), None, durations);
                     all.extend(jobs.into_iter().map(place));
                 }
                 Step::Chain(jobs) => {
                     for (nth, job) in jobs.into_iter().enumerate() {
                         let after = all.last().copied().filter(|_| nth > 0);
-                        all.push(self.job(job, after.into_iter().collect(), durations));
+                        all.push(self.job(job, after.into_iter().collect(), after, durations));
                     }
                 }
-                Step::Last(job) => {
-                    let last = self.job(job, all.clone(), durations);
+                Step::Last(None) => {}
+                Step::Last(Some(job)) => {
+                    let last = self.job(job, all.clone(), None, durations);
                     all.push(last);
                 }
                 Step::Part(plan, at_end) => {
@@ -74,12 +75,19 @@ impl<'a> Graph<'a> {
         all
     }
 
-    fn job(&mut self, job: Job<'a>, mut after: Vec<usize>, durations: &Durations) -> usize {
+    fn job(
+        &mut self,
+        job: Job<'a>,
+        mut after: Vec<usize>,
+        follows: Option<usize>,
+        durations: &Durations,
+    ) -> usize {
         let needs = job.needs().iter();
         after.extend(needs.map(|artefact| self.artefact(artefact, durations)));
         let task = Task {
             after,
             holds: job.held().cloned(),
+            follows,
             seconds: job.expected(durations),
         };
         self.push(Work::Run(Box::new(job)), task)
@@ -93,6 +101,7 @@ impl<'a> Graph<'a> {
         let task = Task {
             after: needs.map(|first| self.artefact(first, durations)).collect(),
             holds: artefact.held().cloned(),
+            follows: None,
             seconds: artefact.expected(durations),
         };
         let place = self.push(Work::Make(artefact.clone()), task);

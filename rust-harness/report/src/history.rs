@@ -34,7 +34,7 @@ pub struct History {
     tests: BTreeMap<String, Vec<Seen>>,
 }
 
-/// A test that did not pass at once in each of its last runs, and passed in some.
+/// A test that was tried again in one of its last runs, or whose verdict changed back.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Flaky {
     /// The line of the test.
@@ -106,7 +106,8 @@ impl History {
         }
     }
 
-    /// The tests that needed another try in one of their last runs, or sometimes fail.
+    /// The tests that needed another try in one of their last runs, or whose verdict changed and
+    /// changed back.
     pub fn flaky(&self) -> Vec<Flaky> {
         let count = |(test, seen): (&String, &Vec<Seen>)| Flaky {
             test: test.clone(),
@@ -117,9 +118,18 @@ impl History {
                 .count(),
             failed: seen.iter().filter(|seen| !seen.passed).count(),
         };
-        let sometimes =
-            |flaky: &Flaky| flaky.retried > 0 || (flaky.failed > 0 && flaky.failed < flaky.runs);
-        self.tests.iter().map(count).filter(sometimes).collect()
+        // One change is that of the code.
+        let changes = |seen: &[Seen]| {
+            let pairs = seen.windows(2);
+            pairs
+                .filter(|pair| pair[0].passed != pair[1].passed)
+                .count()
+        };
+        let is_flaky = |(_, seen): &(&String, &Vec<Seen>)| {
+            let retried = seen.iter().any(|seen| seen.passed && seen.retries > 0);
+            retried || changes(seen) > 1
+        };
+        self.tests.iter().filter(is_flaky).map(count).collect()
     }
 }
 
@@ -150,11 +160,17 @@ mod tests {
             } else {
                 Verdict::Fail(String::new())
             };
+            let mended = if run < 8 {
+                Verdict::Fail(String::new())
+            } else {
+                Verdict::pass()
+            };
             seen.saw(&[
                 row("good", Verdict::pass(), 0),
                 row("slow", Verdict::pass(), u32::from(run == 11)),
                 row("once", fails, 0),
                 row("never", Verdict::Fail(String::new()), 1),
+                row("mended", mended, 0),
                 row("absent", Verdict::Skip(String::new()), 0),
             ]);
             seen.took("x: good".to_owned(), f64::from(run));

@@ -5,6 +5,7 @@ use std::time::Instant;
 use anyhow::{Result, ensure};
 
 use crate::artefact::{Artefact, Resource};
+use crate::body;
 use crate::history::Durations;
 use crate::limit::Limit;
 use crate::selection::Selection;
@@ -57,6 +58,8 @@ pub struct Job<'a> {
     needs: Vec<Artefact<'a>>,
     /// What no other task may use meanwhile.
     holds: Option<Resource>,
+    /// Whether it is known without running anything what comes of it.
+    is_decided: bool,
     /// For a job that was decided when the plan was made: whether it failed. Others need what
     /// it has made, so it is there whether it is wanted or not.
     failed_when_planned: Option<bool>,
@@ -103,6 +106,7 @@ impl<'a> Job<'a> {
             body: Box::new(|wanted| Ok(body(wanted)?.into_iter().map(Into::into).collect())),
             needs: Vec::new(),
             holds: None,
+            is_decided: false,
             failed_when_planned: None,
         }
     }
@@ -125,14 +129,15 @@ impl<'a> Job<'a> {
         test: impl Into<String>,
         reason: impl Into<String>,
     ) -> Self {
-        let reason = reason.into();
-        Self::new(subject, test, || Ok(Verdict::Skip(reason)))
+        let job = Self::new(subject, test, || Ok(Verdict::pass()));
+        job.or_skipped(Some(reason))
     }
 
     /// A job of one test that was decided when the plan was made, since others need what it
     /// has made.
     pub fn decided(subject: impl Into<String>, test: impl Into<String>, verdict: Verdict) -> Self {
         Self {
+            is_decided: true,
             failed_when_planned: Some(matches!(verdict, Verdict::Fail(_))),
             ..Self::new(subject, test, || Ok(verdict))
         }
@@ -145,7 +150,8 @@ impl<'a> Job<'a> {
         self
     }
 
-    /// This job, beside which no other task runs that holds the same resource.
+    /// This job, beside which no other task runs that holds the same resource. It holds one
+    /// resource at the most.
     #[must_use]
     pub fn holding(self, resource: impl Into<Resource>) -> Self {
         Self {
@@ -164,6 +170,7 @@ impl<'a> Job<'a> {
     /// This job, with the first tier of each of its tests.
     #[must_use]
     pub fn in_tiers(mut self, tiers: &[Tier]) -> Self {
+        debug_assert_eq!(tiers.len(), self.tests.len());
         for (test, tier) in self.tests.iter_mut().zip(tiers) {
             test.tier = *tier;
         }
@@ -179,6 +186,7 @@ impl<'a> Job<'a> {
             body: Box::new(move |wanted| Ok(vec![Verdict::Skip(reason).into(); wanted.len()])),
             needs: Vec::new(),
             holds: None,
+            is_decided: true,
             ..self
         }
     }
@@ -200,19 +208,29 @@ impl<'a> Job<'a> {
         self.holds.as_ref()
     }
 
-    /// The name of the job, which tells it from others: its first wanted test, and how many
-    /// more there are.
+    /// The name of the job, which tells it from others: its first test, and how many more it
+    /// has, whether they are wanted or not.
     pub(crate) fn name(&self) -> String {
-        let mut lines = self.lines();
-        let first = lines.next().unwrap_or_else(|| self.subject.clone());
-        match lines.count() {
+        let Some((first, more)) = self.tests.split_first() else {
+            return self.subject.clone();
+        };
+        let first = format!("{}: {}", self.subject, first.name);
+        match more.len() {
             0 => first,
             more => format!("{first} and {more} more"),
         }
     }
 
+    /// Whether all tests of the job are wanted, so that it takes as long as it ever does.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.wanted.len() == self.tests.len()
+    }
+
     /// How long the job is expected to take, in seconds.
     pub(crate) fn expected(&self, durations: &Durations) -> f64 {
+        if self.is_decided {
+            return 0.0;
+        }
         durations.get(&self.name()).copied().unwrap_or(UNKNOWN)
     }
 
@@ -241,6 +259,11 @@ impl<'a> Job<'a> {
         let tests = self.wanted.iter().map(|place| &self.tests[*place]);
         let taken = tests.filter(|test| selection.takes(&self.subject, &test.name, test.tier));
         taken.count()
+    }
+
+    /// Whether the job was decided when the plan was made.
+    pub(crate) fn is_decided_for_others(&self) -> bool {
+        self.failed_when_planned.is_some()
     }
 
     /// Drops the tests that the selection does not take. Returns whether the job is to run.
@@ -274,7 +297,7 @@ impl<'a> Job<'a> {
         let late = late.filter(|_| self.failed_when_planned.is_none());
         let verdicts = match late {
             Some(reason) => Ok(vec![Verdict::Skip(reason).into(); count]),
-            None => (self.body)(&self.wanted),
+            None => body::call(|| (self.body)(&self.wanted)),
         };
         let verdicts = match verdicts {
             Err(error) if error.is::<Interrupted>() => return Err(error),
@@ -322,6 +345,13 @@ mod tests {
     fn an_error_fails_all_tests_of_its_job() {
         let verdicts = of_two(|| bail!("broken"));
         assert_eq!(verdicts, vec![Verdict::Fail("broken".to_owned()); 2]);
+    }
+
+    #[test]
+    fn a_panic_fails_the_tests_of_its_job() {
+        let verdicts = of_two(|| panic!("at the disco"));
+        let failed = Verdict::Fail("it panicked: at the disco".to_owned());
+        assert_eq!(verdicts, vec![failed; 2]);
     }
 
     #[test]

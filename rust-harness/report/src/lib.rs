@@ -8,6 +8,7 @@
 //! reads the KTAP of the kernel's unit tests.
 
 mod artefact;
+mod body;
 mod graph;
 mod history;
 pub mod html;

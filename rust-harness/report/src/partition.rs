@@ -5,28 +5,28 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::history::Durations;
 use crate::job::Job;
 
-/// What a job costs the machine that runs it.
+/// What jobs cost the machine that runs them.
 #[derive(Clone, Debug)]
 pub(crate) struct Share {
-    /// The seconds of the job itself.
+    /// The seconds of the jobs themselves.
     seconds: f64,
-    /// The seconds of each artefact that it needs, which a machine makes once.
+    /// The seconds of each artefact that they need, which a machine makes once.
     artefacts: BTreeMap<String, f64>,
 }
 
 impl Share {
-    pub(crate) fn of(job: &Job<'_>, durations: &Durations) -> Self {
-        let artefacts = job.needs().iter().map(|artefact| {
+    pub(crate) fn of(jobs: &[Job<'_>], durations: &Durations) -> Self {
+        let artefacts = jobs.iter().flat_map(Job::needs).map(|artefact| {
             let seconds = artefact.expected(durations);
             (artefact.name().to_owned(), seconds)
         });
         Self {
-            seconds: job.expected(durations),
+            seconds: jobs.iter().map(|job| job.expected(durations)).sum(),
             artefacts: artefacts.collect(),
         }
     }
 
-    /// What the job adds to a machine that has `made` these artefacts.
+    /// What the jobs add to a machine that has `made` these artefacts.
     fn beside(&self, made: &BTreeSet<&str>) -> f64 {
         let new = self.artefacts.iter();
         let new = new.filter(|(name, _)| !made.contains(name.as_str()));

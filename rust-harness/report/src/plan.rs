@@ -1,7 +1,5 @@
 //! Plans: what a run of tests will do, known before anything runs.
 
-use std::collections::BTreeSet;
-
 use anyhow::Result;
 
 use crate::history::Durations;
@@ -11,8 +9,9 @@ use crate::selection::{Partition, Selection};
 use crate::tier::Tier;
 use crate::verdict::Row;
 
-/// Is given the rows of a plan that has ended, and whether the run's limit was reached. It is
-/// called while other tasks wait to begin, and so must not take long.
+/// Is given the rows of a plan that has ended, and whether some of its tests may not have run:
+/// the run's limit was reached, or an artefact could not be made. It is called while other tasks
+/// wait to begin, and so must not take long.
 pub(crate) type AtEnd<'a> = Box<dyn FnOnce(&[Row], bool) -> Result<()> + 'a>;
 
 /// A step of a plan.
@@ -21,8 +20,9 @@ pub(crate) enum Step<'a> {
     Jobs(Vec<Job<'a>>),
     /// Jobs that run one after the other.
     Chain(Vec<Job<'a>>),
-    /// A job that runs when all steps before it in the same plan have ended.
-    Last(Job<'a>),
+    /// A job that runs when all steps before it in the same plan have ended. `None` once it is
+    /// dropped.
+    Last(Option<Job<'a>>),
     /// A plan, and what is done at its end.
     Part(Plan<'a>, Option<AtEnd<'a>>),
 }
@@ -47,7 +47,7 @@ impl<'a> Plan<'a> {
 
     /// Adds a job that runs when all has ended that was added to this plan before.
     pub fn last(&mut self, job: Job<'a>) {
-        self.steps.push(Step::Last(job));
+        self.steps.push(Step::Last(Some(job)));
     }
 
     /// Adds all steps of another plan.
@@ -56,8 +56,8 @@ impl<'a> Plan<'a> {
     }
 
     /// Adds all steps of another plan. When they have ended, `at_end` is given their rows, and
-    /// whether the limit of the run was reached. It must not take long: meanwhile no other task
-    /// begins.
+    /// whether some of the tests may not have run: the run's limit was reached, or an artefact
+    /// could not be made. It must not take long: meanwhile no other task begins.
     pub fn part(&mut self, plan: Self, at_end: impl FnOnce(&[Row], bool) -> Result<()> + 'a) {
         self.steps.push(Step::Part(plan, Some(Box::new(at_end))));
     }
@@ -86,20 +86,43 @@ impl<'a> Plan<'a> {
     /// same tests with the same `durations`. Those that others need belong to the first one,
     /// and to each if they failed.
     pub fn deal(&mut self, partition: Partition, durations: &Durations) {
-        let mut jobs = Vec::new();
-        self.visit(&mut |job| {
-            if !job.is_always_there() {
-                jobs.push(partition::Share::of(job, durations));
-            }
+        let mut shares = Vec::new();
+        self.units(&mut |jobs| shares.push(partition::Share::of(jobs, durations)));
+        let mut dealt = partition::deal(&shares, partition.count()).into_iter();
+        self.units(&mut |jobs| {
+            let is_mine = dealt.next() == Some(partition.place());
+            jobs.retain(|job| {
+                if job.is_decided_for_others() {
+                    partition.place() == 0 || job.has_failed()
+                } else {
+                    is_mine
+                }
+            });
         });
-        let mut mine = partition::deal(&jobs, partition.count()).into_iter();
-        self.retain(&mut |job| {
-            if job.is_always_there() {
-                partition.place() == 0 || job.has_failed()
-            } else {
-                mine.next() == Some(partition.place())
+    }
+
+    /// Calls `each` with the jobs that are dealt together: each job, and all of a chain, which
+    /// would take longer apart.
+    fn units(&mut self, each: &mut impl FnMut(&mut Vec<Job<'a>>)) {
+        for step in &mut self.steps {
+            match step {
+                Step::Chain(jobs) => each(jobs),
+                Step::Jobs(jobs) => {
+                    let dealt = std::mem::take(jobs).into_iter().flat_map(|job| {
+                        let mut alone = vec![job];
+                        each(&mut alone);
+                        alone
+                    });
+                    *jobs = dealt.collect();
+                }
+                Step::Last(job) => {
+                    let mut alone = job.take().into_iter().collect();
+                    each(&mut alone);
+                    *job = alone.pop();
+                }
+                Step::Part(plan, _) => plan.units(each),
             }
-        });
+        }
     }
 
     /// Drops the jobs that are not `wanted`, which is asked in the plan's order.
@@ -113,7 +136,7 @@ impl<'a> Plan<'a> {
                 plan.retain(wanted);
                 true
             }
-            Step::Last(job) => wanted(job),
+            Step::Last(job) => job.as_mut().is_some_and(&mut *wanted),
         });
     }
 
@@ -121,7 +144,7 @@ impl<'a> Plan<'a> {
         for step in &self.steps {
             match step {
                 Step::Jobs(jobs) | Step::Chain(jobs) => jobs.iter().for_each(&mut *each),
-                Step::Last(job) => each(job),
+                Step::Last(job) => job.iter().for_each(&mut *each),
                 Step::Part(plan, _) => plan.visit(each),
             }
         }
@@ -132,16 +155,6 @@ impl<'a> Plan<'a> {
         let mut lines = Vec::new();
         self.visit(&mut |job| lines.extend(job.lines()));
         lines
-    }
-
-    /// The names of all artefacts that the tests need.
-    pub fn artefacts(&self) -> BTreeSet<String> {
-        let mut names = BTreeSet::new();
-        self.visit(&mut |job| {
-            let needs = job.needs().iter();
-            names.extend(needs.map(|artefact| artefact.name().to_owned()));
-        });
-        names
     }
 
     /// Whether the line of a test contains `text`.

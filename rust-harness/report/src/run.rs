@@ -1,13 +1,13 @@
-//! Runs of plans: as many tasks at once as the machine has CPUs and memory for, and the one
-//! with the longest path behind it first.
+//! Runs of plans: as many tasks at once as the machine has CPUs and memory for, and first the
+//! one from which it is the longest way to the end of the run.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
-use std::sync::mpsc::{self, Sender};
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::{self, Scope};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Error, Result};
+use anyhow::{Error, Result, bail};
 
 use crate::artefact::Artefact;
 use crate::graph::{Graph, Work};
@@ -21,16 +21,26 @@ use crate::verdict::{Row, Verdict};
 use host::memory;
 use host::paths::Paths;
 use host::process::Interrupted;
-use host::progress::Overview;
+use host::progress::{self, Overview};
 
 /// How much memory a task is expected to take, in MiB: a guest has 1 GiB, and QEMU some more.
 const MEMORY: u64 = 1536;
+
+/// How often it is shown how far a run is.
+const REFRESH: Duration = Duration::from_secs(5);
+/// How many seconds an artefact takes at the least that is made and not found.
+const MADE: f64 = 1.0;
+/// The subject of the rows of what is no test.
+const RUN: &str = "run";
 
 /// How a plan is run.
 #[derive(Clone, Copy, Debug)]
 pub struct Runner<'a> {
     /// Where the history of runs is kept.
     pub paths: &'a Paths,
+    /// Whether the run is kept in the history. One on other machines or of another kind would
+    /// mislead.
+    pub is_kept: bool,
     /// From when on no test begins any more.
     pub limit: Option<Limit>,
     /// How many tasks run at once at the most. `None`: as many as there are CPUs, and memory
@@ -39,34 +49,34 @@ pub struct Runner<'a> {
 }
 
 impl<'a> Runner<'a> {
-    /// A run without limits.
+    /// A run without limits, which is kept in the history.
     pub fn new(paths: &'a Paths) -> Self {
         Self {
             paths,
+            is_kept: true,
             limit: None,
             at_once: None,
         }
     }
 
     /// Runs a plan, and keeps what was seen for later runs. Tests that have not begun when the
-    /// limit is reached are skipped. If an artefact cannot be made, a row has the error, and
-    /// the tests that need it are skipped.
+    /// limit is reached are skipped. If an artefact cannot be made, or a function at the end of
+    /// a part fails, a row of the subject `run` has the error. The tests that need the artefact
+    /// are skipped.
     ///
     /// # Errors
     ///
-    /// `Interrupted`, when the run is interrupted, and what a function at the end of a part
-    /// returns. What goes wrong in a test is a row.
+    /// `Interrupted`, when the run is interrupted. What has ended by then is kept in the history.
     pub fn run(&self, plan: Plan<'_>) -> Result<Report> {
         let history = History::load(self.paths)?;
         let mut seen = History::default();
         let outcome = self.rows(plan, history.durations(), &mut seen);
-        if let Ok(rows) = &outcome {
-            seen.saw(rows);
+        if self.is_kept
+            && let Err(error) = seen.keep(self.paths)
+        {
+            progress::say(&format!("brbe: how long tests took is not kept: {error:#}"));
         }
-        let kept = seen.keep(self.paths).context("keeping what was seen");
-        let rows = outcome?;
-        kept?;
-        Ok(Report::from(rows))
+        Ok(Report::from(outcome?))
     }
 
     fn at_once(&self) -> usize {
@@ -87,6 +97,13 @@ impl<'a> Runner<'a> {
             rows: graph.works.iter().map(|_| Vec::new()).collect(),
             after: graph.tasks.iter().map(|task| task.after.clone()).collect(),
             names: graph.works.iter().map(name).collect(),
+            is_artefact: graph
+                .works
+                .iter()
+                .map(|work| matches!(work, Work::Make(_)))
+                .collect(),
+            begun: BTreeMap::new(),
+            seen,
             schedule: Schedule::new(graph.tasks),
             works: graph.works.into_iter().map(Some).collect(),
             failed: BTreeMap::new(),
@@ -108,17 +125,13 @@ impl<'a> Runner<'a> {
                     break;
                 }
                 overview.show(&running.text(at_once));
-                let Ended {
-                    place,
-                    outcome,
-                    time,
-                } = outcomes.recv().context("a task is lost")?;
-                if let (true, Some(name)) = (outcome.is_work(), &running.names[place]) {
-                    seen.took(name.clone(), time.as_secs_f64());
+                match outcomes.recv_timeout(REFRESH) {
+                    Ok(ended) => running.end(ended)?,
+                    Err(RecvTimeoutError::Timeout) => {}
+                    Err(RecvTimeoutError::Disconnected) => bail!("a task has not ended"),
                 }
-                running.end(place, outcome)?;
             }
-            anyhow::Ok(())
+            Ok(())
         })?;
         Ok(running.rows.into_iter().flatten().collect())
     }
@@ -133,6 +146,7 @@ fn name(work: &Work<'_>) -> Option<String> {
     }
 }
 
+/// How many tests a task has.
 fn tests_of(work: &Work<'_>) -> usize {
     match work {
         Work::Run(job) => job.lines().count(),
@@ -148,20 +162,21 @@ enum Outcome {
     NotMade(Error),
     /// An artefact was not made, since it was too late.
     Late,
-    /// A job has decided its tests.
-    Decided(Vec<Row>),
+    /// A job has decided its tests. `is_whole`: all that it has.
+    Decided { rows: Vec<Row>, is_whole: bool },
     /// The run was interrupted.
     Interrupted,
 }
 
 impl Outcome {
-    /// Whether the time that the task took says how long it takes.
-    fn is_work(&self) -> bool {
+    /// Whether `seconds` is how long the task takes when it does all of its work.
+    fn is_typical(&self, seconds: f64) -> bool {
         match self {
-            Self::Made => true,
-            Self::Decided(rows) => !rows
-                .iter()
-                .all(|row| matches!(row.verdict(), Verdict::Skip(_))),
+            Self::Made => seconds >= MADE,
+            Self::Decided { rows, is_whole } => {
+                let mut rows = rows.iter();
+                *is_whole && rows.all(|row| matches!(row.verdict(), Verdict::Pass(_)))
+            }
             Self::NotMade(_) | Self::Late | Self::Interrupted => false,
         }
     }
@@ -171,7 +186,6 @@ impl Outcome {
 struct Ended {
     place: usize,
     outcome: Outcome,
-    time: Duration,
 }
 
 /// How many tests there are, and how many are decided.
@@ -182,7 +196,7 @@ struct Counted {
 }
 
 /// A run that is under way.
-struct Running<'a> {
+struct Running<'a, 'h> {
     limit: Option<Limit>,
     schedule: Schedule,
     /// What each task does, until it begins.
@@ -190,6 +204,12 @@ struct Running<'a> {
     /// For each task, those that ended before it began.
     after: Vec<Vec<usize>>,
     names: Vec<Option<String>>,
+    /// For each task, whether it makes an artefact.
+    is_artefact: Vec<bool>,
+    /// When the tasks began that are under way.
+    begun: BTreeMap<usize, Instant>,
+    /// What this run has seen.
+    seen: &'h mut History,
     /// The rows of each task.
     rows: Vec<Vec<Row>>,
     /// The names of the artefacts that are not there, by their tasks.
@@ -197,7 +217,7 @@ struct Running<'a> {
     tests: Counted,
 }
 
-impl<'a> Running<'a> {
+impl<'a> Running<'a, '_> {
     fn is_late(&self) -> bool {
         self.limit.is_some_and(|limit| limit.passed().is_some())
     }
@@ -223,8 +243,14 @@ impl<'a> Running<'a> {
         let limit = self.limit;
         let body: Box<dyn FnOnce() -> Outcome + Send + 'a> = match (work, missing) {
             (Work::End(at_end, tasks), _) => {
-                let rows: Vec<_> = self.rows[tasks].iter().flatten().cloned().collect();
-                at_end(&rows, self.is_late())?;
+                let rows = self.rows[tasks].iter().flatten();
+                let rows: Vec<_> = rows.filter(|row| row.subject != RUN).cloned().collect();
+                let is_partial = self.is_late() || !self.failed.is_empty();
+                match at_end(&rows, is_partial) {
+                    Err(error) if error.is::<Interrupted>() => return Err(error),
+                    Err(error) => self.rows[place] = failed("what is done at the end", error)?,
+                    Ok(()) => {}
+                }
                 self.schedule.end(place);
                 return Ok(());
             }
@@ -243,34 +269,34 @@ impl<'a> Running<'a> {
             (Work::Run(job), None) => Box::new(move || run(*job, limit)),
         };
         let ended = ended.clone();
+        self.begun.insert(place, Instant::now());
         scope.spawn(move || {
-            let start = Instant::now();
             let outcome = body();
-            let time = start.elapsed();
             // The receiver stops at the first interruption.
-            let _ = ended.send(Ended {
-                place,
-                outcome,
-                time,
-            });
+            let _ = ended.send(Ended { place, outcome });
         });
         Ok(())
     }
 
     fn decided(&mut self, place: usize, rows: Vec<Row>) {
         self.tests.decided += rows.len();
+        self.seen.saw(&rows);
         self.rows[place] = rows;
     }
 
-    fn end(&mut self, place: usize, outcome: Outcome) -> Result<()> {
+    fn end(&mut self, Ended { place, outcome }: Ended) -> Result<()> {
+        let begun = self.begun.remove(&place);
+        let seconds = begun.map_or(0.0, |begun| begun.elapsed().as_secs_f64());
+        if let (true, Some(name)) = (outcome.is_typical(seconds), &self.names[place]) {
+            self.seen.took(name.clone(), seconds);
+        }
         match outcome {
             Outcome::Made | Outcome::Late => {}
             Outcome::Interrupted => return Err(Interrupted.into()),
-            Outcome::Decided(rows) => self.decided(place, rows),
+            Outcome::Decided { rows, .. } => self.decided(place, rows),
             Outcome::NotMade(error) => {
                 let name = self.names[place].clone().unwrap_or_default();
-                // The row names the artefact as a test: that it can be made.
-                self.rows[place] = Job::new("artefacts", &name, || Err(error)).run(None)?;
+                self.rows[place] = failed(&name, error)?;
                 self.failed.insert(place, name);
             }
         }
@@ -283,32 +309,22 @@ impl<'a> Running<'a> {
         let Counted { all, decided } = self.tests;
         let mut text = format!("{decided} of {all} tests");
         let running = self.schedule.running();
-        let making = running.iter().filter(|place| {
-            let mut after = self.after.iter().enumerate();
-            after.any(|(next, first)| first.contains(place) && self.schedule.waits(next))
-        });
-        let making: BTreeSet<_> = making
-            .filter_map(|place| self.names[*place].as_deref())
-            .collect();
-        if !making.is_empty() {
-            let making: Vec<_> = making.into_iter().collect();
-            let (wait, names) = (self.waiting(), making.join(", "));
-            text += &format!("; {wait} tasks wait, for {names} first");
+        for place in running.iter().filter(|place| self.is_artefact[**place]) {
+            let waiting = self
+                .after
+                .iter()
+                .filter(|first| first.contains(place))
+                .count();
+            if let Some(name) = self.names[*place].as_deref() {
+                text += &format!("; {waiting} tasks wait for {name}");
+            }
         }
-        let minutes = self.schedule.seconds_left(at_once) / 60.0;
-        text + &format!("; about {:.0} min left", minutes.ceil())
-    }
-
-    /// How many tasks wait for others.
-    fn waiting(&self) -> usize {
-        let waits = |(place, work): (usize, &Option<Work<'_>>)| {
-            matches!(work, Some(Work::Run(_) | Work::Make(_))) && self.schedule.waits(place)
+        let elapsed = |place| {
+            let begun = self.begun.get(&place);
+            begun.map_or(0.0, |begun| begun.elapsed().as_secs_f64())
         };
-        self.works
-            .iter()
-            .enumerate()
-            .filter(|one| waits(*one))
-            .count()
+        let minutes = self.schedule.seconds_left(at_once, elapsed) / 60.0;
+        text + &format!("; about {:.0} min left", minutes.ceil())
     }
 }
 
@@ -324,9 +340,17 @@ fn make(artefact: &Artefact<'_>, limit: Option<Limit>) -> Outcome {
 }
 
 fn run(job: Job<'_>, limit: Option<Limit>) -> Outcome {
-    // The only error of a job is that it was interrupted.
-    job.run(limit)
-        .map_or(Outcome::Interrupted, Outcome::Decided)
+    let is_whole = job.is_whole();
+    match job.run(limit) {
+        Ok(rows) => Outcome::Decided { rows, is_whole },
+        // A job has no other error.
+        Err(_) => Outcome::Interrupted,
+    }
+}
+
+/// The row of what has failed that is no test.
+fn failed(what: &str, error: Error) -> Result<Vec<Row>> {
+    Job::new(RUN, what, || Err(error)).run(None)
 }
 
 #[cfg(test)]

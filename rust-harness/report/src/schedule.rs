@@ -1,7 +1,7 @@
 //! Schedules: which task of a graph begins next. Nothing is run here, so that a run can also be
 //! simulated.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::artefact::Resource;
 
@@ -13,12 +13,15 @@ pub(crate) struct Task {
     pub(crate) after: Vec<usize>,
     /// What no other task may use meanwhile.
     pub(crate) holds: Option<Resource>,
+    /// The place of the task that this one comes right after, if it can: nothing else that holds
+    /// the resource begins between the two.
+    pub(crate) follows: Option<usize>,
     /// How long the task is expected to take, in seconds.
     pub(crate) seconds: f64,
 }
 
 /// Which tasks of a graph can begin, and which of them begins first: the one with the longest
-/// path behind it, by what its tasks are expected to take.
+/// path from its beginning to the end of the run, by what tasks are expected to take.
 #[derive(Debug)]
 pub(crate) struct Schedule {
     tasks: Vec<Task>,
@@ -30,6 +33,8 @@ pub(crate) struct Schedule {
     path: Vec<f64>,
     ready: BTreeSet<usize>,
     running: BTreeSet<usize>,
+    /// The task that held each resource last.
+    last: BTreeMap<Resource, usize>,
     /// How many tasks have not ended.
     left: usize,
 }
@@ -56,6 +61,7 @@ impl Schedule {
             ready: ready.collect(),
             awaited,
             running: BTreeSet::new(),
+            last: BTreeMap::new(),
             left: tasks.len(),
             tasks,
         }
@@ -63,12 +69,16 @@ impl Schedule {
 
     /// The next task, which begins with this. `None` if none can begin before another one ends.
     pub(crate) fn begin(&mut self) -> Option<usize> {
-        let held = |place: &usize| {
-            let holds = self.tasks[*place].holds.as_ref();
+        let is_free = |place: &usize| {
+            let Some(resource) = &self.tasks[*place].holds else {
+                return true;
+            };
             let mut running = self.running.iter();
-            holds.is_some_and(|_| running.any(|other| self.tasks[*other].holds.as_ref() == holds))
+            let is_held = running.any(|other| self.tasks[*other].holds.as_ref() == Some(resource));
+            let next = self.next_of(resource);
+            !is_held && next.is_none_or(|next| next == *place)
         };
-        let free = self.ready.iter().filter(|place| !held(place));
+        let free = self.ready.iter().filter(|place| is_free(place));
         // Of equals the first counts.
         let next = free.copied().rev();
         let next = next.max_by(|one, other| self.path[*one].total_cmp(&self.path[*other]))?;
@@ -77,8 +87,20 @@ impl Schedule {
         Some(next)
     }
 
+    /// The task that is ready and comes right after the one that held the resource last.
+    fn next_of(&self, resource: &Resource) -> Option<usize> {
+        let last = self.last.get(resource)?;
+        let mut ready = self.ready.iter();
+        ready
+            .find(|place| self.tasks[**place].follows == Some(*last))
+            .copied()
+    }
+
     /// Notes that a task has ended, however it ended.
     pub(crate) fn end(&mut self, place: usize) {
+        if let Some(resource) = &self.tasks[place].holds {
+            self.last.insert(resource.clone(), place);
+        }
         self.running.remove(&place);
         self.left -= 1;
         for next in &self.before[place] {
@@ -110,15 +132,23 @@ impl Schedule {
     }
 
     /// About how long the tasks that have not ended take, `at_once` at a time, in seconds.
-    pub(crate) fn seconds_left(&self, at_once: usize) -> f64 {
+    /// `elapsed` says how long a task has run.
+    pub(crate) fn seconds_left(&self, at_once: usize, elapsed: impl Fn(usize) -> f64) -> f64 {
         let begun_or_not = |place: &usize| self.waits(*place) || self.ready.contains(place);
         let left = (0..self.tasks.len()).filter(begun_or_not);
         let (mut sum, mut longest) = (0.0, 0.0_f64);
+        let mut of_resources = BTreeMap::<&Resource, f64>::new();
         for place in left.chain(self.running.iter().copied()) {
-            sum += self.tasks[place].seconds;
-            longest = longest.max(self.path[place]);
+            let task = &self.tasks[place];
+            let passed = elapsed(place).min(task.seconds);
+            sum += task.seconds - passed;
+            longest = longest.max(self.path[place] - passed);
+            if let Some(resource) = &task.holds {
+                *of_resources.entry(resource).or_default() += task.seconds - passed;
+            }
         }
-        longest.max(sum / at_once.max(1) as f64)
+        let of_resources = of_resources.into_values().fold(0.0, f64::max);
+        longest.max(of_resources).max(sum / at_once.max(1) as f64)
     }
 }
 
@@ -129,8 +159,8 @@ mod tests {
     fn task(seconds: f64, after: &[usize]) -> Task {
         Task {
             after: after.to_vec(),
-            holds: None,
             seconds,
+            ..Task::default()
         }
     }
 
@@ -143,8 +173,8 @@ mod tests {
             task(5.0, &[]),
         ]);
         assert_eq!(schedule.longest_path(), 10.0);
-        assert_eq!(schedule.seconds_left(1), 20.0);
-        assert_eq!(schedule.seconds_left(4), 10.0);
+        assert_eq!(schedule.seconds_left(1, |_| 0.0), 20.0);
+        assert_eq!(schedule.seconds_left(4, |_| 0.0), 10.0);
         let begun: Vec<_> = std::iter::from_fn(|| schedule.begin()).collect();
         assert_eq!(begun, [1, 0, 3]);
         assert!(schedule.waits(2));
@@ -155,7 +185,7 @@ mod tests {
             schedule.end(place);
         }
         assert!(schedule.is_done());
-        assert_eq!(schedule.seconds_left(1), 0.0);
+        assert_eq!(schedule.seconds_left(1, |_| 0.0), 0.0);
     }
 
     #[test]
@@ -171,6 +201,28 @@ mod tests {
         schedule.end(0);
         assert_eq!(schedule.begin(), Some(1));
         assert_eq!(schedule.running().len(), 2);
+        assert_eq!(schedule.seconds_left(2, |_| 0.0), 8.0);
+        assert_eq!(schedule.seconds_left(2, |_| 3.0), 5.0);
+    }
+
+    #[test]
+    fn a_task_comes_right_after_the_one_that_it_follows() {
+        let holding = |seconds, follows: Option<usize>| Task {
+            holds: Some("tree".to_owned()),
+            follows,
+            ..task(seconds, follows.as_slice())
+        };
+        let mut schedule = Schedule::new(vec![
+            holding(9.0, None),
+            holding(1.0, Some(0)),
+            holding(5.0, None),
+        ]);
+        let mut begun = Vec::new();
+        while let Some(place) = schedule.begin() {
+            begun.push(place);
+            schedule.end(place);
+        }
+        assert_eq!(begun, [0, 1, 2]);
     }
 
     proptest::proptest! {

@@ -7,6 +7,9 @@ use std::str::FromStr;
 
 use crate::tier::Tier;
 
+/// The most partitions that there can be.
+const MOST: u32 = 1000;
+
 /// A part of all tests: `2/8` is the second of eight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Partition {
@@ -25,8 +28,8 @@ impl FromStr for Partition {
     fn from_str(text: &str) -> Result<Self, NotAPartition> {
         let parse = || {
             let (number, of) = text.split_once('/')?;
-            let (number, of) = (number.parse().ok()?, of.parse().ok()?);
-            (number <= of).then_some(Self { number, of })
+            let (number, of) = (number.parse().ok()?, of.parse::<NonZeroU32>().ok()?);
+            (number <= of && of.get() <= MOST).then_some(Self { number, of })
         };
         parse().ok_or_else(|| NotAPartition(text.to_owned()))
     }
@@ -81,7 +84,9 @@ mod tests {
     fn partitions_are_parsed() {
         assert!("1/1".parse::<Partition>().is_ok());
         assert!("8/8".parse::<Partition>().is_ok());
-        for wrong in ["", "2", "0/8", "9/8", "1/0", "-1/2", "a/b", "1/2/3"] {
+        for wrong in [
+            "", "2", "0/8", "9/8", "1/0", "-1/2", "a/b", "1/2/3", "1/1001",
+        ] {
             assert!(wrong.parse::<Partition>().is_err(), "{wrong}");
         }
     }

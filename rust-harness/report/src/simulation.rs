@@ -2,10 +2,10 @@
 
 use serde::Serialize;
 
-use crate::graph::Graph;
+use crate::graph::{Graph, Work};
 use crate::history::Durations;
 use crate::plan::Plan;
-use crate::schedule::Schedule;
+use crate::schedule::{Schedule, Task};
 
 /// How long a run would take.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -21,12 +21,26 @@ pub struct Simulated {
 }
 
 impl Plan<'_> {
-    /// How long the plan would take if its tasks took as long as `durations` say, whatever runs
-    /// beside them.
-    pub fn simulate(self, durations: &Durations, at_once: usize) -> Simulated {
-        let graph = Graph::of(self, durations);
-        let seconds: Vec<_> = graph.tasks.iter().map(|task| task.seconds).collect();
-        let mut schedule = Schedule::new(graph.tasks);
+    /// How long the plan would take, for each number of places, if its jobs took as long as
+    /// `durations` say, whatever runs beside them, and all artefacts were there.
+    pub fn simulate(self, durations: &Durations, at_once: &[usize]) -> Vec<Simulated> {
+        let Graph {
+            works, mut tasks, ..
+        } = Graph::of(self, durations);
+        for (work, task) in works.iter().zip(&mut tasks) {
+            if matches!(work, Work::Make(_)) {
+                task.seconds = 0.0;
+            }
+        }
+        let simulate = |at_once: &usize| Simulated::of(tasks.clone(), *at_once);
+        at_once.iter().map(simulate).collect()
+    }
+}
+
+impl Simulated {
+    fn of(tasks: Vec<Task>, at_once: usize) -> Self {
+        let seconds: Vec<_> = tasks.iter().map(|task| task.seconds).collect();
+        let mut schedule = Schedule::new(tasks);
         let longest_path = schedule.longest_path();
         let (mut now, mut worked) = (0.0, 0.0);
         let mut running: Vec<(f64, usize)> = Vec::new();
@@ -45,7 +59,7 @@ impl Plan<'_> {
             now = end;
             schedule.end(place);
         }
-        Simulated {
+        Self {
             at_once,
             seconds: now,
             longest_path,
@@ -68,10 +82,11 @@ mod tests {
     #[test]
     fn more_places_are_faster_up_to_the_longest_path() {
         let durations = Durations::from([
-            ("kernel".to_owned(), 100.0),
+            ("kernel".to_owned(), 1000.0),
             ("x: a".to_owned(), 50.0),
             ("x: b".to_owned(), 50.0),
-            ("x: c".to_owned(), 10.0),
+            ("x: c".to_owned(), 100.0),
+            ("x: d".to_owned(), 10.0),
         ]);
         let plan = || {
             let mut plan = Plan::default();
@@ -79,12 +94,13 @@ mod tests {
             let job = |name: &str| Job::new("x", name, || Ok(Verdict::pass()));
             let needing = ["a", "b"].map(|name| job(name).needing([kernel.clone()]));
             plan.any(needing);
-            plan.any([job("c")]);
+            plan.in_order([job("c"), job("d")]);
             plan
         };
-        let lengths = [1, 2, 3].map(|at_once| plan().simulate(&durations, at_once).seconds);
-        assert_eq!(lengths, [210.0, 150.0, 150.0]);
-        let two = plan().simulate(&durations, 2);
-        assert_eq!((two.longest_path, two.busy), (150.0, 0.7));
+        let simulated = plan().simulate(&durations, &[1, 2, 3]);
+        let lengths: Vec<_> = simulated.iter().map(|one| one.seconds).collect();
+        assert_eq!(lengths, [210.0, 110.0, 110.0]);
+        assert_eq!(simulated[0].longest_path, 110.0);
+        assert_eq!(simulated[0].busy, 1.0);
     }
 }

@@ -94,7 +94,9 @@ pub fn style<'a>(paths: &'a Paths, subject: &'a Subject) -> Vec<Job<'a>> {
     };
     let checkpatch = subject.changes().into_iter().map(|Change { patch, .. }| {
         let test = format!("checkpatch --strict {}", patch.short());
-        job(test, Box::new(move || checkpatch(paths, subject, patch)))
+        let job = job(test, Box::new(move || checkpatch(paths, subject, patch)));
+        // The script is that of the commit.
+        job.holding(subject.tree.lock())
     });
     let undone = subject.changes().into_iter().map(|change| {
         let test = format!(

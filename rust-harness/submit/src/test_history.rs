@@ -135,7 +135,7 @@ impl Tested {
         }
         let is_whole = |kept: &KeptRow| kept.is_whole && kept.row.subject == title;
         if !self.0.iter().any(is_whole) {
-            return Verdict::Skip("no whole run of ./brbe test is recorded".to_owned());
+            return Verdict::Skip("no whole run of ./brbe test --tier all is recorded".to_owned());
         }
         // What one kind of machine lacks another may have.
         let has_passed = |row: &Row| {

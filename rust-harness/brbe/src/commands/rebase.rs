@@ -46,6 +46,10 @@ impl Rebase {
         let (series, _) = variant.series(places, &base)?.with_context(none)?;
         let tree = source::from_dir(places, &self.onto)?;
         let outcomes = rebase::onto(&tree.git(), BASE, &series)?;
+        let runner = Runner {
+            is_kept: false,
+            ..Runner::new(places)
+        };
         let mut plan = Plan::default();
         for (patch, outcome) in series.patches.iter().zip(outcomes) {
             let said = outcome.to_string();
@@ -57,6 +61,6 @@ impl Rebase {
             };
             plan.any([Job::decided(&name, patch.short(), verdict)]);
         }
-        super::print_report(self.json, &Runner::new(places).run(plan)?)
+        super::print_report(self.json, &runner.run(plan)?)
     }
 }

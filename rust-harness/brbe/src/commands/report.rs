@@ -22,7 +22,7 @@ const MAX_BYTES: u64 = 64 << 20;
 #[derive(Args, Debug)]
 pub struct ReportCommand {
     /// Print which tests needed another try in one of their last ten runs on this machine, or
-    /// failed in some of them
+    /// failed now and then
     #[arg(long, conflicts_with_all = ["files", "format", "durations"])]
     flaky: bool,
 
@@ -58,7 +58,8 @@ impl ReportCommand {
     /// Runs the command. Returns whether all is well.
     pub fn run(&self, paths: &Paths) -> Result<bool> {
         if self.flaky {
-            return flaky(&History::load(paths)?);
+            flaky(&History::load(paths)?)?;
+            return Ok(true);
         }
         if self.durations {
             let rounded = |(task, seconds): (&String, &f64)| (task.clone(), seconds.round());
@@ -92,8 +93,8 @@ impl ReportCommand {
     }
 }
 
-/// Prints the tests that are flaky. Returns whether there are none.
-fn flaky(history: &History) -> Result<bool> {
+/// Prints the tests that are flaky.
+fn flaky(history: &History) -> Result<()> {
     let found = history.flaky();
     super::print(false, &found, |out| {
         for Flaky {
@@ -110,6 +111,5 @@ fn flaky(history: &History) -> Result<bool> {
             writeln!(out, "no test that was run here is known to be flaky")?;
         }
         Ok(())
-    })?;
-    Ok(found.is_empty())
+    })
 }

@@ -32,19 +32,16 @@ pub struct SnapshotCommand {
 impl SnapshotCommand {
     /// Runs the command.
     pub fn run(&self, paths: &Paths) -> Result<()> {
+        let subject = Subject::prepare(paths, &self.kernel.choice())?;
+        let commit = if self.unpatched {
+            subject.unpatched()
+        } else {
+            subject.patched()
+        };
+        let title = subject.title(!self.unpatched);
         let guest = Guest::in_qemu(paths);
-        let (subject, kernel) = guest.prepare_beside(|| {
-            let subject = Subject::prepare(paths, &self.kernel.choice())?;
-            let commit = if self.unpatched {
-                subject.unpatched()
-            } else {
-                subject.patched()
-            };
-            let title = subject.title(!self.unpatched);
-            let kernel = subject.builder.kernel(commit, &title)?;
-            Ok((subject, kernel))
-        })?;
-        let name = format!("snapshot on {}", subject.title(!self.unpatched));
+        let kernel = guest.prepare_beside(|| subject.builder.kernel(commit, &title))?;
+        let name = format!("snapshot on {title}");
         let (capture, _) = captures::of_refused_map(paths, &guest, &kernel, &name)?;
         // The snapshot is of the kernel alone, and no file of the guest is needed.
         let source = |file: &str| subject.source(file);

@@ -171,10 +171,11 @@ impl Submit {
                 })]);
             }
             let mails = &mut mails;
-            plan.last(Job::new(name, TEST, move || {
+            let job = Job::new(name, TEST, move || {
                 *mails = Some(self.write(paths, subject)?);
                 Ok(Verdict::pass())
-            }));
+            });
+            plan.last(job.holding(subject.tree.lock()));
         }
         let report = Runner::new(paths).run(plan)?;
         let (_, failed, skipped) = report.counts();

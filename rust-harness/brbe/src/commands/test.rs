@@ -1,4 +1,4 @@
-//! `brbe test`: runs all tests that can be decided here, and prints one table.
+//! `brbe test`: runs the tests of a tier, and prints one table.
 
 mod bases;
 mod planner;
@@ -17,6 +17,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use super::KernelArgs;
 use super::lane::LaneArgs;
 use bases::Bases;
+use host::arch::Arch;
 use host::paths::Paths;
 use kernel_tests::guest_tests;
 use kernel_tests::matrix::{self, Cell, Kernels, Only};
@@ -27,11 +28,13 @@ use machines::qemu::Qemu;
 use planner::Planner;
 use report::{Durations, Limit, Partition, Plan, RunNote, Runner, Selection, Tier};
 
-/// Run all tests and print one table of verdicts
+/// Run tests and print one table of verdicts
 ///
-/// The Rust here, each patch of each base, and in the guest: the kernel's own
-/// selftest of the helper, the programs in selftests/guest, perf, and the same
-/// on the unpatched kernels, which have to fail in the way that the patches mend.
+/// The tier quick: the Rust here, each patch of the default base, and in the guest the kernel's
+/// own selftest of the helper and the programs in selftests/guest. The tier full: also the other
+/// bases and series, other machines, the debug kernel, perf, x86-64, and the unpatched kernels,
+/// which have to fail in the way that the patches mend. The tier all: also the proofs, the
+/// records that are spent, and the commands of the documents.
 #[derive(Args, Debug)]
 pub struct TestCommand {
     #[command(flatten)]
@@ -61,7 +64,7 @@ pub struct TestCommand {
     #[arg(long, value_name = "TIER", value_parser = tier(), conflicts_with = "matrix")]
     tier: Option<Tier>,
 
-    /// Prove each safeguard by its absence too, as `brbe prove` does
+    /// Prove each safeguard by its absence too, as `brbe prove` does, of the kernels of any tier
     #[arg(long)]
     prove: bool,
 
@@ -102,13 +105,19 @@ impl TestCommand {
             Lane::Remote(ssh) => {
                 let mut plan = Plan::default();
                 plan.any(guest_tests::on_remote(paths, &ssh));
-                self.run_plan(paths, plan)
+                self.run_plan(paths, plan, Kept::Nothing)
             }
             Lane::Machines(backend) if self.matrix => {
                 let cells = matrix::cells(paths, &self.cells)?;
                 let groups: Vec<_> = cells.chunk_by(Cell::shares_a_kernel_with).collect();
+                let guests =
+                    [Arch::Arm64, Arch::X86_64].map(|arch| Guest::on(paths, arch, backend.clone()));
                 let prepare = |cells: &&[Cell]| {
-                    let guest = |arch| Guest::on(paths, arch, backend.clone());
+                    let [arm64, x86] = guests.clone();
+                    let guest = |arch| match arch {
+                        Arch::Arm64 => arm64,
+                        Arch::X86_64 => x86,
+                    };
                     Kernels::prepare(paths, &self.kernel.choice(), &cells[0], guest)
                 };
                 let kernels: Vec<_> = groups.iter().map(prepare).collect::<Result<_>>()?;
@@ -116,22 +125,27 @@ impl TestCommand {
                 for (kernels, cells) in kernels.iter().zip(groups) {
                     plan.any(cells.iter().map(|cell| kernels.job(paths, cell)));
                 }
-                self.run_plan(paths, plan)
+                self.run_plan(paths, plan, Kept::Durations)
             }
             Lane::Machines(backend) => {
-                let prove = self.prove || self.tier == Some(Tier::All);
-                let bases = Bases::prepare(paths, &self.kernel, prove, &backend)?;
+                let bases = Bases::prepare(paths, &self.kernel, &backend)?;
+                // What others take says nothing about QEMU.
+                let kept = if backend.capabilities().plugin {
+                    Kept::Durations
+                } else {
+                    Kept::Nothing
+                };
                 let tests = super::all_tests();
                 let planner = Planner {
                     paths,
                     tests: &tests,
                     asked_for: self.kernel.series,
-                    prove,
+                    prove: self.prove,
                     keeps: !self.unrecorded,
                     is_whole: self.is_whole(),
                     is_named: self.kernel.base.is_some() || self.kernel.kernel_src.is_some(),
                 };
-                self.run_plan(paths, planner.plan(&bases)?)
+                self.run_plan(paths, planner.plan(&bases)?, kept)
             }
         }
     }
@@ -142,7 +156,7 @@ impl TestCommand {
     }
 
     /// Runs what is wanted of a plan, or lists it.
-    fn run_plan(&self, paths: &Paths, mut plan: Plan<'_>) -> Result<bool> {
+    fn run_plan(&self, paths: &Paths, mut plan: Plan<'_>, kept: Kept) -> Result<bool> {
         let selection = |tier| Selection::of(self.only.clone(), tier);
         let has_tests = |tier: &Tier| plan.count(&selection(*tier)) > 0;
         let tier = self.tier.or_else(|| Tier::EACH.into_iter().find(has_tests));
@@ -168,6 +182,7 @@ impl TestCommand {
         let runner = Runner {
             limit: self.within.map(Limit::of_minutes),
             at_once: self.jobs,
+            is_kept: kept == Kept::Durations,
             ..Runner::new(paths)
         };
         let mut report = runner.run(plan)?;
@@ -175,10 +190,25 @@ impl TestCommand {
             partition: self.partition.map(|partition| partition.to_string()),
             seconds: start.elapsed().as_secs_f64(),
         });
-        let mut about = vec![format!("tier {tier}")];
-        about.extend(more.map(|more| more.to_string()));
+        let mut about = Vec::new();
+        if more.is_some_and(|more| more.tests > 0) || self.tier.is_some() {
+            about.push(format!("tier {tier}"));
+        }
+        about.extend(
+            more.filter(|more| more.tests > 0)
+                .map(|more| more.to_string()),
+        );
         super::print_report_of(self.json, &report, &about)
     }
+}
+
+/// What a run leaves for later ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kept {
+    /// How long its tests took.
+    Durations,
+    /// Nothing: its machines are others.
+    Nothing,
 }
 
 /// The tests that the next tier has beside those of a run.
@@ -221,25 +251,23 @@ fn durations(paths: &Paths) -> Result<Durations> {
 ///
 /// # Errors
 ///
-/// When there is no such base, or what the plan is made by cannot be read.
+/// When what the plan is made by cannot be read.
 pub(super) fn with_plan<T>(
     paths: &Paths,
-    kernel: &KernelArgs,
     tier: Tier,
     with: impl FnOnce(Plan<'_>) -> T,
 ) -> Result<T> {
-    let prove = tier == Tier::All;
     let backend: Arc<dyn Backend> = Arc::new(Qemu);
-    let bases = Bases::prepare(paths, kernel, prove, &backend)?;
+    let bases = Bases::prepare(paths, &KernelArgs::default(), &backend)?;
     let tests = super::all_tests();
     let planner = Planner {
         paths,
         tests: &tests,
-        asked_for: kernel.series,
-        prove,
+        asked_for: None,
+        prove: false,
         keeps: false,
         is_whole: false,
-        is_named: kernel.base.is_some(),
+        is_named: false,
     };
     let mut plan = planner.plan(&bases)?;
     plan.select(&Selection::of(None, tier));

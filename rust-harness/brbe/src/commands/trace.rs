@@ -97,14 +97,11 @@ impl Trace {
     /// recorded.
     fn here(&self, paths: &Paths, backend: Arc<dyn Backend>) -> Result<bool> {
         ensure!(self.vmlinux.is_none(), "--vmlinux is for --on ssh://…");
-        let guest = Guest::on(paths, Arch::Arm64, backend);
-        let (subject, kernel) = guest.prepare_beside(|| {
-            let subject = Subject::prepare(paths, &self.kernel.choice())?;
-            let commit = subject.patched();
-            let kernel = subject.builder.kernel(commit, &subject.title(true))?;
-            Ok((subject, kernel))
-        })?;
-        let (guest, title) = (guest.for_kernels_of(&subject)?, subject.title(true));
+        let subject = Subject::prepare(paths, &self.kernel.choice())?;
+        let title = subject.title(true);
+        let guest = Guest::on(paths, Arch::Arm64, backend).for_kernels_of(&subject)?;
+        let build = || subject.builder.kernel(subject.patched(), &title);
+        let kernel = guest.prepare_beside(build)?;
         let share = Share::new(paths)?;
         let name = format!("trace on {title}");
         let limit = limit(self.words(), LONGEST_IN_MACHINES);

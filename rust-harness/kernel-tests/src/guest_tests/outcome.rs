@@ -2,7 +2,7 @@
 
 use anyhow::{Context as _, Error, Result, anyhow, ensure};
 
-use machines::backend::Run;
+use machines::backend::{End, Run};
 use machines::guest::{self, Dead};
 use report::{Decided, Verdict};
 
@@ -18,14 +18,22 @@ pub(super) struct Judged {
     /// The verdicts on those that ended, which are the first ones.
     pub(super) ended: Vec<Verdict>,
     /// Why the next one did not end, if there is one. Those after it did not run.
-    pub(super) died: Option<Error>,
+    pub(super) died: Option<Death>,
+}
+
+/// How a guest died.
+#[derive(Debug)]
+pub(super) struct Death {
+    why: Error,
+    /// Whether the kernel panicked. Otherwise the time was up.
+    is_panic: bool,
 }
 
 impl Judged {
     /// A verdict for each of `count` tests. The one that did not end and those after it fail.
     pub(super) fn verdicts(self, count: usize) -> Vec<Verdict> {
         let mut verdicts = self.ended;
-        verdicts.extend(self.died.map(|error| Verdict::Fail(format!("{error:#}"))));
+        verdicts.extend(self.died.map(|death| death.verdict()));
         let not_run = Verdict::Fail("not run after the one before it".to_owned());
         verdicts.resize(count, not_run);
         verdicts
@@ -40,7 +48,10 @@ impl Judged {
 pub(super) fn judge(count: usize, run: &Run) -> Result<Judged> {
     let died = match guest::status(run) {
         Ok(_) => None,
-        Err(error) if error.is::<Dead>() => Some(error),
+        Err(why) if why.is::<Dead>() => Some(Death {
+            why,
+            is_panic: matches!(run.end, End::Panicked(_)),
+        }),
         Err(error) => return Err(error),
     };
     Ok(judged(count, &run.output, died))
@@ -74,21 +85,37 @@ fn verdict(status: i32, output: &str) -> Verdict {
     }
 }
 
-/// What came of `count` tests, by the `output` of the guest, and by why it died if it did.
-fn judged(count: usize, output: &str, died: Option<Error>) -> Judged {
-    let sections = sections(output).into_iter().take(count);
+impl Death {
+    fn verdict(&self) -> Verdict {
+        Verdict::Fail(format!("{:#}", self.why))
+    }
+}
+
+/// What came of `count` tests, by the `output` of the guest, and by how it died if it did. If it
+/// died when all had ended, it died of the last one.
+fn judged(count: usize, output: &str, died: Option<Death>) -> Judged {
+    let ended = if died.is_some() {
+        count.saturating_sub(1)
+    } else {
+        count
+    };
+    let sections = sections(output).into_iter().take(ended);
     let ended: Vec<_> = sections
         .map(|(status, said)| verdict(status, &said))
         .collect();
-    let unreported = || anyhow!("the guest did not report how it ended:\n{output}");
+    let unreported = || Death {
+        why: anyhow!("the guest did not report how it ended:\n{output}"),
+        is_panic: false,
+    };
     let died = (ended.len() < count).then(|| died.unwrap_or_else(unreported));
     Judged { ended, died }
 }
 
 /// What came of each of `count` tests, some of which are tried again: `boot` runs those at the
-/// places that it is given, after each other in one boot. A test that the guest dies of, or that
-/// does not end, is tried a second time alone: one before it may have left what it died of.
-/// Those after it run in another boot.
+/// places that it is given, after each other in one boot. A test that does not end, or that the
+/// kernel dies of, is tried a second time alone: one before it may have left what it died of.
+/// Those after it run in another boot. A kernel that died has a mistake, whichever test made it:
+/// a test that passes alone then fails for what it saw first.
 ///
 /// # Errors
 ///
@@ -107,18 +134,21 @@ pub(super) fn decide(
             break;
         };
         let place = decided.len();
-        let mut retries = 0;
-        let mut alone = Judged {
-            ended: Vec::new(),
-            died: Some(died),
-        };
-        if place > first {
-            alone = boot(&[place])?;
-            retries = 1;
+        if place == first {
+            decided.push(died.verdict().into());
+            continue;
         }
-        let why = alone.died.map(|error| Verdict::Fail(format!("{error:#}")));
-        let verdict = alone.ended.into_iter().next().or(why);
-        let verdict = verdict.context("a test without a verdict")?;
+        let alone = boot(&[place])?.verdicts(1).into_iter().next();
+        let alone = alone.context("a test without a verdict")?;
+        let verdict = if died.is_panic && matches!(alone, Verdict::Pass(_)) {
+            Verdict::Fail(format!(
+                "after the tests before it in the same boot, {:#}\nAlone the test passes",
+                died.why
+            ))
+        } else {
+            alone
+        };
+        let retries = 1;
         decided.push(Decided { verdict, retries });
     }
     ensure!(
@@ -147,20 +177,33 @@ mod tests {
         let Judged { ended, died } = judged(3, OUTPUT, None);
         assert_eq!(ended, expected);
         assert!(died.is_none());
-        let Judged { ended, died } = judged(5, OUTPUT, Some(anyhow!("the kernel died")));
-        assert_eq!(ended.len(), 3);
-        assert_eq!(died.unwrap().to_string(), "the kernel died");
-        let unreported = judged(1, "cut", None).died.unwrap().to_string();
+        for count in [5, 3] {
+            let Judged { ended, died } = judged(count, OUTPUT, Some(death(true)));
+            // A death after the last test is that test's.
+            assert_eq!(ended.len(), count.min(2) + count / 5);
+            assert_eq!(died.unwrap().why.to_string(), "it died");
+        }
+        let unreported = judged(1, "cut", None).died.unwrap().why.to_string();
         assert!(unreported.contains("how it ended"), "{unreported}");
-        let verdicts = judged(6, OUTPUT, Some(anyhow!("the kernel died"))).verdicts(6);
+        let verdicts = judged(6, OUTPUT, Some(death(true))).verdicts(6);
         let said: Vec<_> = verdicts.iter().map(Verdict::reason).collect();
         let after = "not run after the one before it";
-        assert_eq!(said[3..], ["the kernel died", after, after]);
+        assert_eq!(said[3..], ["it died", after, after]);
+    }
+
+    fn death(is_panic: bool) -> Death {
+        let why = anyhow!("it died");
+        Death { why, is_panic }
     }
 
     /// What comes of `count` tests if a guest dies of those of `deadly` that are not alone in
     /// their boot, and of those of `always`; and how many guests were booted.
-    fn booted(count: usize, deadly: &[usize], always: &[usize]) -> (Vec<Decided>, usize) {
+    fn booted(
+        count: usize,
+        deadly: &[usize],
+        always: &[usize],
+        is_panic: bool,
+    ) -> (Vec<Decided>, usize) {
         let mut boots = 0;
         let decided = decide(count, |places| {
             boots += 1;
@@ -171,7 +214,7 @@ mod tests {
                 .iter()
                 .enumerate()
                 .position(|(nth, place)| dies((nth, place)));
-            let died = ended.map(|_| anyhow!("it died"));
+            let died = ended.map(|_| death(is_panic));
             let ended = ended.unwrap_or(places.len());
             Ok(Judged {
                 ended: vec![Verdict::pass(); ended],
@@ -187,15 +230,27 @@ mod tests {
             verdict: Verdict::pass(),
             retries,
         };
-        assert_eq!(booted(3, &[], &[]), (vec![pass(0); 3], 1));
-        assert_eq!(booted(3, &[1], &[]), (vec![pass(0), pass(1), pass(0)], 3));
+        assert_eq!(booted(3, &[], &[], false), (vec![pass(0); 3], 1));
+        let again = vec![pass(0), pass(1), pass(0)];
+        assert_eq!(booted(3, &[1], &[], false), (again, 3));
         let fail = |retries| Decided {
             verdict: Verdict::Fail("it died".to_owned()),
             retries,
         };
-        assert_eq!(booted(3, &[], &[1]), (vec![pass(0), fail(1), pass(0)], 3));
+        let failed = vec![pass(0), fail(1), pass(0)];
+        assert_eq!(booted(3, &[], &[1], false), (failed, 3));
         // A test that was first in its boot has no neighbour to blame.
-        assert_eq!(booted(3, &[], &[0]), (vec![fail(0), pass(0), pass(0)], 2));
-        assert_eq!(booted(1, &[], &[0]), (vec![fail(0)], 1));
+        let first = vec![fail(0), pass(0), pass(0)];
+        assert_eq!(booted(3, &[], &[0], false), (first, 2));
+        assert_eq!(booted(1, &[], &[0], true), (vec![fail(0)], 1));
+        // A kernel that died is no matter of which test.
+        let (decided, boots) = booted(3, &[1], &[], true);
+        let reason = decided[1].verdict.reason();
+        assert!(
+            reason.ends_with("it died\nAlone the test passes"),
+            "{reason}"
+        );
+        assert!(matches!(decided[1].verdict, Verdict::Fail(_)));
+        assert_eq!((boots, &decided[2]), (3, &pass(0)));
     }
 }

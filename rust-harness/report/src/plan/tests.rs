@@ -23,13 +23,12 @@ fn five() -> Plan<'static> {
 }
 
 #[test]
-fn a_plan_names_its_tests_and_artefacts_and_makes_nothing() {
+fn a_plan_names_its_tests_and_makes_nothing() {
     let mut plan = five();
     let kernel = Artefact::new("kernel", || panic!("not to be made"));
     plan.any([passing("7.3", "f").needing([kernel])]);
     let expected = ["a", "b", "c", "d", "e", "f"].map(|test| format!("7.3: {test}"));
     assert_eq!(plan.lines(), expected);
-    assert_eq!(plan.artefacts(), BTreeSet::from(["kernel".to_owned()]));
 }
 
 #[test]
@@ -44,6 +43,26 @@ fn partitions_together_are_all_tests() {
     let mut all = [first, second].concat();
     all.sort_unstable();
     assert_eq!(all, five().lines());
+}
+
+#[test]
+fn a_chain_is_dealt_as_a_whole() {
+    let part = |text: &str| {
+        let mut plan = Plan::default();
+        let look = Job::without_test("looks", || Ok(()));
+        plan.in_order([passing("7.3", "a"), passing("7.3", "b"), look]);
+        plan.any([passing("7.3", "c")]);
+        plan.deal(text.parse().unwrap(), &Durations::new());
+        let mut jobs = 0;
+        plan.visit(&mut |_| jobs += 1);
+        (plan.lines(), jobs)
+    };
+    let lines = |lines: &[&str]| -> Vec<_> {
+        let lines = lines.iter();
+        lines.map(|line| format!("7.3: {line}")).collect()
+    };
+    assert_eq!(part("1/2"), (lines(&["a", "b"]), 3));
+    assert_eq!(part("2/2"), (lines(&["c"]), 1));
 }
 
 #[test]

@@ -1,18 +1,19 @@
 //! `brbe bench tiers`: how long the tests of each tier take, here and on machines with more CPUs.
 
 use std::env;
+use std::io::Seek as _;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result};
 use clap::Args;
 use comfy_table::{Table, presets::UTF8_FULL_CONDENSED};
 use serde::Serialize;
 
-use crate::commands::{self, KernelArgs, test};
+use crate::commands::{self, test};
 use host::cpu_time::CpuTime;
 use host::paths::Paths;
-use host::process;
+use host::process::ProcessGroup;
 use report::{History, Report, Simulated, Tier};
 
 /// How many tasks at once are simulated.
@@ -21,8 +22,8 @@ const AT_ONCE: [usize; 5] = [2, 4, 8, 16, 32];
 /// `./brbe test` with each tier, seconds and the use of the CPUs
 ///
 /// A run is warm if nothing had to be built: run this command twice. Then each tier is
-/// simulated with more CPUs, by what its tasks took: each task as long as it took here, however
-/// many run beside it.
+/// simulated with more CPUs: each test as long as it took here, however many run beside it, and
+/// nothing to be built.
 #[derive(Args, Debug)]
 pub(super) struct Tiers {
     /// Run the tiers up to this one
@@ -69,23 +70,15 @@ impl Tiers {
         for tier in tiers {
             let run = (!self.simulate).then(|| run(tier)).transpose()?;
             let history = History::load(paths)?;
-            let simulate = |at_once| {
-                test::with_plan(paths, &KernelArgs::default(), tier, |plan| {
-                    (
-                        plan.lines().len(),
-                        plan.simulate(history.durations(), at_once),
-                    )
-                })
-            };
-            let simulated: Vec<_> = AT_ONCE.into_iter().map(simulate).collect::<Result<_>>()?;
+            let (tests, simulated) = test::with_plan(paths, tier, |plan| {
+                let tests = plan.lines().len();
+                (tests, plan.simulate(history.durations(), &AT_ONCE))
+            })?;
             measured.push(Measured {
                 tier: tier.name(),
-                tests: simulated.first().map_or(0, |(tests, _)| *tests),
+                tests,
                 run,
-                simulated: simulated
-                    .into_iter()
-                    .map(|(_, simulated)| simulated)
-                    .collect(),
+                simulated,
             });
         }
         commands::print(self.json, &measured, |out| {
@@ -98,13 +91,15 @@ impl Tiers {
 fn run(tier: Tier) -> Result<MeasuredRun> {
     let mut command = Command::new(env::current_exe().context("finding this program")?);
     command.args(["test", "--json", "--unrecorded", "--tier", tier.name()]);
-    command.stdin(Stdio::null()).stderr(Stdio::inherit());
+    let mut printed = tempfile::tempfile().context("a file for the report")?;
+    let stdout = printed.try_clone().context("a file for the report")?;
+    command.stdin(Stdio::null()).stdout(stdout);
     let (start, before) = (Instant::now(), CpuTime::now()?);
-    let output = command.output().context("running the tests")?;
+    ProcessGroup::spawn(&mut command)?.wait()?;
     let seconds = start.elapsed().as_secs_f64();
     let cpu_use = CpuTime::now()?.use_since(&before);
-    ensure!(!process::interrupted(), process::Interrupted);
-    let report: Report = serde_json::from_slice(&output.stdout)
+    printed.rewind().context("reading the report")?;
+    let report: Report = serde_json::from_reader(printed)
         .with_context(|| format!("the tests of the tier {tier} ended without a report"))?;
     let (passed, failed, skipped) = report.counts();
     Ok(MeasuredRun {

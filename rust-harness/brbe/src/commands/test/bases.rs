@@ -31,8 +31,8 @@ pub(super) struct Base {
 }
 
 impl Bases {
-    /// Applies the series of the bases that the options ask for. With `prove`, the series
-    /// `fixes` needs the snapshot.
+    /// Applies the series of the bases that the options ask for. The series `fixes` needs the
+    /// snapshot: its mutants go on top of it.
     ///
     /// # Errors
     ///
@@ -41,7 +41,6 @@ impl Bases {
     pub(super) fn prepare(
         paths: &Paths,
         kernel: &KernelArgs,
-        prove: bool,
         backend: &Arc<dyn Backend>,
     ) -> Result<Self> {
         let all = bases::load(paths)?;
@@ -49,7 +48,8 @@ impl Bases {
             (None, None) => all,
             (base, _) => vec![bases::choose(&all, base.as_deref())?],
         };
-        let prepare = |base| Base::prepare(paths, kernel, prove, backend, base);
+        let guest = Guest::on(paths, Arch::Arm64, backend.clone());
+        let prepare = |base| Base::prepare(paths, kernel, &guest, base);
         Ok(Self(
             chosen.into_iter().map(prepare).collect::<Result<_>>()?,
         ))
@@ -60,8 +60,7 @@ impl Base {
     fn prepare(
         paths: &Paths,
         kernel: &KernelArgs,
-        prove: bool,
-        backend: &Arc<dyn Backend>,
+        guest: &Guest,
         base: bases::Base,
     ) -> Result<Self> {
         let applied = |variant: Variant| {
@@ -73,11 +72,10 @@ impl Base {
             let prepared = Subject::prepare(paths, &args.choice());
             Applied::new(variant.name(&base), prepared)
         };
-        let guest = Guest::on(paths, Arch::Arm64, backend.clone());
         let fixes = applied(Variant::Fixes)?;
         let Some(subject) = &fixes.subject else {
             return Ok(Self {
-                guest,
+                guest: guest.clone(),
                 fixes,
                 snapshot: None,
                 others: Vec::new(),
@@ -85,22 +83,15 @@ impl Base {
             });
         };
         let guest = guest.for_kernels_of(subject)?;
-        let needs_snapshot = kernel.series != Some(Variant::Fixes) || prove;
-        let snapshot = needs_snapshot
-            .then(|| applied(Variant::Snapshot))
-            .transpose()?;
-        let has_snapshot = snapshot
-            .as_ref()
-            .is_some_and(|snapshot| snapshot.subject.is_some());
+        let snapshot = applied(Variant::Snapshot)?;
+        let has_snapshot = snapshot.subject.is_some();
         let wanted = |variant: &Variant| {
             let is_asked_for = kernel.series.is_none_or(|only| only == *variant);
             is_asked_for && has_snapshot && variant.exists(paths, &base)
         };
         let others = Variant::ON_SNAPSHOT.into_iter().filter(wanted);
         let others = others.map(applied).collect::<Result<_>>()?;
-        let x86 = snapshot
-            .as_ref()
-            .and_then(|snapshot| snapshot.subject.as_ref());
+        let x86 = snapshot.subject.as_ref();
         let x86 = x86.filter(|subject| subject.is_default && guest.capabilities().plugin);
         let x86 = x86.map(|subject| {
             let guest = Guest::on(paths, Arch::X86_64, Arc::new(Qemu));
@@ -109,7 +100,7 @@ impl Base {
         Ok(Self {
             guest,
             fixes,
-            snapshot,
+            snapshot: Some(snapshot),
             others,
             x86: x86.transpose()?,
         })

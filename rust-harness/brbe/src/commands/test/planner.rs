@@ -30,7 +30,7 @@ pub(super) struct Planner<'a> {
     pub(super) tests: &'a [Batch],
     /// The series that is asked for. `None`: all.
     pub(super) asked_for: Option<Variant>,
-    /// Whether mutants are tried.
+    /// Whether mutants are tried in each tier. Otherwise only the tier `all` has them.
     pub(super) prove: bool,
     /// Whether verdicts are kept for the cover letters of `brbe submit`.
     pub(super) keeps: bool,
@@ -73,7 +73,7 @@ impl<'a> Planner<'a> {
             let context = Context::patched(self.paths, guest, snapshot);
             let mut needed = vec![context.kernel_artefact(Configuration::Ordinary)];
             needed.extend(context.guest_artefacts());
-            plan.any(documents::jobs(self.paths, &fixes.tree.path, &needed)?);
+            plan.any(documents::jobs(self.paths, &fixes.tree, &needed)?);
         }
         Ok(plan)
     }
@@ -126,7 +126,7 @@ impl<'a> Planner<'a> {
         if is_asked_for {
             self.tests(&context, Extent::Whole, Vec::new(), &mut tested);
             // The mutants go on top of the snapshot: the tests that fail without a fix take
-            // snapshots. It is there if mutants are tried.
+            // snapshots.
             if let Some(applied) = &base.snapshot {
                 match &applied.subject {
                     Some(with) => {
@@ -239,14 +239,11 @@ impl<'a> Planner<'a> {
         plan.any(mutants);
     }
 
-    /// The jobs that try the mutants of a series on top of the kernel of `context`, if mutants
-    /// are tried.
+    /// The jobs that try the mutants of a series on top of the kernel of `context`.
     fn mutants(&self, variant: Variant, context: &Context<'a>) -> Result<Vec<Job<'a>>> {
-        if !self.prove {
-            return Ok(Vec::new());
-        }
         let mutants = proofs::load(self.paths, variant, &context.subject.base)?;
-        let job = |mutant| proofs::job(self.tests, context, mutant);
+        let tier = if self.prove { Tier::Quick } else { Tier::All };
+        let job = |mutant| proofs::job(self.tests, context, mutant).in_tier(tier);
         Ok(mutants.into_iter().map(job).collect())
     }
 
