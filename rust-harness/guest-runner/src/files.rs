@@ -10,6 +10,8 @@ use anyhow::{Context, Result, ensure};
 
 /// How many bytes may come in an archive.
 const MAX_ARCHIVE: u64 = 1 << 30;
+/// The size of a block of an archive, in bytes.
+const BLOCK: usize = 512;
 /// The time stamp of all files in an archive, in seconds since 1970: 2006-07-24, which the
 /// crate `tar` gives to files. A file with another time stamp is new, however short the
 /// command was and whatever the clock says.
@@ -75,8 +77,8 @@ fn regular(dir: &Path) -> Result<Vec<(OsString, fs::Metadata)>> {
 ///
 /// # Errors
 ///
-/// When an entry is not a regular file, or would not lie directly in `share`, all together have more
-/// than 1 GiB, or a file cannot be written.
+/// When the archive has no end, an entry is not a regular file, or would not lie directly in
+/// `share`, all together have more than 1 GiB, or a file cannot be written.
 pub fn unpack(archive: impl Read, share: &Path) -> Result<()> {
     let mut archive = tar::Archive::new(archive.take(MAX_ARCHIVE));
     for entry in archive.entries().context("reading the archive")? {
@@ -101,6 +103,14 @@ pub fn unpack(archive: impl Read, share: &Path) -> Result<()> {
             .unpack_in(share)
             .with_context(|| format!("unpacking {}", path.display()))?;
     }
+    // Two blocks of zeroes end an archive. The crate `tar` also takes the end of what it reads
+    // for the end, as where a connection is cut between two files, and reads one block only.
+    let mut last = [1; BLOCK];
+    archive
+        .into_inner()
+        .read_exact(&mut last)
+        .context("the archive has no end")?;
+    ensure!(last == [0; BLOCK], "the archive goes on after its end");
     Ok(())
 }
 
@@ -130,6 +140,22 @@ mod tests {
             fs::write(to.path().join(name), "two").unwrap();
         }
         assert_eq!(new(to.path()).unwrap(), names(&["b", "d"]));
+    }
+
+    #[test]
+    fn a_cut_archive_is_no_archive() {
+        let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        fs::write(from.path().join("a"), "one").unwrap();
+        let mut packed = Vec::new();
+        pack(from.path(), &names(&["a"]), &mut packed).unwrap();
+        // A header, a block with the file, and two blocks of zeroes.
+        assert_eq!(packed.len(), 4 * BLOCK);
+        for end in [0, 1, 2, 3] {
+            let cut = unpack(&packed[..end * BLOCK], to.path());
+            assert!(cut.is_err(), "{end} blocks");
+        }
+        packed[3 * BLOCK] = 1;
+        assert!(unpack(&packed[..], to.path()).is_err());
     }
 
     fn archive(name: &str, kind: tar::EntryType) -> Vec<u8> {

@@ -13,7 +13,9 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use guest_runner::event::RunEvent;
 use guest_runner::files;
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::{
+    Pid, Signal, WaitOptions, getpid, kill_process, kill_process_group, set_child_subreaper, wait,
+};
 
 use crate::command::Running;
 
@@ -22,6 +24,8 @@ use crate::command::Running;
 const ATTEMPTS: u32 = 10;
 /// The time from one try to the next.
 const DYING: Duration = Duration::from_millis(10);
+/// Where the kernel lists processes.
+const PROCESSES: &str = "/proc";
 /// Has the shell live on when Ctrl-C ends what it runs. A program that it starts ignores the
 /// signal, too, unless it has a handler.
 const IGNORE: &str = "trap '' INT";
@@ -32,6 +36,9 @@ const HUNG_UP: i32 = 129;
 /// with it. Reports what happens on standard output, followed by an archive of the files that
 /// are new. Each line that comes after the archive is a Ctrl-C for the command.
 pub(crate) fn main(dir: &Path, bytes: u64) -> Result<()> {
+    // What the command leaves running becomes a child process of this one, whatever process
+    // group it is in: it is found and killed at the end.
+    set_child_subreaper(Some(getpid())).context("prctl")?;
     let guest = Arc::new(Mutex::new(Guest {
         dir: dir.to_owned(),
         command: None,
@@ -59,7 +66,7 @@ fn take_and_run(guest: &Arc<Mutex<Guest>>, dir: &Path, bytes: u64) -> Result<()>
     thread::spawn(move || follow(&stopped));
     let status = running.wait(|event| event.write(&mut events))?;
     // Nothing may write to a file that is being packed.
-    lock(guest).signal(Signal::KILL);
+    lock(guest).kill();
     RunEvent::Exited(status).write(&mut events)?;
     files::pack(dir, &files::new(dir)?, &mut events)?;
     events.flush().context("sending the files")
@@ -106,8 +113,26 @@ impl Guest {
         }
     }
 
-    fn clean(&self) {
+    /// Kills the command, and all that it has left running.
+    fn kill(&self) {
         self.signal(Signal::KILL);
+        for _ in 0..ATTEMPTS {
+            let children = children();
+            if children.is_empty() {
+                return;
+            }
+            for child in children {
+                // It may have ended.
+                let _ = kill_process(child, Signal::KILL);
+            }
+            thread::sleep(DYING);
+            // The child processes of those that have ended are this one's now.
+            while let Ok(Some(_)) = wait(WaitOptions::NOHANG) {}
+        }
+    }
+
+    fn clean(&self) {
+        self.kill();
         for _ in 0..ATTEMPTS {
             if fs::remove_dir_all(&self.dir).is_ok() {
                 return;
@@ -115,4 +140,22 @@ impl Guest {
             thread::sleep(DYING);
         }
     }
+}
+
+/// The child processes of this one. There are none to be seen where there is no /proc.
+fn children() -> Vec<Pid> {
+    let own = getpid().as_raw_nonzero().get().to_string();
+    let is_child = |stat: &str| {
+        // A command's name may have anything in it (proc_pid_stat(5)). Before the parent comes
+        // the state.
+        let rest = stat.rsplit_once(") ").map(|(_, rest)| rest);
+        rest.and_then(|rest| rest.split(' ').nth(1)) == Some(own.as_str())
+    };
+    let entries = fs::read_dir(PROCESSES).into_iter().flatten().flatten();
+    let pids = entries.filter_map(|entry| {
+        let pid: i32 = entry.file_name().to_str()?.parse().ok()?;
+        let stat = fs::read_to_string(entry.path().join("stat")).ok()?;
+        is_child(&stat).then_some(pid)
+    });
+    pids.filter_map(Pid::from_raw).collect()
 }

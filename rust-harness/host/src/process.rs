@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use nix::sys::signal::{Signal, killpg};
@@ -18,6 +20,8 @@ use crate::progress::Step;
 
 /// How many lines of a log are shown when its step fails.
 const EXCERPT: usize = 15;
+/// The time between two looks at a program that is waited for.
+const LOOK: Duration = Duration::from_millis(10);
 
 static GROUPS: Mutex<BTreeSet<i32>> = Mutex::new(BTreeSet::new());
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
@@ -135,6 +139,22 @@ impl ProcessGroup {
     /// The process of the program, for access to its pipes.
     pub fn child(&mut self) -> &mut Child {
         &mut self.child
+    }
+
+    /// Waits until the program ends, no longer than `patience`. Returns its exit status, or
+    /// `None` if it still runs. Fails with [`Interrupted`] if this program has been interrupted.
+    pub fn wait_within(&mut self, patience: Duration) -> Result<Option<ExitStatus>> {
+        let until = Instant::now() + patience;
+        loop {
+            let status = self.child.try_wait().context("waiting for a program")?;
+            if interrupted() {
+                return Err(Interrupted.into());
+            }
+            if status.is_some() || Instant::now() >= until {
+                return Ok(status);
+            }
+            thread::sleep(LOOK);
+        }
     }
 
     /// Waits until the program ends, and returns its exit status. Fails with [`Interrupted`]

@@ -32,6 +32,8 @@ use host::process::{self, Interrupted, ProcessGroup};
 const TAIL: usize = 20;
 /// How many bytes of a line are read.
 const LINE: u64 = 1 << 20;
+/// How long ssh may live on after the connection has ended.
+const LAST_WORDS: Duration = Duration::from_secs(2);
 /// The time from one Ctrl-C to the next for a command that is to stop: it may not have had
 /// its handler when the last one came.
 const TURN: Duration = Duration::from_secs(1);
@@ -167,7 +169,7 @@ impl Ssh {
                     break End::TimedOut(lines[lines.len().saturating_sub(TAIL)..].to_vec());
                 }
                 Err(RecvTimeoutError::Disconnected) => {
-                    connection.wait()?;
+                    connection.wait_within(LAST_WORDS)?;
                     break End::Failed(self.failure(log));
                 }
             }
@@ -202,7 +204,8 @@ impl Ssh {
         let Ok(said) = said else {
             bail!("{}: no answer within {patience:?}", self.to);
         };
-        let is_answered = connection.wait()?.success();
+        let status = connection.wait_within(LAST_WORDS)?;
+        let is_answered = status.is_some_and(|status| status.success());
         ensure!(is_answered, self.failure(log));
         said.context("reading the answer")
     }

@@ -298,13 +298,15 @@ impl Machine {
             end => bail!("an unknown host key was accepted: {end:?}"),
         }
 
-        // Status, output and files come back; nothing is left of a command that hangs.
+        // Status, output and files come back; nothing is left of a command that hangs, nor of
+        // what it has started in another session.
         let ssh = self.ssh()?;
         match self.run(paths, &ssh, "echo one; echo two >there; exit 7", COMMAND)? {
             (End::Exited(7), output) if output.trim() == "one" => {}
             end => bail!("{end:?} instead of status 7"),
         }
-        match self.run(paths, &ssh, "sleep 1234", Duration::from_secs(10))? {
+        let hangs = "setsid sleep 1234 & sleep 1234";
+        match self.run(paths, &ssh, hangs, Duration::from_secs(10))? {
             (End::TimedOut(_), _) => {}
             end => bail!("{end:?} instead of a time-out"),
         }
