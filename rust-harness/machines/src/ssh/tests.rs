@@ -32,11 +32,18 @@ fn received(bytes: &'static [u8], share: &Path) -> Vec<Message> {
 #[test]
 fn events_become_messages_and_the_files_come_before_the_end() {
     let share = tempfile::tempdir().unwrap();
-    let bytes = b"a banner\n\"Ready\"\n\"CommandBegins\"\n{\"Output\":\"one\"}\n{\"Exited\":7}\n";
+    let events = b"a banner\n\"Ready\"\n\"CommandBegins\"\n{\"Output\":\"one\"}\n{\"Exited\":7}\n";
+    let mut bytes = events.to_vec();
+    files::pack(share.path(), &[], &mut bytes).unwrap();
     let line = |text: &str| Message::Line(text.to_owned());
     let end = Message::End(End::Exited(7));
     let expected = [line("a banner"), Message::Ready, line("one"), end];
-    assert_eq!(received(bytes, share.path()), expected);
+    assert_eq!(received(bytes.leak(), share.path()), expected);
+    let cut = received(b"{\"Exited\":7}\n", share.path());
+    assert!(
+        matches!(&cut[..], [Message::End(End::Failed(_))]),
+        "{cut:?}"
+    );
     let broken = received(b"{\"Exited\":7}\nno archive", share.path());
     assert!(
         matches!(&broken[..], [Message::End(End::Failed(_))]),
