@@ -1,4 +1,4 @@
-//! Runs of plans: as many tasks at once as the machine has CPUs and memory for, and first the
+//! Runs of plans: as many tasks at once as keep the CPUs busy and have memory, and first the
 //! one from which it is the longest way to the end of the run.
 
 use std::collections::BTreeMap;
@@ -43,8 +43,8 @@ pub struct Runner<'a> {
     pub is_kept: bool,
     /// From when on no test begins any more.
     pub limit: Option<Limit>,
-    /// How many tasks run at once at the most. `None`: as many as there are CPUs, and memory
-    /// for them.
+    /// How many tasks run at once at the most. `None`: half as many again as there are CPUs, as
+    /// far as there is memory for them.
     pub at_once: Option<NonZeroUsize>,
 }
 
@@ -84,7 +84,9 @@ impl<'a> Runner<'a> {
             || {
                 let cpus = thread::available_parallelism().map_or(1, NonZeroUsize::get);
                 let room = memory::available_mib().map_or(1, |mib| mib / MEMORY);
-                cpus.min(usize::try_from(room).unwrap_or(cpus)).max(1)
+                // Guests and builds wait now and then: for each other, for a disk, for a time-out.
+                let tasks = cpus + cpus.div_ceil(2);
+                tasks.min(usize::try_from(room).unwrap_or(tasks)).max(1)
             },
             NonZeroUsize::get,
         )

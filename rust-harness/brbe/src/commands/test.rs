@@ -68,8 +68,8 @@ pub struct TestCommand {
     #[arg(long)]
     prove: bool,
 
-    /// How many guests and builds run at once at the most; without it, as many as there are
-    /// CPUs, and memory for them
+    /// How many guests and builds run at once at the most; without it, half as many again as
+    /// there are CPUs, as far as there is memory for them
     #[arg(long, value_name = "N")]
     jobs: Option<NonZeroUsize>,
 
