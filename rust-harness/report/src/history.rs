@@ -12,6 +12,8 @@ use crate::verdict::{Row, Verdict};
 use host::cache::{self, Lock};
 use host::paths::Paths;
 
+/// Tasks that take less time, in seconds, may have found what they make.
+const FOUND: f64 = 1.0;
 /// How many runs of a test are kept.
 const KEPT: usize = 10;
 
@@ -71,7 +73,14 @@ impl History {
     pub fn keep(self, paths: &Paths) -> Result<()> {
         let _lock = Lock::take(paths, "history")?;
         let mut all = Self::load(paths)?;
-        all.seconds.extend(self.seconds);
+        for (task, seconds) in self.seconds {
+            // A task that took no time has found what it makes: that says nothing of the next
+            // time.
+            let known = all.seconds.entry(task).or_insert(seconds);
+            if seconds >= FOUND {
+                *known = seconds;
+            }
+        }
         for (test, seen) in self.tests {
             let runs = all.tests.entry(test).or_default();
             runs.extend(seen);
