@@ -1,10 +1,11 @@
 //! Test of the ssh lane, against an sshd in a guest. The connections of the sshd come in over
 //! a virtio port of the guest. This side has the port at an address of the loopback device.
 
+mod forwarding;
+
 use std::fs;
 use std::io;
-use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
-use std::os::unix::net::UnixStream;
+use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,6 +15,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail, ensure};
 
 use super::{brbe, brbe_until};
+use forwarding::join;
 use guest_runner::SHARE;
 use host::arch::Arch;
 use host::cargo;
@@ -301,29 +303,21 @@ impl Machine {
         // Status, output and files come back; nothing is left of a command that hangs, nor of
         // what it has started in another session.
         let ssh = self.ssh()?;
-        match self.run(paths, &ssh, "echo one; echo two >there; exit 7", COMMAND)? {
-            (End::Exited(7), output) if output.trim() == "one" => {}
-            end => bail!("{end:?} instead of status 7"),
-        }
+        self.expect(paths, "echo one; echo two >there; exit 7", 7, "one")?;
         let hangs = "setsid sleep 1234 & sleep 1234";
         match self.run(paths, &ssh, hangs, Duration::from_secs(10))? {
             (End::TimedOut(_), _) => {}
             end => bail!("{end:?} instead of a time-out"),
         }
         let left = "sleep 1; ls -d /tmp/brbe.* | wc -l; pgrep -fc 'sleep 123[4]'";
-        match self.run(paths, &ssh, left, COMMAND)? {
-            (End::Exited(_), output) if output.trim() == "1\n0" => {}
-            end => bail!("left behind: {end:?}"),
-        }
+        // pgrep fails where it counts none.
+        self.expect(paths, left, 1, "1\n0")?;
         match self.run(paths, &ssh, BUSYBOX_ALONE, COMMAND)? {
             (End::Exited(0), _) => {}
             end => bail!("there is no busybox: {end:?}"),
         }
         let alone = "echo $PATH; echo two >there; exit 7";
-        match self.run(paths, &ssh, alone, COMMAND)? {
-            (End::Exited(7), output) if output.trim() == "/run/busybox" => {}
-            end => bail!("with busybox alone: {end:?}"),
-        }
+        self.expect(paths, alone, 7, "/run/busybox")?;
         Ok(format!(
             "{passed} guest tests passed, {skipped} skipped; trace, and stopped; busybox; \
              nothing left there"
@@ -349,6 +343,14 @@ impl Machine {
             trace.stdout,
             trace.stderr
         );
+        Ok(())
+    }
+
+    /// Runs a command, which is to end with this status and to print this.
+    fn expect(&self, paths: &Paths, command: &str, status: i32, printed: &str) -> Result<()> {
+        let (end, output) = self.run(paths, &self.ssh()?, command, COMMAND)?;
+        let is_it = end == End::Exited(status) && output.trim() == printed;
+        ensure!(is_it, "{command}: {end:?}, and it printed {output:?}");
         Ok(())
     }
 
@@ -388,19 +390,4 @@ impl Machine {
         ensure!(end == End::Exited(0), "ending the guest: {end:?}");
         Ok(())
     }
-}
-
-/// Copies between a connection and the guest's virtio port, both ways, until one side has
-/// ended. Then the other side is shut down, too. `socket` is the port on this side.
-fn join(connection: &TcpStream, socket: &Path) -> io::Result<()> {
-    let port = UnixStream::connect(socket)?;
-    thread::scope(|scope| {
-        scope.spawn(|| {
-            let _ = io::copy(&mut &*connection, &mut &port);
-            let _ = port.shutdown(Shutdown::Both);
-        });
-        let _ = io::copy(&mut &port, &mut &*connection);
-        let _ = connection.shutdown(Shutdown::Both);
-    });
-    Ok(())
 }
