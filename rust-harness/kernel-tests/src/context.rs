@@ -92,6 +92,12 @@ impl<'a> Context<'a> {
         [programs.holding(cargo::TARGET), root]
     }
 
+    /// What it takes to boot the kernel in a configuration, as artefacts.
+    pub fn boot_artefacts(&self, configuration: Configuration) -> Vec<Artefact<'a>> {
+        let kernel = self.kernel_artefact(configuration);
+        self.guest_artefacts().into_iter().chain([kernel]).collect()
+    }
+
     /// An empty directory to share with a guest.
     ///
     /// # Errors

@@ -123,8 +123,7 @@ impl Kernels {
         }
         let name = format!("tests of {title}");
         let context = Context::patched(paths, &self.guest, &self.subject);
-        let mut needed = vec![context.kernel_artefact(Configuration::Ordinary)];
-        needed.extend(context.guest_artefacts());
+        let mut needed = context.boot_artefacts(Configuration::Ordinary);
         if cell.machine == Machine::X86_64 {
             needed.push(selftests::artefact_at(&context, Configuration::Ordinary));
         }

@@ -18,8 +18,7 @@ const OOPS: &str = "armv8pmu_sched_task";
 pub fn jobs<'a>(context: &Context<'a>) -> Vec<Job<'a>> {
     let job = |name, decide: fn(&Context<'_>) -> Result<Verdict>| {
         let context = context.clone();
-        let mut needed = vec![context.kernel_artefact(Configuration::Ordinary)];
-        needed.extend(context.guest_artefacts());
+        let mut needed = context.boot_artefacts(Configuration::Ordinary);
         if name == selftests::MUST_NOT_PASS {
             needed.push(selftests::artefact_at(&context, Configuration::Ordinary));
         }

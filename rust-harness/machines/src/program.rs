@@ -27,8 +27,8 @@ use crate::machine_spec::Capabilities;
 use host::process::{self, Interrupted, ProcessGroup};
 
 /// How long a run goes on after a panic, for the rest of the kernel's report. Also how long a
-/// program that has closed its standard output may take to close its standard error.
-const LAST_WORDS: Duration = Duration::from_secs(2);
+/// program that has closed its standard output may take to close its standard error, or to end.
+pub(super) const LAST_WORDS: Duration = Duration::from_secs(2);
 /// How many lines of the console are reported of a guest that hangs.
 const TAIL: usize = 20;
 /// How many bytes of an event are read: the guest is not trusted to end its lines.

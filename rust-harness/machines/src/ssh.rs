@@ -22,7 +22,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::backend::{End, Run};
 use crate::guest::Task;
-use crate::program::{MAX_OUTPUT, printed_too_much};
+use crate::program::{LAST_WORDS, MAX_OUTPUT, printed_too_much};
 use crate::share::STOP;
 use guest_runner::event::RunEvent;
 use guest_runner::{BOOTSTRAP, COMMAND, files};
@@ -32,8 +32,6 @@ use host::process::{self, Interrupted, ProcessGroup};
 const TAIL: usize = 20;
 /// How many bytes of a line are read.
 const LINE: u64 = 1 << 20;
-/// How long ssh may live on after the connection has ended.
-const LAST_WORDS: Duration = Duration::from_secs(2);
 /// The time from one Ctrl-C to the next for a command that is to stop: it may not have had
 /// its handler when the last one came.
 const TURN: Duration = Duration::from_secs(1);

@@ -15,16 +15,22 @@ const UNKNOWN: f64 = 60.0;
 /// What only one task of a run may use at a time, by its name: a source tree, cargo's target.
 pub(crate) type Resource = String;
 
+/// Under which conditions a job begins, or an artefact is made.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Conditions<'a> {
+    /// The artefacts that have to be there first.
+    pub(crate) needs: Vec<Artefact<'a>>,
+    /// What no other task may use meanwhile.
+    pub(crate) holds: Option<Resource>,
+}
+
 /// What tests need before they can run, such as a kernel. A run makes it once, whichever and
 /// how many of its tests need it.
 #[derive(Clone)]
 pub struct Artefact<'a> {
     /// Names the artefact on the screen, and tells it from others.
     name: String,
-    /// The artefacts that have to be there first.
-    needs: Vec<Artefact<'a>>,
-    /// What it is made with.
-    holds: Option<Resource>,
+    conditions: Conditions<'a>,
     make: Arc<dyn Fn() -> Result<()> + Send + Sync + 'a>,
 }
 
@@ -33,8 +39,7 @@ impl<'a> Artefact<'a> {
     pub fn new(name: impl Into<String>, make: impl Fn() -> Result<()> + Send + Sync + 'a) -> Self {
         Self {
             name: name.into(),
-            needs: Vec::new(),
-            holds: None,
+            conditions: Conditions::default(),
             make: Arc::new(make),
         }
     }
@@ -42,18 +47,16 @@ impl<'a> Artefact<'a> {
     /// This artefact, which is made when `artefacts` are there.
     #[must_use]
     pub fn needing(mut self, artefacts: impl IntoIterator<Item = Self>) -> Self {
-        self.needs.extend(artefacts);
+        self.conditions.needs.extend(artefacts);
         self
     }
 
     /// This artefact, beside which nothing else runs that holds the same resource. It holds one
     /// resource at the most.
     #[must_use]
-    pub fn holding(self, resource: impl Into<Resource>) -> Self {
-        Self {
-            holds: Some(resource.into()),
-            ..self
-        }
+    pub fn holding(mut self, resource: impl Into<String>) -> Self {
+        self.conditions.holds = Some(resource.into());
+        self
     }
 
     /// The name of the artefact.
@@ -66,12 +69,9 @@ impl<'a> Artefact<'a> {
         durations.get(&self.name).copied().unwrap_or(UNKNOWN)
     }
 
-    pub(crate) fn needs(&self) -> &[Self] {
-        &self.needs
-    }
-
-    pub(crate) fn held(&self) -> Option<&Resource> {
-        self.holds.as_ref()
+    /// Under which conditions the artefact is made.
+    pub(crate) fn conditions(&self) -> &Conditions<'a> {
+        &self.conditions
     }
 
     /// Makes the artefact, or finds it made. What it needs has to be there.
@@ -86,7 +86,7 @@ impl<'a> Artefact<'a> {
     ///
     /// When one of them cannot be made.
     pub fn make_all(&self) -> Result<()> {
-        self.needs.iter().try_for_each(Self::make_all)?;
+        self.conditions.needs.iter().try_for_each(Self::make_all)?;
         self.make()
     }
 }

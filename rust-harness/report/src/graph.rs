@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use crate::artefact::Artefact;
+use crate::artefact::{Artefact, Conditions};
 use crate::history::Durations;
 use crate::job::Job;
 use crate::plan::{AtEnd, Plan, Step};
@@ -51,10 +51,10 @@ impl<'a> Graph<'a> {
                         all.push(self.job(job, after.into_iter().collect(), after, durations));
                     }
                 }
-                Step::Last(None) => {}
-                Step::Last(Some(job)) => {
-                    let last = self.job(job, all.clone(), None, durations);
-                    all.push(last);
+                Step::Last(jobs) => {
+                    let place = |job| self.job(job, all.clone(), None, durations);
+                    let last: Vec<_> = jobs.into_iter().map(place).collect();
+                    all.extend(last);
                 }
                 Step::Part(plan, at_end) => {
                     let first = self.works.len();
@@ -78,18 +78,14 @@ impl<'a> Graph<'a> {
     fn job(
         &mut self,
         job: Job<'a>,
-        mut after: Vec<usize>,
+        after: Vec<usize>,
         follows: Option<usize>,
         durations: &Durations,
     ) -> usize {
-        let needs = job.needs().iter();
-        after.extend(needs.map(|artefact| self.artefact(artefact, durations)));
-        let task = Task {
-            after,
-            holds: job.held().cloned(),
-            follows,
-            seconds: job.expected(durations),
-        };
+        let seconds = job.expected(durations);
+        let mut task = self.task(job.conditions(), seconds, durations);
+        task.after.extend(after);
+        task.follows = follows;
         self.push(Work::Run(Box::new(job)), task)
     }
 
@@ -97,16 +93,22 @@ impl<'a> Graph<'a> {
         if let Some(place) = self.artefacts.get(artefact.name()) {
             return *place;
         }
-        let needs = artefact.needs().iter();
-        let task = Task {
-            after: needs.map(|first| self.artefact(first, durations)).collect(),
-            holds: artefact.held().cloned(),
-            follows: None,
-            seconds: artefact.expected(durations),
-        };
+        let seconds = artefact.expected(durations);
+        let task = self.task(artefact.conditions(), seconds, durations);
         let place = self.push(Work::Make(artefact.clone()), task);
         self.artefacts.insert(artefact.name().to_owned(), place);
         place
+    }
+
+    /// The task that begins under these conditions. The artefacts that it needs are added.
+    fn task(&mut self, conditions: &Conditions<'a>, seconds: f64, durations: &Durations) -> Task {
+        let needs = conditions.needs.iter();
+        Task {
+            after: needs.map(|first| self.artefact(first, durations)).collect(),
+            holds: conditions.holds.clone(),
+            follows: None,
+            seconds,
+        }
     }
 
     fn push(&mut self, work: Work<'a>, mut task: Task) -> usize {

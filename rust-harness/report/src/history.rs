@@ -13,7 +13,7 @@ use host::cache::{self, Lock};
 use host::paths::Paths;
 
 /// Tasks that take less time, in seconds, may have found what they make.
-const FOUND: f64 = 1.0;
+pub(crate) const FOUND: f64 = 1.0;
 /// How many runs of a test are kept.
 const KEPT: usize = 10;
 

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use anyhow::{Result, ensure};
 
-use crate::artefact::{Artefact, Resource};
+use crate::artefact::{Artefact, Conditions};
 use crate::body;
 use crate::history::Durations;
 use crate::limit::Limit;
@@ -54,10 +54,7 @@ pub struct Job<'a> {
     /// The places in `tests` of those that are wanted.
     wanted: Vec<usize>,
     body: Body<'a>,
-    /// What has to be there before the job begins.
-    needs: Vec<Artefact<'a>>,
-    /// What no other task may use meanwhile.
-    holds: Option<Resource>,
+    conditions: Conditions<'a>,
     /// Whether it is known without running anything what comes of it.
     is_decided: bool,
     /// For a job that was decided when the plan was made: whether it failed. Others need what
@@ -104,8 +101,7 @@ impl<'a> Job<'a> {
             wanted: (0..tests.len()).collect(),
             tests: tests.into_iter().map(test).collect(),
             body: Box::new(|wanted| Ok(body(wanted)?.into_iter().map(Into::into).collect())),
-            needs: Vec::new(),
-            holds: None,
+            conditions: Conditions::default(),
             is_decided: false,
             failed_when_planned: None,
         }
@@ -146,18 +142,16 @@ impl<'a> Job<'a> {
     /// This job, which begins when `artefacts` are there.
     #[must_use]
     pub fn needing(mut self, artefacts: impl IntoIterator<Item = Artefact<'a>>) -> Self {
-        self.needs.extend(artefacts);
+        self.conditions.needs.extend(artefacts);
         self
     }
 
     /// This job, beside which no other task runs that holds the same resource. It holds one
     /// resource at the most.
     #[must_use]
-    pub fn holding(self, resource: impl Into<Resource>) -> Self {
-        Self {
-            holds: Some(resource.into()),
-            ..self
-        }
+    pub fn holding(mut self, resource: impl Into<String>) -> Self {
+        self.conditions.holds = Some(resource.into());
+        self
     }
 
     /// This job, whose tests are in `tier` and those after it.
@@ -184,8 +178,7 @@ impl<'a> Job<'a> {
         };
         Self {
             body: Box::new(move |wanted| Ok(vec![Verdict::Skip(reason).into(); wanted.len()])),
-            needs: Vec::new(),
-            holds: None,
+            conditions: Conditions::default(),
             is_decided: true,
             ..self
         }
@@ -198,14 +191,9 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// What has to be there before the job begins.
-    pub(crate) fn needs(&self) -> &[Artefact<'a>] {
-        &self.needs
-    }
-
-    /// What no other task may use meanwhile.
-    pub(crate) fn held(&self) -> Option<&Resource> {
-        self.holds.as_ref()
+    /// Under which conditions the job begins.
+    pub(crate) fn conditions(&self) -> &Conditions<'a> {
+        &self.conditions
     }
 
     /// The name of the job, which tells it from others: its first test, and how many more it

@@ -16,10 +16,13 @@ pub(crate) struct Share {
 
 impl Share {
     pub(crate) fn of(jobs: &[Job<'_>], durations: &Durations) -> Self {
-        let artefacts = jobs.iter().flat_map(Job::needs).map(|artefact| {
-            let seconds = artefact.expected(durations);
-            (artefact.name().to_owned(), seconds)
-        });
+        let artefacts = jobs
+            .iter()
+            .flat_map(|job| &job.conditions().needs)
+            .map(|artefact| {
+                let seconds = artefact.expected(durations);
+                (artefact.name().to_owned(), seconds)
+            });
         Self {
             seconds: jobs.iter().map(|job| job.expected(durations)).sum(),
             artefacts: artefacts.collect(),

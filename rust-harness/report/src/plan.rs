@@ -20,9 +20,8 @@ pub(crate) enum Step<'a> {
     Jobs(Vec<Job<'a>>),
     /// Jobs that run one after the other.
     Chain(Vec<Job<'a>>),
-    /// A job that runs when all steps before it in the same plan have ended. `None` once it is
-    /// dropped.
-    Last(Option<Job<'a>>),
+    /// Jobs that run when all steps before them in the same plan have ended.
+    Last(Vec<Job<'a>>),
     /// A plan, and what is done at its end.
     Part(Plan<'a>, Option<AtEnd<'a>>),
 }
@@ -47,7 +46,7 @@ impl<'a> Plan<'a> {
 
     /// Adds a job that runs when all has ended that was added to this plan before.
     pub fn last(&mut self, job: Job<'a>) {
-        self.steps.push(Step::Last(Some(job)));
+        self.steps.push(Step::Last(vec![job]));
     }
 
     /// Adds all steps of another plan.
@@ -107,18 +106,13 @@ impl<'a> Plan<'a> {
         for step in &mut self.steps {
             match step {
                 Step::Chain(jobs) => each(jobs),
-                Step::Jobs(jobs) => {
+                Step::Jobs(jobs) | Step::Last(jobs) => {
                     let dealt = std::mem::take(jobs).into_iter().flat_map(|job| {
                         let mut alone = vec![job];
                         each(&mut alone);
                         alone
                     });
                     *jobs = dealt.collect();
-                }
-                Step::Last(job) => {
-                    let mut alone = job.take().into_iter().collect();
-                    each(&mut alone);
-                    *job = alone.pop();
                 }
                 Step::Part(plan, _) => plan.units(each),
             }
@@ -127,24 +121,22 @@ impl<'a> Plan<'a> {
 
     /// Drops the jobs that are not `wanted`, which is asked in the plan's order.
     fn retain(&mut self, wanted: &mut impl FnMut(&mut Job<'a>) -> bool) {
-        self.steps.retain_mut(|step| match step {
-            Step::Jobs(jobs) | Step::Chain(jobs) => {
-                jobs.retain_mut(&mut *wanted);
-                true
+        for step in &mut self.steps {
+            match step {
+                Step::Jobs(jobs) | Step::Chain(jobs) | Step::Last(jobs) => {
+                    jobs.retain_mut(&mut *wanted);
+                }
+                Step::Part(plan, _) => plan.retain(wanted),
             }
-            Step::Part(plan, _) => {
-                plan.retain(wanted);
-                true
-            }
-            Step::Last(job) => job.as_mut().is_some_and(&mut *wanted),
-        });
+        }
     }
 
     fn visit(&self, each: &mut impl FnMut(&Job<'a>)) {
         for step in &self.steps {
             match step {
-                Step::Jobs(jobs) | Step::Chain(jobs) => jobs.iter().for_each(&mut *each),
-                Step::Last(job) => job.iter().for_each(&mut *each),
+                Step::Jobs(jobs) | Step::Chain(jobs) | Step::Last(jobs) => {
+                    jobs.iter().for_each(&mut *each);
+                }
                 Step::Part(plan, _) => plan.visit(each),
             }
         }

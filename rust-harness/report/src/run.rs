@@ -11,7 +11,7 @@ use anyhow::{Error, Result, bail};
 
 use crate::artefact::Artefact;
 use crate::graph::{Graph, Work};
-use crate::history::{Durations, History};
+use crate::history::{Durations, FOUND, History};
 use crate::job::Job;
 use crate::limit::Limit;
 use crate::outcome::Report;
@@ -28,8 +28,6 @@ const MEMORY: u64 = 1536;
 
 /// How often it is shown how far a run is.
 const REFRESH: Duration = Duration::from_secs(5);
-/// How many seconds an artefact takes at the least that is made and not found.
-const MADE: f64 = 1.0;
 /// The subject of the rows of what is no test.
 const RUN: &str = "run";
 
@@ -97,7 +95,6 @@ impl<'a> Runner<'a> {
         let mut running = Running {
             limit: self.limit,
             rows: graph.works.iter().map(|_| Vec::new()).collect(),
-            after: graph.tasks.iter().map(|task| task.after.clone()).collect(),
             names: graph.works.iter().map(name).collect(),
             is_artefact: graph
                 .works
@@ -174,7 +171,7 @@ impl Outcome {
     /// Whether `seconds` is how long the task takes when it does all of its work.
     fn is_typical(&self, seconds: f64) -> bool {
         match self {
-            Self::Made => seconds >= MADE,
+            Self::Made => seconds >= FOUND,
             Self::Decided { rows, is_whole } => {
                 let mut rows = rows.iter();
                 *is_whole && rows.all(|row| matches!(row.verdict(), Verdict::Pass(_)))
@@ -203,8 +200,6 @@ struct Running<'a, 'h> {
     schedule: Schedule,
     /// What each task does, until it begins.
     works: Vec<Option<Work<'a>>>,
-    /// For each task, those that ended before it began.
-    after: Vec<Vec<usize>>,
     names: Vec<Option<String>>,
     /// For each task, whether it makes an artefact.
     is_artefact: Vec<bool>,
@@ -220,10 +215,6 @@ struct Running<'a, 'h> {
 }
 
 impl<'a> Running<'a, '_> {
-    fn is_late(&self) -> bool {
-        self.limit.is_some_and(|limit| limit.passed().is_some())
-    }
-
     /// Begins a task in a thread of its own, which sends what came of it. What takes no time is
     /// done here.
     fn begin<'scope>(
@@ -238,16 +229,14 @@ impl<'a> Running<'a, '_> {
         let Some(work) = self.works[place].take() else {
             return Ok(());
         };
-        let missing = self.after[place]
-            .iter()
-            .find_map(|first| self.failed.get(first));
-        let missing = missing.cloned();
+        let mut after = self.schedule.after(place).iter();
+        let missing = after.find_map(|first| self.failed.get(first)).cloned();
         let limit = self.limit;
         let body: Box<dyn FnOnce() -> Outcome + Send + 'a> = match (work, missing) {
             (Work::End(at_end, tasks), _) => {
                 let rows = self.rows[tasks].iter().flatten();
                 let rows: Vec<_> = rows.filter(|row| row.subject != RUN).cloned().collect();
-                let is_partial = self.is_late() || !self.failed.is_empty();
+                let is_partial = is_late(self.limit) || !self.failed.is_empty();
                 match at_end(&rows, is_partial) {
                     Err(error) if error.is::<Interrupted>() => return Err(error),
                     Err(error) => self.rows[place] = failed("what is done at the end", error)?,
@@ -312,11 +301,7 @@ impl<'a> Running<'a, '_> {
         let mut text = format!("{decided} of {all} tests");
         let running = self.schedule.running();
         for place in running.iter().filter(|place| self.is_artefact[**place]) {
-            let waiting = self
-                .after
-                .iter()
-                .filter(|first| first.contains(place))
-                .count();
+            let waiting = self.schedule.waiting_for(*place);
             if let Some(name) = self.names[*place].as_deref() {
                 text += &format!("; {waiting} tasks wait for {name}");
             }
@@ -330,8 +315,13 @@ impl<'a> Running<'a, '_> {
     }
 }
 
+/// Whether no test begins any more.
+fn is_late(limit: Option<Limit>) -> bool {
+    limit.is_some_and(|limit| limit.passed().is_some())
+}
+
 fn make(artefact: &Artefact<'_>, limit: Option<Limit>) -> Outcome {
-    if limit.is_some_and(|limit| limit.passed().is_some()) {
+    if is_late(limit) {
         return Outcome::Late;
     }
     match artefact.make() {

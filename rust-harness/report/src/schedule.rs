@@ -121,8 +121,18 @@ impl Schedule {
         self.left == 0
     }
 
+    /// The places of the tasks that have to end before a task begins.
+    pub(crate) fn after(&self, place: usize) -> &[usize] {
+        &self.tasks[place].after
+    }
+
+    /// How many tasks wait for the end of a task.
+    pub(crate) fn waiting_for(&self, place: usize) -> usize {
+        self.before[place].len()
+    }
+
     /// Whether a task waits for the end of another.
-    pub(crate) fn waits(&self, place: usize) -> bool {
+    fn waits(&self, place: usize) -> bool {
         self.awaited[place] > 0
     }
 

@@ -71,8 +71,7 @@ impl<'a> Planner<'a> {
         });
         if let (Some((guest, fixes, snapshot)), None) = (first, self.asked_for) {
             let context = Context::patched(self.paths, guest, snapshot);
-            let mut needed = vec![context.kernel_artefact(Configuration::Ordinary)];
-            needed.extend(context.guest_artefacts());
+            let needed = context.boot_artefacts(Configuration::Ordinary);
             plan.any(documents::jobs(self.paths, &fixes.tree, &needed)?);
         }
         Ok(plan)
