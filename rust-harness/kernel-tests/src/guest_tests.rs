@@ -8,12 +8,14 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 
 use crate::context::Context;
+use crate::one_boot::{self, Judged};
 use crate::registry::{Batch, Scope, Test};
 use host::paths::Paths;
 use kernels::guest_module;
 use kernels::kernel::Kernel;
 use kernels::subject::Configuration;
 use kernels::variant::Variant;
+use machines::backend::Run;
 use machines::guest::{Guest, Task};
 use machines::machine_spec::MachineSpec;
 use machines::share::Share;
@@ -241,7 +243,7 @@ impl GuestTest {
     /// the line also waits there until what the test has closed is freed, since the debug
     /// kernel checks that, too.
     fn line(&self) -> String {
-        let line = format!("./branch-guest {}; echo {}$?", self.command, outcome::ENDED);
+        let line = one_boot::line(&format!("./branch-guest {}", self.command));
         match self.configuration {
             Configuration::Debug => format!(
                 "(sleep {SUSPICIOUS}; echo t > /proc/sysrq-trigger) & watch=$!; {line}; \
@@ -304,7 +306,7 @@ fn boot(
     tests: &[&GuestTest],
     share: &Share,
 ) -> Result<Vec<Decided>> {
-    outcome::decide(tests.len(), |places| {
+    one_boot::decide(tests.len(), |places| {
         let tests: Vec<_> = places.iter().map(|place| tests[*place]).collect();
         let (lines, timeout) = together(&tests);
         let task = Task {
@@ -313,7 +315,14 @@ fn boot(
             share,
             timeout,
         };
-        outcome::judge(tests.len(), &guest.run(kernel, machine, &task)?)
+        judge(tests.len(), &guest.run(kernel, machine, &task)?)
+    })
+}
+
+/// What came of `count` tests, whose lines ran after each other in `run`.
+fn judge(count: usize, run: &Run) -> Result<Judged> {
+    one_boot::judge(count, run, |_, status, output| {
+        outcome::verdict(status, output)
     })
 }
 

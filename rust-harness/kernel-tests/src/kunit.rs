@@ -3,15 +3,15 @@
 
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail, ensure};
 
 use crate::context::Context;
+use crate::one_boot;
 use crate::registry::{Batch, Scope, Test};
 use kernels::variant::Variant;
-use machines::guest;
 use machines::machine_spec::MachineSpec;
-use report::Verdict;
 use report::kernel_ktap::Suite;
+use report::{Decided, Verdict};
 
 /// A KUnit suite, and what is expected of it.
 #[derive(Clone, Copy, Debug)]
@@ -42,40 +42,43 @@ const EXAMPLES: Expected = Expected {
     compares: 0,
 };
 
-/// The tests: suites, each on a machine.
+/// The tests: suites, and the machines that they run on.
 pub fn tests() -> Vec<Batch> {
-    let on = |name, records, vhe, expected: Expected| {
+    let on = |machine: MachineSpec, expected: Vec<(&'static str, Expected)>| {
         let scope = Scope {
             series: &[Variant::Rust],
             is_of_changes: false,
             ..Scope::SNAPSHOT
         };
-        let test = Test {
-            machine: MachineSpec {
-                vhe,
-                records: Some(records),
-                ..MachineSpec::default()
-            },
+        let tests = expected.iter().map(|(name, _)| Test {
+            machine: machine.clone(),
             ..Test::new(name, scope)
-        };
-        Batch::of_one(test, move |context, machine| {
-            expected.run(context, machine, name)
+        });
+        Batch::of(tests.collect(), move |context, wanted| {
+            let suites: Vec<_> = wanted.iter().map(|place| expected[*place]).collect();
+            run(context, &machine, &suites)
         })
+    };
+    let records = |records, vhe| MachineSpec {
+        vhe,
+        records: Some(records),
+        ..MachineSpec::default()
     };
     vec![
         on(
-            "KUnit: decoding, and 20,000 buffers as in C",
-            64,
-            false,
-            DRIVER,
+            records(64, false),
+            vec![
+                ("KUnit: decoding, and 20,000 buffers as in C", DRIVER),
+                ("KUnit: examples in the documentation", EXAMPLES),
+            ],
         ),
         on(
-            "KUnit: decoding and 20,000 buffers, at EL2 (VHE), 8 records",
-            8,
-            true,
-            DRIVER,
+            records(8, true),
+            vec![(
+                "KUnit: decoding and 20,000 buffers, at EL2 (VHE), 8 records",
+                DRIVER,
+            )],
         ),
-        on("KUnit: examples in the documentation", 64, false, EXAMPLES),
     ]
 }
 
@@ -85,44 +88,77 @@ const TIMEOUT: Duration = Duration::from_secs(180);
 /// The words by which a test says in the kernel's log that it has compared buffers.
 const COMPARED: &str = "buffers compared";
 
+/// Boots the kernel on `machine` and runs suites after each other. The first name is in the names
+/// of the logs. Returns what came of each.
+///
+/// # Errors
+///
+/// When the kernel cannot be built, or the machine failed.
+fn run(
+    context: &Context<'_>,
+    machine: &MachineSpec,
+    suites: &[(&'static str, Expected)],
+) -> Result<Vec<Decided>> {
+    one_boot::decide(suites.len(), |places| {
+        let suites: Vec<_> = places.iter().map(|place| suites[*place]).collect();
+        let (name, _) = suites.first().context("there are suites")?;
+        let lines: Vec<_> = suites.iter().map(|(_, suite)| suite.line()).collect();
+        let timeout = TIMEOUT * u32::try_from(suites.len())?;
+        let share = context.share()?;
+        let run = context.run_within(timeout, machine, name, &lines.join("\n"), &share)?;
+        one_boot::judge(suites.len(), &run, |place, status, output| {
+            suites[place].1.verdict(status, output)
+        })
+    })
+}
+
 impl Expected {
-    /// Boots the kernel on `machine` and runs the suite. `name` is in the names of the logs.
+    /// A line of shell that runs the suite and prints its results, and what it said of
+    /// comparisons. The kernel's log is emptied, for the suite after it.
+    fn line(&self) -> String {
+        one_boot::line(&format!(
+            "(cd /sys/kernel/debug/kunit/{} || exit; echo > run && cat results && \
+             dmesg --read-clear | grep '{COMPARED}'; true)",
+            self.suite
+        ))
+    }
+
+    /// The verdict on the suite, by the exit status of its line and what it printed.
+    fn verdict(&self, status: i32, output: &str) -> Verdict {
+        match self.seen(status, output) {
+            Ok(seen) => Verdict::Pass(seen),
+            Err(error) => Verdict::Fail(format!("{error:#}")),
+        }
+    }
+
+    /// What the suite has seen, in a line.
     ///
     /// # Errors
     ///
-    /// When the guest dies or does not end in time, or the results that it prints are not
-    /// complete KTAP.
-    fn run(&self, context: &Context<'_>, machine: &MachineSpec, name: &str) -> Result<Verdict> {
-        let command = format!(
-            "cd /sys/kernel/debug/kunit/{} || exit; echo > run && cat results && dmesg | grep '{COMPARED}'; true",
-            self.suite
-        );
-        let run = context.run_within(TIMEOUT, machine, name, &command, &context.share()?)?;
-        if guest::status(&run)? != 0 {
-            let reason = format!("this kernel has no suite {}", self.suite);
-            return Ok(Verdict::Fail(reason));
-        }
-        let suite = Suite::parse(&run.output)
-            .with_context(|| format!("{}: {}", self.suite, run.output.trim()))?;
+    /// When the kernel has no such suite, when the suite lacks a test, when one of its tests
+    /// failed or compared nothing, or when its results are not complete KTAP.
+    fn seen(&self, status: i32, output: &str) -> Result<String> {
+        ensure!(status == 0, "this kernel has no suite {}", self.suite);
+        let suite =
+            Suite::parse(output).with_context(|| format!("{}: {}", self.suite, output.trim()))?;
         for test in self.tests {
             let there = suite
                 .passed
                 .iter()
                 .chain(suite.failed.iter().map(|(name, _)| name));
-            if !there.into_iter().any(|name| name.contains(test)) {
-                let reason = format!("{} has no test {test}", self.suite);
-                return Ok(Verdict::Fail(reason));
-            }
+            ensure!(
+                there.into_iter().any(|name| name.contains(test)),
+                "{} has no test {test}",
+                self.suite
+            );
         }
-        if !suite.failed.is_empty() {
-            return Ok(Verdict::Fail(suite.to_string()));
-        }
-        let compared: Vec<_> = run.output.lines().filter_map(compared).collect();
+        ensure!(suite.failed.is_empty(), "{suite}");
+        let compared: Vec<_> = output.lines().filter_map(compared).collect();
         if let Some(missed) = missed(&compared, self.compares) {
-            return Ok(Verdict::Fail(missed));
+            bail!(missed);
         }
         let said = [suite.to_string()].into_iter().chain(compared);
-        Ok(Verdict::Pass(said.collect::<Vec<_>>().join("; ")))
+        Ok(said.collect::<Vec<_>>().join("; "))
     }
 }
 

@@ -25,6 +25,7 @@ pub mod guest_tests;
 pub mod kept_figures;
 pub mod kunit;
 pub mod matrix;
+mod one_boot;
 pub mod overflow;
 pub mod perf;
 pub mod proofs;

@@ -1,6 +1,6 @@
 //! Guest tests on a machine that somebody else has booted, over ssh.
 
-use super::{GuestTest, all, outcome, together};
+use super::{GuestTest, all, judge, together};
 use host::paths::Paths;
 use kernels::subject::Configuration;
 use machines::guest::Task;
@@ -28,7 +28,7 @@ pub fn on_remote<'a>(paths: &'a Paths, ssh: &'a Ssh) -> Vec<Job<'a>> {
         };
         // A machine that is dead is not tried again.
         let run = remote::run(paths, ssh, &task)?;
-        Ok(outcome::judge(tests.len(), &run)?.verdicts(tests.len()))
+        Ok(judge(tests.len(), &run)?.verdicts(tests.len()))
     });
     let skipped = elsewhere
         .iter()
