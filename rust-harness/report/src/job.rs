@@ -55,11 +55,22 @@ pub struct Job<'a> {
     wanted: Vec<usize>,
     body: Body<'a>,
     conditions: Conditions<'a>,
-    /// Whether it is known without running anything what comes of it.
-    is_decided: bool,
-    /// For a job that was decided when the plan was made: whether it failed. Others need what
-    /// it has made, so it is there whether it is wanted or not.
-    failed_when_planned: Option<bool>,
+    decision: Decision,
+}
+
+/// When it is known what comes of a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Decision {
+    /// When its body has run.
+    Running,
+    /// Before it runs: its tests are skipped.
+    Skipped,
+    /// Since the plan was made. Others need what the job has made, so it is there whether it is
+    /// wanted or not.
+    WhenPlanned {
+        /// Whether the job failed.
+        has_failed: bool,
+    },
 }
 
 impl<'a> Job<'a> {
@@ -102,8 +113,7 @@ impl<'a> Job<'a> {
             tests: tests.into_iter().map(test).collect(),
             body: Box::new(|wanted| Ok(body(wanted)?.into_iter().map(Into::into).collect())),
             conditions: Conditions::default(),
-            is_decided: false,
-            failed_when_planned: None,
+            decision: Decision::Running,
         }
     }
 
@@ -133,8 +143,9 @@ impl<'a> Job<'a> {
     /// has made.
     pub fn decided(subject: impl Into<String>, test: impl Into<String>, verdict: Verdict) -> Self {
         Self {
-            is_decided: true,
-            failed_when_planned: Some(matches!(verdict, Verdict::Fail(_))),
+            decision: Decision::WhenPlanned {
+                has_failed: matches!(verdict, Verdict::Fail(_)),
+            },
             ..Self::new(subject, test, || Ok(verdict))
         }
     }
@@ -179,7 +190,7 @@ impl<'a> Job<'a> {
         Self {
             body: Box::new(move |wanted| Ok(vec![Verdict::Skip(reason).into(); wanted.len()])),
             conditions: Conditions::default(),
-            is_decided: true,
+            decision: Decision::Skipped,
             ..self
         }
     }
@@ -216,7 +227,7 @@ impl<'a> Job<'a> {
 
     /// How long the job is expected to take, in seconds.
     pub(crate) fn expected(&self, durations: &Durations) -> f64 {
-        if self.is_decided {
+        if self.decision != Decision::Running {
             return 0.0;
         }
         durations.get(&self.name()).copied().unwrap_or(UNKNOWN)
@@ -230,13 +241,13 @@ impl<'a> Job<'a> {
 
     /// Whether the job was decided when the plan was made, and failed.
     pub(crate) fn has_failed(&self) -> bool {
-        self.failed_when_planned == Some(true)
+        self.decision == Decision::WhenPlanned { has_failed: true }
     }
 
     /// Whether the job is there whatever is wanted: others need what it has made, or it has no
     /// test.
     pub(crate) fn is_always_there(&self) -> bool {
-        self.failed_when_planned.is_some() || self.tests.is_empty()
+        self.is_decided_for_others() || self.tests.is_empty()
     }
 
     /// How many of the wanted tests the selection takes.
@@ -251,7 +262,7 @@ impl<'a> Job<'a> {
 
     /// Whether the job was decided when the plan was made.
     pub(crate) fn is_decided_for_others(&self) -> bool {
-        self.failed_when_planned.is_some()
+        matches!(self.decision, Decision::WhenPlanned { .. })
     }
 
     /// Drops the tests that the selection does not take. Returns whether the job is to run.
@@ -282,7 +293,7 @@ impl<'a> Job<'a> {
     pub(crate) fn run(self, limit: Option<Limit>) -> Result<Vec<Row>> {
         let (start, count) = (Instant::now(), self.wanted.len());
         let late = limit.and_then(|limit| limit.passed());
-        let late = late.filter(|_| self.failed_when_planned.is_none());
+        let late = late.filter(|_| !self.is_decided_for_others());
         let verdicts = match late {
             Some(reason) => Ok(vec![Verdict::Skip(reason).into(); count]),
             None => body::call(|| (self.body)(&self.wanted)),
