@@ -12,12 +12,10 @@ use crate::context::Context;
 use crate::guest_tests;
 use crate::selftests;
 use crate::x86;
-use host::arch::Arch;
 use host::paths::Paths;
-use kernels::subject::{Choice, Configuration, Subject};
+use kernels::subject::Configuration;
 use kernels::variant::Variant;
-use machines::guest::Guest;
-use machines::machine_spec::MachineSpec;
+use machines::machine_spec::{Capabilities, MachineSpec};
 use report::Job;
 
 pub use definition::{AXES, Cell, Machine};
@@ -74,60 +72,47 @@ pub fn cells(paths: &Paths, only: &[Only]) -> Result<Vec<Cell>> {
     Ok(cells)
 }
 
-/// What the cells of one base, language and architecture share: the subject with the kernel,
-/// and the guest that they run in.
-#[derive(Debug)]
-pub struct Kernels {
-    subject: Subject,
-    guest: Guest,
-}
+/// The name of the test in whose place a cell has one row.
+pub const ALL: &str = "all tests";
 
-impl Kernels {
-    /// Prepares what `cell` runs on. `guest` makes a guest of an architecture.
-    ///
-    /// # Errors
-    ///
-    /// When the tree or the guest cannot be prepared, or there is no such series.
-    pub fn prepare(
-        paths: &Paths,
-        choice: &Choice,
-        cell: &Cell,
-        guest: impl FnOnce(Arch) -> Guest,
-    ) -> Result<Self> {
-        let series = if cell.in_rust {
+impl Cell {
+    /// The series whose kernel the cell runs on.
+    pub fn variant(&self) -> Variant {
+        if self.in_rust {
             Variant::Rust
         } else {
             Variant::Snapshot
-        };
-        let choice = Choice {
-            base: Some(cell.base.clone()),
-            series: Some(series),
-            ..choice.clone()
-        };
-        let mut subject = Subject::prepare(paths, &choice)?;
-        let arch = cell.arch();
-        if arch != Arch::Arm64 {
-            subject = subject.on(paths, arch)?;
         }
-        let guest = guest(arch).for_kernels_of(&subject)?;
-        Ok(Self { subject, guest })
     }
 
-    /// The job with all tests of `cell`. It is skipped if the machines of this guest cannot
-    /// be those of the cell.
-    pub fn job<'a>(&'a self, paths: &'a Paths, cell: &Cell) -> Job<'a> {
-        let title = cell.to_string();
-        let machine = machine(cell);
-        if let Some(reason) = machine.unmet(&self.guest.capabilities()) {
-            return Job::skipped(title, "all tests", reason);
+    /// Whether the tests of a kernel have the cell's machine anyway: it is the ordinary one, or
+    /// the one with heterogeneous CPUs, where `machines` have as many records as the cell.
+    pub fn is_tested_anyway(&self, machines: &Capabilities) -> bool {
+        let tested = MachineSpec {
+            records: Some(machines.records),
+            ..machine_of_kind(self.machine)
+        };
+        machine(self) == tested
+    }
+
+    /// The job with all tests of the cell, on the kernel of `context`. It is skipped if the
+    /// machines of its guest cannot be those of the cell.
+    pub fn job<'a>(&self, context: Context<'a>) -> Job<'a> {
+        let title = self.to_string();
+        let machine = machine(self);
+        let unmet = machine.unmet(&context.guest.capabilities()).or_else(|| {
+            let is_other = self.arch() != context.guest.arch();
+            is_other.then(|| format!("no kernel for {} is at hand", self.arch().kernel()))
+        });
+        if let Some(reason) = unmet {
+            return Job::skipped(title, ALL, reason);
         }
         let name = format!("tests of {title}");
-        let context = Context::patched(paths, &self.guest, &self.subject);
         let mut needed = context.boot_artefacts(Configuration::Ordinary);
-        if cell.machine == Machine::X86_64 {
+        if self.machine == Machine::X86_64 {
             needed.push(selftests::artefact_at(&context, Configuration::Ordinary));
         }
-        let job = match cell.machine {
+        let job = match self.machine {
             Machine::X86_64 => {
                 let tests = selftests::DECIDED.map(str::to_owned).into();
                 Job::partial(title, tests, move |wanted: &[usize]| {
@@ -135,12 +120,12 @@ impl Kernels {
                 })
             }
             Machine::Arm64 | Machine::Heterogeneous => {
-                let tests = guest_tests::for_any_machine(cell.machine == Machine::Heterogeneous);
+                let tests = guest_tests::for_any_machine(self.machine == Machine::Heterogeneous);
                 let names = tests.iter().map(|test| test.name.to_owned()).collect();
                 Job::partial(title, names, move |wanted: &[usize]| {
-                    let (kernel, guest) = (context.kernel()?, &self.guest);
+                    let (kernel, guest) = (context.kernel()?, context.guest);
                     let tests: Vec<_> = wanted.iter().map(|index| &tests[*index]).collect();
-                    guest_tests::on_machine(paths, guest, &machine, &kernel, &name, &tests)
+                    guest_tests::on_machine(context.paths, guest, &machine, &kernel, &name, &tests)
                 })
             }
         };
@@ -154,11 +139,15 @@ fn machine(cell: &Cell) -> MachineSpec {
         vhe: cell.vhe,
         pseudo_nmi: cell.pseudo_nmi,
         records: Some(cell.records),
-        ..match cell.machine {
-            Machine::Arm64 => MachineSpec::default(),
-            Machine::Heterogeneous => MachineSpec::heterogeneous(),
-            Machine::X86_64 => x86::emulated(),
-        }
+        ..machine_of_kind(cell.machine)
+    }
+}
+
+fn machine_of_kind(kind: Machine) -> MachineSpec {
+    match kind {
+        Machine::Arm64 => MachineSpec::default(),
+        Machine::Heterogeneous => MachineSpec::heterogeneous(),
+        Machine::X86_64 => x86::emulated(),
     }
 }
 
@@ -166,7 +155,6 @@ fn machine(cell: &Cell) -> MachineSpec {
 mod tests {
     use super::*;
     use machines::backend::Backend as _;
-    use machines::machine_spec::Capabilities;
     use machines::qemu::Qemu;
 
     fn cells() -> Vec<Cell> {
@@ -202,5 +190,15 @@ mod tests {
         assert_eq!(able(&Qemu.capabilities()), cells().len());
         // Two levels, of two bases and two languages but one.
         assert_eq!(able(&model), 6);
+    }
+
+    #[test]
+    fn each_kernel_has_an_ordinary_machine_and_one_with_heterogeneous_cpus_anyway() {
+        let machines = Qemu.capabilities();
+        let cells = cells();
+        let anyway = cells.iter().filter(|cell| cell.is_tested_anyway(&machines));
+        let anyway: Vec<_> = anyway.map(Cell::to_string).collect();
+        assert_eq!(anyway.len(), 6, "{anyway:?}");
+        assert!(anyway.contains(&"7.3 C, arm64, EL1, IRQ, 64 records".to_owned()));
     }
 }

@@ -10,7 +10,7 @@ use crate::history::Durations;
 
 /// How long an artefact is expected to take that was never seen to be made, in seconds: a
 /// kernel of which most is built.
-const UNKNOWN: f64 = 60.0;
+const UNKNOWN: f64 = 30.0;
 
 /// What only one task of a run may use at a time, by its name: a source tree, cargo's target.
 pub(crate) type Resource = String;

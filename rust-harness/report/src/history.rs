@@ -5,7 +5,7 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::PathBuf;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Error, Result};
 use serde::{Deserialize, Serialize};
 
 use crate::verdict::{Row, Verdict};
@@ -19,6 +19,26 @@ const KEPT: usize = 10;
 
 /// Seconds by the name of a task: of a job, or of an artefact.
 pub type Durations = BTreeMap<String, f64>;
+
+/// The file of the repository that says how long tasks take, by its path from the root of the
+/// repository.
+const DURATIONS: &str = "scripts/durations.json";
+
+/// How long tasks take, as the repository says it. All machines have the same, so that they agree
+/// on partitions. Without the file nothing is known.
+///
+/// # Errors
+///
+/// When the file cannot be read.
+pub fn recorded_durations(paths: &Paths) -> Result<Durations> {
+    let file = paths.repo(DURATIONS);
+    let read = || match fs::read(&file) {
+        Ok(bytes) => Ok(serde_json::from_slice(&bytes)?),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(Durations::default()),
+        Err(error) => Err(Error::from(error)),
+    };
+    read().with_context(|| format!("reading {}", file.display()))
+}
 
 /// What was seen of a test in one run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -93,6 +113,18 @@ impl History {
     /// How long tasks took.
     pub fn durations(&self) -> &Durations {
         &self.seconds
+    }
+
+    /// How long tasks are expected to take on this machine: what they took here, or else what the
+    /// repository says.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`recorded_durations`].
+    pub(crate) fn expected(&self, paths: &Paths) -> Result<Durations> {
+        let mut all = recorded_durations(paths)?;
+        all.extend(self.seconds.clone());
+        Ok(all)
     }
 
     /// Notes how long a task took.
@@ -194,6 +226,23 @@ mod tests {
             failed,
         };
         assert_eq!(all.flaky(), [flaky("once", 0, 5), flaky("slow", 1, 0)]);
+    }
+
+    #[test]
+    fn what_was_never_run_here_takes_as_long_as_elsewhere() {
+        let dir = tempfile::tempdir().unwrap();
+        let paths = Paths::at(dir.path(), dir.path());
+        let mut history = History::default();
+        assert_eq!(history.expected(&paths).unwrap(), Durations::new());
+        let file = paths.repo(DURATIONS);
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::write(&file, r#"{ "a": 2.0, "b": 3.0 }"#).unwrap();
+        history.took("a".to_owned(), 5.0);
+        let expected = history.expected(&paths).unwrap();
+        assert_eq!((expected["a"], expected["b"]), (5.0, 3.0));
+        fs::write(&file, "{").unwrap();
+        let error = format!("{:#}", history.expected(&paths).unwrap_err());
+        assert!(error.contains("durations.json"), "{error}");
     }
 
     #[test]

@@ -28,7 +28,7 @@ mod tier;
 mod verdict;
 
 pub use artefact::Artefact;
-pub use history::{Durations, Flaky, History};
+pub use history::{Durations, Flaky, History, recorded_durations};
 pub use job::{Job, wanted_of};
 pub use limit::Limit;
 pub use outcome::{Report, RunNote};

@@ -66,9 +66,9 @@ impl<'a> Runner<'a> {
     ///
     /// `Interrupted`, when the run is interrupted. What has ended by then is kept in the history.
     pub fn run(&self, plan: Plan<'_>) -> Result<Report> {
-        let history = History::load(self.paths)?;
+        let expected = History::load(self.paths)?.expected(self.paths)?;
         let mut seen = History::default();
-        let outcome = self.rows(plan, history.durations(), &mut seen);
+        let outcome = self.rows(plan, &expected, &mut seen);
         if self.is_kept
             && let Err(error) = seen.keep(self.paths)
         {

@@ -5,28 +5,25 @@ mod planner;
 mod ready;
 
 use std::fmt;
-use std::fs;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Instant;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 
 use super::KernelArgs;
 use super::lane::LaneArgs;
 use bases::Bases;
-use host::arch::Arch;
 use host::paths::Paths;
 use kernel_tests::guest_tests;
-use kernel_tests::matrix::{self, Cell, Kernels, Only};
+use kernel_tests::matrix::{self, Only};
 use machines::backend::Backend;
-use machines::guest::Guest;
 use machines::lane::Lane;
 use machines::qemu::Qemu;
 use planner::Planner;
-use report::{Durations, Limit, Partition, Plan, RunNote, Runner, Selection, Tier};
+use report::{Limit, Partition, Plan, RunNote, Runner, Selection, Tier};
 
 /// Run tests and print one table of verdicts
 ///
@@ -34,7 +31,7 @@ use report::{Durations, Limit, Partition, Plan, RunNote, Runner, Selection, Tier
 /// own selftest of the helper and the programs in selftests/guest. The tier full: also the other
 /// bases and series, other machines, the debug kernel, perf, x86-64, and the unpatched kernels,
 /// which have to fail in the way that the patches mend. The tier all: also the proofs, the
-/// records that are spent, and the commands of the documents.
+/// matrix, the records that are spent, and the commands of the documents.
 #[derive(Args, Debug)]
 pub struct TestCommand {
     #[command(flatten)]
@@ -107,26 +104,6 @@ impl TestCommand {
                 plan.any(guest_tests::on_remote(paths, &ssh));
                 self.run_plan(paths, plan, Kept::Nothing)
             }
-            Lane::Machines(backend) if self.matrix => {
-                let cells = matrix::cells(paths, &self.cells)?;
-                let groups: Vec<_> = cells.chunk_by(Cell::shares_a_kernel_with).collect();
-                let guests =
-                    [Arch::Arm64, Arch::X86_64].map(|arch| Guest::on(paths, arch, backend.clone()));
-                let prepare = |cells: &&[Cell]| {
-                    let [arm64, x86] = guests.clone();
-                    let guest = |arch| match arch {
-                        Arch::Arm64 => arm64,
-                        Arch::X86_64 => x86,
-                    };
-                    Kernels::prepare(paths, &self.kernel.choice(), &cells[0], guest)
-                };
-                let kernels: Vec<_> = groups.iter().map(prepare).collect::<Result<_>>()?;
-                let mut plan = Plan::default();
-                for (kernels, cells) in kernels.iter().zip(groups) {
-                    plan.any(cells.iter().map(|cell| kernels.job(paths, cell)));
-                }
-                self.run_plan(paths, plan, Kept::Durations)
-            }
             Lane::Machines(backend) => {
                 let bases = Bases::prepare(paths, &self.kernel, &backend)?;
                 // What others take says nothing about QEMU.
@@ -145,7 +122,15 @@ impl TestCommand {
                     is_whole: self.is_whole(),
                     is_named: self.kernel.base.is_some() || self.kernel.kernel_src.is_some(),
                 };
-                self.run_plan(paths, planner.plan(&bases)?, kept)
+                let plan = if self.matrix {
+                    let cells = matrix::cells(paths, &self.cells)?;
+                    let mut plan = Plan::default();
+                    plan.any(planner.matrix(&bases, &cells));
+                    plan
+                } else {
+                    planner.plan(&bases)?
+                };
+                self.run_plan(paths, plan, kept)
             }
         }
     }
@@ -172,7 +157,7 @@ impl TestCommand {
             );
         }
         if let Some(partition) = self.partition {
-            plan.deal(partition, &durations(paths)?);
+            plan.deal(partition, &report::recorded_durations(paths)?);
         }
         if self.list {
             super::print_lines(self.json, &plan)?;
@@ -234,17 +219,6 @@ impl fmt::Display for More {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "--tier {} adds {} tests", self.tier, self.tests)
     }
-}
-
-/// The file that says how long tests take, for partitions of the same length, by its path from
-/// the root of the repository.
-const DURATIONS: &str = "scripts/durations.json";
-
-/// How long tests take. The file is in the repository, so that all partitions have the same.
-fn durations(paths: &Paths) -> Result<Durations> {
-    let file = paths.repo(DURATIONS);
-    let text = fs::read(&file).with_context(|| format!("reading {}", file.display()))?;
-    serde_json::from_slice(&text).with_context(|| format!("reading {}", file.display()))
 }
 
 /// Calls `with` with the plan of all tests of a tier, none of whose verdicts are kept.

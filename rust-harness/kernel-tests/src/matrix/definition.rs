@@ -102,12 +102,6 @@ impl Cell {
             Machine::X86_64 => Arch::X86_64,
         }
     }
-
-    /// Whether the cell runs on the same kernel as another cell.
-    pub fn shares_a_kernel_with(&self, other: &Self) -> bool {
-        let kernel = |cell: &Self| (cell.base.clone(), cell.in_rust, cell.arch());
-        kernel(self) == kernel(other)
-    }
 }
 
 impl fmt::Display for Cell {
@@ -216,11 +210,6 @@ mod tests {
         let cells = cells(&text).unwrap();
         assert_eq!(cells.len(), 3);
         assert!(!cells.iter().any(|cell| cell.vhe && cell.records == 8));
-        assert!(
-            cells
-                .iter()
-                .all(|cell| cell.shares_a_kernel_with(&cells[0]))
-        );
     }
 
     #[test]

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 
 use crate::commands::{Applied, KernelArgs};
 use host::arch::Arch;
 use host::paths::Paths;
+use kernel_tests::matrix::Cell;
 use kernels::bases;
 use kernels::subject::Subject;
 use kernels::variant::Variant;
@@ -20,6 +21,7 @@ pub(super) struct Bases(pub(super) Vec<Base>);
 /// A base with its series. A series is there if it is wanted, or another one that is wanted
 /// needs it.
 pub(super) struct Base {
+    base: bases::Base,
     /// Boots its kernels.
     pub(super) guest: Guest,
     pub(super) fixes: Applied,
@@ -54,9 +56,38 @@ impl Bases {
             chosen.into_iter().map(prepare).collect::<Result<_>>()?,
         ))
     }
+
+    /// What boots the kernel of a cell of the matrix, and the series with that kernel. `None` if
+    /// the cell's base is not among these.
+    ///
+    /// # Errors
+    ///
+    /// When the series does not apply.
+    pub(super) fn kernel_of(&self, cell: &Cell) -> Option<Result<(&Guest, &Subject)>> {
+        let Self(bases) = self;
+        let base = bases.iter().find(|one| one.base.name == cell.base)?;
+        Some(base.kernel_of(cell))
+    }
 }
 
 impl Base {
+    /// See [`Bases::kernel_of`].
+    fn kernel_of(&self, cell: &Cell) -> Result<(&Guest, &Subject)> {
+        let on_x86 = self.x86.as_ref();
+        if let (Arch::X86_64, Some((guest, subject))) = (cell.arch(), on_x86) {
+            return Ok((guest, subject));
+        }
+        let name = cell.variant().name(&self.base);
+        let mut all = [&self.fixes]
+            .into_iter()
+            .chain(&self.snapshot)
+            .chain(&self.others);
+        let series = all.find(|applied| applied.name == name);
+        let series = series.with_context(|| format!("there is no series {name}"))?;
+        let why = || format!("{name} does not apply: {}", series.verdict.reason());
+        Ok((&self.guest, series.subject.as_ref().with_context(why)?))
+    }
+
     fn prepare(
         paths: &Paths,
         kernel: &KernelArgs,
@@ -75,6 +106,7 @@ impl Base {
         let fixes = applied(Variant::Fixes)?;
         let Some(subject) = &fixes.subject else {
             return Ok(Self {
+                base,
                 guest: guest.clone(),
                 fixes,
                 snapshot: None,
@@ -98,6 +130,7 @@ impl Base {
             anyhow::Ok((guest, subject.on(paths, Arch::X86_64)?))
         });
         Ok(Self {
+            base,
             guest,
             fixes,
             snapshot: Some(snapshot),

@@ -11,6 +11,7 @@ use crate::documents;
 use host::paths::Paths;
 use kernel_tests::context::Context;
 use kernel_tests::cost;
+use kernel_tests::matrix::{self, Cell};
 use kernel_tests::proofs;
 use kernel_tests::registry::{Batch, Extent};
 use kernel_tests::unpatched;
@@ -54,8 +55,7 @@ impl<'a> Planner<'a> {
         let name = "jobs for CI engines, by the engines' schemas";
         let schemas = Job::new("scripts", name, || ci::check(paths));
         plan.any([schemas.in_tier(Tier::Full)]);
-        let Bases(bases) = bases;
-        for base in bases {
+        for base in &bases.0 {
             let mut tests = Plan::default();
             self.base(base, &mut tests)?;
             let is_default = base.fixes.subject.as_ref().is_none_or(|it| it.is_default);
@@ -64,7 +64,7 @@ impl<'a> Planner<'a> {
             }
             plan.group(tests);
         }
-        let first = bases.iter().find_map(|base| {
+        let first = bases.0.iter().find_map(|base| {
             let fixes = base.fixes.subject.as_ref()?;
             let snapshot = base.snapshot.as_ref()?.subject.as_ref()?;
             Some((&base.guest, fixes, snapshot))
@@ -74,7 +74,34 @@ impl<'a> Planner<'a> {
             let needed = context.boot_artefacts(Configuration::Ordinary);
             plan.any(documents::jobs(self.paths, &fixes.tree, &needed)?);
         }
+        if self.asked_for.is_none() {
+            let jobs = self.rest_of_matrix(bases)?.into_iter();
+            plan.any(jobs.map(|job| job.in_tier(Tier::All)));
+        }
         Ok(plan)
+    }
+
+    /// The jobs of those of the cells whose base is among these.
+    pub(super) fn matrix(&self, bases: &'a Bases, cells: &[Cell]) -> Vec<Job<'a>> {
+        let job = |cell: &Cell| {
+            Some(match bases.kernel_of(cell)? {
+                Ok((guest, subject)) => cell.job(Context::patched(self.paths, guest, subject)),
+                Err(error) => Job::new(cell.to_string(), matrix::ALL, || Err(error)),
+            })
+        };
+        cells.iter().filter_map(job).collect()
+    }
+
+    /// The jobs of the cells that have no machine which the tests of their kernels have anyway.
+    fn rest_of_matrix(&self, bases: &'a Bases) -> Result<Vec<Job<'a>>> {
+        let mut cells = matrix::cells(self.paths, &[])?;
+        let machines = bases.0.first().map(|base| base.guest.capabilities());
+        cells.retain(|cell| {
+            machines
+                .as_ref()
+                .is_none_or(|all| !cell.is_tested_anyway(all))
+        });
+        Ok(self.matrix(bases, &cells))
     }
 
     /// Whether the tests of a series are wanted.
