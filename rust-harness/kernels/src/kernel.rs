@@ -31,6 +31,8 @@ enum Unknown {
 const KIND: &str = "kernel";
 /// What the cache keys of kernels begin with.
 const KERNEL: &str = "kernel 2";
+/// How much room ccache may take: a kernel's objects are some 100 MB there.
+const OBJECTS: &str = "4G";
 /// File name of a device tree in its cache entry.
 const DEVICE_TREE: &str = "machine.dtb";
 
@@ -357,12 +359,27 @@ impl Built<'_> {
         make.arg(format!("ARCH={}", self.builder.arch.kernel()));
         make.args(["LLVM=1", "LOCALVERSION=", "--jobs"])
             .arg(jobs.to_string());
+        self.share_objects(&mut make);
         // In code in Rust every warning is an error, those of clippy's lints included.
         make.args(["CLIPPY=1", "KRUSTFLAGS=-Dwarnings"]);
         make.env("KBUILD_BUILD_USER", "brbe")
             .env("KBUILD_BUILD_HOST", "brbe");
         make.env("KBUILD_BUILD_TIMESTAMP", "1970-01-01");
         make
+    }
+
+    /// Takes an object that was compiled before from the same files by the same command from
+    /// ccache, rather than compile it again: where the tree goes back to an earlier state of a
+    /// header, or the build directory to an earlier configuration.
+    ///
+    /// ccache goes by the list of headers that the compiler wrote the last time. It does not run
+    /// the preprocessor, so that an object which is compiled takes no longer than without it.
+    fn share_objects(&self, make: &mut Command) {
+        make.arg("CC=ccache clang");
+        make.env("CCACHE_DIR", self.builder.paths.home("ccache"))
+            .env("CCACHE_CONFIGPATH", "/dev/null")
+            .env("CCACHE_DEPEND", "1")
+            .env("CCACHE_MAXSIZE", OBJECTS);
     }
 
     /// The architecture that the kernel is built for.
