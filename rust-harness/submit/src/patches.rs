@@ -66,11 +66,11 @@ pub fn rust(paths: &Paths) -> impl Iterator<Item = Job<'_>> {
                 _ => Verdict::pass(),
             })
         });
-        // Documentation that cannot be built is the least of what a change breaks.
-        let tier = if name == "cargo doc" {
-            Tier::Full
-        } else {
-            Tier::Quick
+        // Lints and documentation are the least of what a change breaks, and each of the two
+        // compiles all crates once more.
+        let tier = match name {
+            "cargo clippy" | "cargo doc" => Tier::Full,
+            _ => Tier::Quick,
         };
         job.holding(cargo::TARGET).in_tier(tier)
     })
