@@ -15,7 +15,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 
 use super::KernelArgs;
 use super::lane::LaneArgs;
-use bases::Bases;
+use bases::{Bases, Which};
 use host::paths::Paths;
 use kernel_tests::guest_tests;
 use kernel_tests::matrix::{self, Only};
@@ -105,7 +105,7 @@ impl TestCommand {
                 self.run_plan(paths, plan, Kept::Nothing)
             }
             Lane::Machines(backend) => {
-                let bases = Bases::prepare(paths, &self.kernel, &backend)?;
+                let bases = Bases::prepare(paths, &self.kernel, &backend, self.which())?;
                 // What others take says nothing about QEMU.
                 let kept = if backend.capabilities().plugin {
                     Kept::Durations
@@ -140,13 +140,31 @@ impl TestCommand {
         self.tier == Some(Tier::All) && self.only.is_none() && self.partition.is_none()
     }
 
+    /// Which bases have tests of the tier, where no base is named.
+    fn which(&self) -> Which {
+        let is_quick = matches!(self.tier, None | Some(Tier::Quick)) && self.only.is_none();
+        if is_quick && !self.matrix {
+            Which::Default
+        } else {
+            Which::All
+        }
+    }
+
+    /// Whether there are bases that are not in the plan since the tier has no test of them.
+    fn leaves_bases_out(&self) -> bool {
+        let KernelArgs {
+            base, kernel_src, ..
+        } = &self.kernel;
+        self.which() == Which::Default && base.is_none() && kernel_src.is_none()
+    }
+
     /// Runs what is wanted of a plan, or lists it.
     fn run_plan(&self, paths: &Paths, mut plan: Plan<'_>, kept: Kept) -> Result<bool> {
         let selection = |tier| Selection::of(self.only.clone(), tier);
         let has_tests = |tier: &Tier| plan.count(&selection(*tier)) > 0;
         let tier = self.tier.or_else(|| Tier::EACH.into_iter().find(has_tests));
         let tier = tier.unwrap_or_default();
-        let more = More::after(&plan, tier, selection);
+        let more = More::after(&plan, tier, self.leaves_bases_out(), selection);
         plan.select(&selection(tier));
         if let Some(text) = &self.only {
             ensure!(
@@ -200,24 +218,38 @@ enum Kept {
 #[derive(Clone, Copy, Debug)]
 struct More {
     tier: Tier,
+    /// How many tests of the bases in the plan.
     tests: usize,
+    /// Whether it has those of other bases, too.
+    has_other_bases: bool,
 }
 
 impl More {
-    /// What the tier after `tier` has more of a plan. `None` if there is none.
-    fn after(plan: &Plan<'_>, tier: Tier, selection: impl Fn(Tier) -> Selection) -> Option<Self> {
+    /// What the tier after `tier` has more of a plan, and whether it `has_other_bases`. `None` if
+    /// there is none.
+    fn after(
+        plan: &Plan<'_>,
+        tier: Tier,
+        has_other_bases: bool,
+        selection: impl Fn(Tier) -> Selection,
+    ) -> Option<Self> {
         let next = tier.next()?;
         let [these, all] = [tier, next].map(|tier| plan.count(&selection(tier)));
         Some(Self {
             tier: next,
             tests: all - these,
+            has_other_bases,
         })
     }
 }
 
 impl fmt::Display for More {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "--tier {} adds {} tests", self.tier, self.tests)
+        write!(f, "--tier {} adds {} tests", self.tier, self.tests)?;
+        if self.has_other_bases {
+            f.write_str(", and those of the other bases")?;
+        }
+        Ok(())
     }
 }
 
@@ -232,7 +264,7 @@ pub(super) fn with_plan<T>(
     with: impl FnOnce(Plan<'_>) -> T,
 ) -> Result<T> {
     let backend: Arc<dyn Backend> = Arc::new(Qemu);
-    let bases = Bases::prepare(paths, &KernelArgs::default(), &backend)?;
+    let bases = Bases::prepare(paths, &KernelArgs::default(), &backend, Which::All)?;
     let tests = super::all_tests();
     let planner = Planner {
         paths,

@@ -18,6 +18,15 @@ use machines::qemu::Qemu;
 /// The bases that are tested.
 pub(super) struct Bases(pub(super) Vec<Base>);
 
+/// Which bases are prepared where none is named.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Which {
+    /// All of them.
+    All,
+    /// The default base: the others are not tested, and fetching their sources takes time.
+    Default,
+}
+
 /// A base with its series. A series is there if it is wanted, or another one that is wanted
 /// needs it.
 pub(super) struct Base {
@@ -33,8 +42,8 @@ pub(super) struct Base {
 }
 
 impl Bases {
-    /// Applies the series of the bases that the options ask for. The series `fixes` needs the
-    /// snapshot: its mutants go on top of it.
+    /// Applies the series of the bases that the options ask for, or of those that `which` names.
+    /// The series `fixes` needs the snapshot: its mutants go on top of it.
     ///
     /// # Errors
     ///
@@ -44,10 +53,11 @@ impl Bases {
         paths: &Paths,
         kernel: &KernelArgs,
         backend: &Arc<dyn Backend>,
+        which: Which,
     ) -> Result<Self> {
         let all = bases::load(paths)?;
         let chosen = match (&kernel.base, &kernel.kernel_src) {
-            (None, None) => all,
+            (None, None) if which == Which::All => all,
             (base, _) => vec![bases::choose(&all, base.as_deref())?],
         };
         let guest = Guest::on(paths, Arch::Arm64, backend.clone());
