@@ -1,8 +1,13 @@
 //! The memory of this machine.
 
 use std::fs;
+use std::path::Path;
 
-/// How much memory programs can take without swapping, in MiB. `None` where the kernel does
+/// Where the tree of control groups (version 2) is mounted.
+const GROUPS: &str = "/sys/fs/cgroup";
+
+/// How much memory programs can take without swapping, in MiB: what the machine has, or what the
+/// control groups of this process still allow, as in a container. `None` where the kernel does
 /// not say so.
 pub fn available_mib() -> Option<u64> {
     let text = fs::read_to_string("/proc/meminfo").ok()?;
@@ -10,7 +15,26 @@ pub fn available_mib() -> Option<u64> {
         .lines()
         .find_map(|line| line.strip_prefix("MemAvailable:"))?;
     let kib: u64 = kib.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    Some(kib / 1024)
+    let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let group = own.lines().find_map(|line| line.strip_prefix("0::/"));
+    let allowed = group.and_then(|group| allowed_mib(Path::new(GROUPS), group));
+    Some(allowed.unwrap_or(u64::MAX).min(kib / 1024))
+}
+
+/// How much memory a control group may still take, in MiB: the least of what it and those above
+/// it may. `root` is where the tree is mounted. `None` if none of them has a limit.
+fn allowed_mib(root: &Path, group: &str) -> Option<u64> {
+    let group = root.join(group);
+    let own_and_above = group.ancestors().take_while(|dir| dir.starts_with(root));
+    let left = own_and_above.filter_map(|dir| {
+        let number = |name| {
+            let text = fs::read_to_string(dir.join(name)).ok()?;
+            text.trim().parse::<u64>().ok()
+        };
+        // `memory.max` is `max` where there is no limit.
+        Some(number("memory.max")?.saturating_sub(number("memory.current")?))
+    });
+    left.min().map(|bytes| bytes / 1024 / 1024)
 }
 
 #[cfg(test)]
@@ -20,5 +44,32 @@ mod tests {
     #[test]
     fn this_machine_has_memory() {
         assert!(available_mib().unwrap() > 100);
+    }
+
+    #[test]
+    fn the_tightest_group_counts() {
+        const MIB: u64 = 1024 * 1024;
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path();
+        fs::create_dir_all(root.join("a/b")).unwrap();
+        assert_eq!(allowed_mib(root, "a/b"), None);
+        for (group, max, current) in [
+            ("a", (5000 * MIB).to_string(), 2000 * MIB),
+            ("a/b", "max".to_owned(), 1000 * MIB),
+        ] {
+            fs::write(root.join(group).join("memory.max"), max).unwrap();
+            fs::write(
+                root.join(group).join("memory.current"),
+                format!("{current}\n"),
+            )
+            .unwrap();
+        }
+        assert_eq!(allowed_mib(root, "a/b"), Some(3000));
+        assert_eq!(allowed_mib(root, ""), None);
+        fs::write(root.join("a/b/memory.max"), (1500 * MIB).to_string()).unwrap();
+        assert_eq!(allowed_mib(root, "a/b"), Some(500));
+        // More is used than is allowed by now.
+        fs::write(root.join("a/memory.max"), "1").unwrap();
+        assert_eq!(allowed_mib(root, "a/b"), Some(0));
     }
 }
