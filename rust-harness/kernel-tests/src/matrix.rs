@@ -18,7 +18,7 @@ use kernels::variant::Variant;
 use machines::machine_spec::{Capabilities, MachineSpec};
 use report::Job;
 
-pub use definition::{AXES, Cell, Machine};
+pub use definition::{AXES, Cell, MachineKind};
 
 /// A choice of cells of the matrix, such as `records=16,level=VHE`. A cell is taken if all
 /// parts of the choice match it.
@@ -109,18 +109,19 @@ impl Cell {
         }
         let name = format!("tests of {title}");
         let mut needed = context.boot_artefacts(Configuration::Ordinary);
-        if self.machine == Machine::X86_64 {
+        if self.machine == MachineKind::X86_64 {
             needed.push(selftests::artefact_at(&context, Configuration::Ordinary));
         }
         let job = match self.machine {
-            Machine::X86_64 => {
+            MachineKind::X86_64 => {
                 let tests = selftests::DECIDED.map(str::to_owned).into();
                 Job::partial(title, tests, move |wanted: &[usize]| {
                     selftests::run_decided(&context, &machine, wanted)
                 })
             }
-            Machine::Arm64 | Machine::Heterogeneous => {
-                let tests = guest_tests::for_any_machine(self.machine == Machine::Heterogeneous);
+            MachineKind::Arm64 | MachineKind::Heterogeneous => {
+                let tests =
+                    guest_tests::for_any_machine(self.machine == MachineKind::Heterogeneous);
                 let names = tests.iter().map(|test| test.name.to_owned()).collect();
                 Job::partial(title, names, move |wanted: &[usize]| {
                     let (kernel, guest) = (context.kernel()?, context.guest);
@@ -143,11 +144,11 @@ fn machine(cell: &Cell) -> MachineSpec {
     }
 }
 
-fn machine_of_kind(kind: Machine) -> MachineSpec {
+fn machine_of_kind(kind: MachineKind) -> MachineSpec {
     match kind {
-        Machine::Arm64 => MachineSpec::default(),
-        Machine::Heterogeneous => MachineSpec::heterogeneous(),
-        Machine::X86_64 => x86::emulated(),
+        MachineKind::Arm64 => MachineSpec::default(),
+        MachineKind::Heterogeneous => MachineSpec::heterogeneous(),
+        MachineKind::X86_64 => x86::emulated(),
     }
 }
 

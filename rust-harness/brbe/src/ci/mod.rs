@@ -11,7 +11,7 @@ use clap::Args;
 
 use host::paths::Paths;
 use kernel_tests::guest_tests;
-use kernel_tests::matrix::{Cell, Machine};
+use kernel_tests::matrix::{Cell, MachineKind};
 use machines::machine_spec::PSEUDO_NMI;
 
 pub use check::check;
@@ -122,7 +122,10 @@ pub fn definitions(paths: &Paths, cells: &[Cell], wishes: &Wishes) -> Result<Vec
 fn for_boards(cells: &[Cell]) -> Vec<&Cell> {
     let same_for_a_board = |cell: &Cell| (cell.base.clone(), cell.in_rust, cell.pseudo_nmi);
     let mut chosen: Vec<&Cell> = Vec::new();
-    for cell in cells.iter().filter(|cell| cell.machine == Machine::Arm64) {
+    for cell in cells
+        .iter()
+        .filter(|cell| cell.machine == MachineKind::Arm64)
+    {
         if !chosen
             .iter()
             .any(|other| same_for_a_board(other) == same_for_a_board(cell))

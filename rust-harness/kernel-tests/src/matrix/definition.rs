@@ -32,7 +32,7 @@ const WHY: &str = "why";
 
 /// The kind of machine that a cell runs on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub enum Machine {
+pub enum MachineKind {
     /// An arm64 machine whose CPUs all have BRBE.
     Arm64,
     /// An arm64 machine with heterogeneous CPUs: some have BRBE, and others of another kind
@@ -52,7 +52,7 @@ pub struct Cell {
     /// The snapshot is the one in Rust, not the one in C.
     pub in_rust: bool,
     /// The kind of machine.
-    pub machine: Machine,
+    pub machine: MachineKind,
     /// The kernel runs at EL2.
     pub vhe: bool,
     /// The PMU's interrupt is a pseudo-NMI.
@@ -73,7 +73,11 @@ impl Cell {
                 )
             })
         };
-        let machines = [Machine::Arm64, Machine::Heterogeneous, Machine::X86_64];
+        let machines = [
+            MachineKind::Arm64,
+            MachineKind::Heterogeneous,
+            MachineKind::X86_64,
+        ];
         let names = ["arm64", "heterogeneous", "x86_64"];
         let records = records.parse().ok();
         Ok(Self {
@@ -98,8 +102,8 @@ impl Cell {
     /// The architecture of the cell's machine.
     pub fn arch(&self) -> Arch {
         match self.machine {
-            Machine::Arm64 | Machine::Heterogeneous => Arch::Arm64,
-            Machine::X86_64 => Arch::X86_64,
+            MachineKind::Arm64 | MachineKind::Heterogeneous => Arch::Arm64,
+            MachineKind::X86_64 => Arch::X86_64,
         }
     }
 }
@@ -109,7 +113,7 @@ impl fmt::Display for Cell {
         let [base, language, machine, level, interrupts, records] = &self.values;
         write!(f, "{base} {language}, {machine}, ")?;
         match self.machine {
-            Machine::X86_64 => write!(f, "{records} records"),
+            MachineKind::X86_64 => write!(f, "{records} records"),
             _ => write!(f, "{level}, {interrupts}, {records} records"),
         }
     }
