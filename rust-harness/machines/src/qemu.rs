@@ -1,5 +1,6 @@
 //! QEMU with a plugin that records branches, through the `vmtest` crate.
 
+pub mod arguments;
 mod cpu_state;
 mod heterogeneous;
 mod late_pmu;

@@ -12,41 +12,40 @@ use std::process::{Command, Stdio};
 use anyhow::{Context as _, Result, bail};
 use tempfile::NamedTempFile;
 
-use crate::backend::Boot;
+use crate::machine_spec::MachineSpec;
 
-/// A file with the device tree for the machine that `boot` describes, whose first `brbe_cpus`
-/// CPUs have BRBE and a PMU of their own.
+/// A file with the device tree for `machine`, whose first `brbe_cpus` CPUs have BRBE and a PMU of
+/// their own. `arguments` are those of QEMU's that change its device tree.
 pub(super) fn device_tree(
-    boot: &Boot,
-    machine_args: &[String],
+    machine: &MachineSpec,
+    arguments: &[String],
     brbe_cpus: u8,
 ) -> Result<NamedTempFile> {
-    changed(boot, machine_args, |dumped| {
+    changed(machine, arguments, |dumped| {
         tree::split(dumped, brbe_cpus.into())
     })
 }
 
-/// A file with a device tree for the machine that `boot` describes: what `change` makes of
-/// QEMU's own, as a DTB.
+/// A file with a device tree for `machine`: what `change` makes of QEMU's own, as a DTB.
 pub(super) fn changed(
-    boot: &Boot,
-    machine_args: &[String],
+    machine: &MachineSpec,
+    arguments: &[String],
     change: impl FnOnce(&[u8]) -> Result<Vec<u8>, tree::Error>,
 ) -> Result<NamedTempFile> {
     let file = NamedTempFile::new().context("creating a file for the device tree")?;
-    let dumped = dump(boot, machine_args, &file).context("asking QEMU for its device tree")?;
+    let dumped = dump(machine, arguments, &file).context("asking QEMU for its device tree")?;
     std::fs::write(file.path(), change(&dumped)?).context("writing the device tree")?;
     Ok(file)
 }
 
-/// QEMU's own device tree, as a DTB, of the machine that vmtest describes to QEMU.
-fn dump(boot: &Boot, machine_args: &[String], into: &NamedTempFile) -> Result<Vec<u8>> {
+/// QEMU's own device tree, as a DTB, of a machine with these arguments.
+fn dump(machine: &MachineSpec, arguments: &[String], into: &NamedTempFile) -> Result<Vec<u8>> {
     let output = Command::new("qemu-system-aarch64")
         .args(["-nodefaults", "-display", "none", "-cpu", "max"])
         .args(["-machine", "virt,gic-version=3"])
-        .args(["-smp", &boot.machine.cpus.to_string()])
-        .args(["-m", &format!("{}M", boot.machine.memory_mib)])
-        .args(machine_args)
+        .args(["-smp", &machine.cpus.to_string()])
+        .args(["-m", &format!("{}M", machine.memory_mib)])
+        .args(arguments)
         .arg("-machine")
         .arg(format!("dumpdtb={}", into.path().display()))
         .stdin(Stdio::null())

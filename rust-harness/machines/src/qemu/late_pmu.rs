@@ -11,7 +11,7 @@ use dtoolkit::model::{DeviceTreeNode, DeviceTreeProperty};
 use tempfile::NamedTempFile;
 
 use super::heterogeneous::{self, tree};
-use crate::backend::Boot;
+use crate::machine_spec::MachineSpec;
 
 /// Name of the device that the PMU waits for. The guest's test knows this name.
 const SUPPLIER: &str = "late-pmu-supplier";
@@ -22,10 +22,10 @@ const COMPATIBLE: &str = "brbe,no-driver";
 /// gives up waiting for a device. No test takes as long.
 pub(super) const WAIT: &str = "deferred_probe_timeout=3600";
 
-/// A file with the device tree for the machine that `boot` describes, whose PMU waits for a
-/// device without a driver.
-pub(super) fn device_tree(boot: &Boot, machine_args: &[String]) -> Result<NamedTempFile> {
-    heterogeneous::changed(boot, machine_args, with_supplier)
+/// A file with the device tree for `machine`, whose PMU waits for a device without a driver.
+/// `arguments` are those of QEMU's that change its device tree.
+pub(super) fn device_tree(machine: &MachineSpec, arguments: &[String]) -> Result<NamedTempFile> {
+    heterogeneous::changed(machine, arguments, with_supplier)
 }
 
 /// Changes the device tree `dumped`, a DTB, so that the PMU waits for a device without a

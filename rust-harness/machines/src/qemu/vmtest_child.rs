@@ -12,12 +12,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
-use tempfile::NamedTempFile;
 use vmtest::output::Output;
 use vmtest::{Config, Target, VMConfig, Vmtest};
 
+use super::arguments::Described;
 use super::cpu_state::{self, Monitor};
-use super::{heterogeneous, late_pmu};
 use crate::backend::Boot;
 use crate::program::report_event;
 use guest_runner::event::RunEvent;
@@ -44,11 +43,16 @@ pub fn main() -> Result<()> {
     private_tmp(&boot).context("a /tmp of the machine's own")?;
     // QEMU reads the device tree's file when it starts. The file is there as long as this
     // variable.
-    let _tree = device_tree(&mut boot)?;
+    let described = Described::of(&boot.machine, boot.plugin.as_ref())?;
+    boot.kernel_args.extend(described.kernel_words);
     let monitor = Monitor::new();
-    boot.qemu_args.extend(monitor.args());
+    let arguments = described.arguments.into_iter();
+    // QEMU merges machine options.
+    let arguments = arguments
+        .chain(boot.qemu_args.clone())
+        .chain(monitor.args());
     let config = Config {
-        target: vec![target(&boot)],
+        target: vec![target(&boot, arguments.collect())],
     };
     let machine = Vmtest::new(&boot.share, config).context("describing the machine")?;
     let (sender, receiver) = mpsc::channel();
@@ -62,22 +66,6 @@ pub fn main() -> Result<()> {
             .join()
             .map_err(|_| anyhow::anyhow!("vmtest panicked")),
     }
-}
-
-/// Makes a device tree and has QEMU take it, if the machine needs one that is not QEMU's own.
-fn device_tree(boot: &mut Boot) -> Result<Option<NamedTempFile>> {
-    let args = machine_args(boot);
-    let tree = match (boot.machine.brbe_cpus, boot.machine.late_pmu) {
-        (Some(cpus), _) => heterogeneous::device_tree(boot, &args, cpus)?,
-        (None, true) => {
-            boot.kernel_args.push(late_pmu::WAIT.to_owned());
-            late_pmu::device_tree(boot, &args)?
-        }
-        (None, false) => return Ok(None),
-    };
-    let path = tree.path().display().to_string();
-    boot.qemu_args.extend(["-dtb".to_owned(), path]);
-    Ok(Some(tree))
 }
 
 /// What reported the end of a run.
@@ -217,7 +205,9 @@ fn event(output: Output) -> Option<RunEvent> {
     }
 }
 
-fn target(boot: &Boot) -> Target {
+/// The machine as vmtest takes it. `arguments` are those for QEMU that vmtest does not give
+/// itself.
+fn target(boot: &Boot, arguments: Vec<String>) -> Target {
     let kernel_args = [ROOT, &boot.kernel_args.join(" ")].join(" ");
     Target {
         name: "guest".to_owned(),
@@ -230,7 +220,7 @@ fn target(boot: &Boot) -> Target {
         vm: VMConfig {
             num_cpus: boot.machine.cpus,
             memory: format!("{}M", boot.machine.memory_mib),
-            extra_args: extra_args(boot),
+            extra_args: arguments,
             ..VMConfig::default()
         },
         ..Target::default()
@@ -245,27 +235,6 @@ fn architecture(arch: Arch) -> &'static str {
         Arch::Arm64 => "aarch64",
         Arch::X86_64 => "amd64",
     }
-}
-
-/// The arguments for QEMU that vmtest does not give itself. QEMU merges machine options.
-fn extra_args(boot: &Boot) -> Vec<String> {
-    let mut args = machine_args(boot);
-    if let Some(plugin) = &boot.plugin {
-        let mut plugin_arg = vec![plugin.path.display().to_string()];
-        plugin_arg.extend(plugin.options.iter().cloned());
-        if let Some(cpus) = boot.machine.brbe_cpus {
-            plugin_arg.push(format!("cpus=0-{}", cpus.saturating_sub(1)));
-        }
-        args.extend(["-plugin".to_owned(), plugin_arg.join(",")]);
-    }
-    args.extend_from_slice(&boot.qemu_args);
-    args
-}
-
-/// Those arguments for QEMU that change its device tree.
-fn machine_args(boot: &Boot) -> Vec<String> {
-    let args = ["-machine", "virtualization=on"].map(str::to_owned);
-    args.into_iter().filter(|_| boot.machine.vhe).collect()
 }
 
 #[cfg(test)]

@@ -1,46 +1,28 @@
 use super::*;
-use crate::backend::PluginFile;
 use crate::machine_spec::MachineSpec;
 use std::time::Duration;
 
-fn boot() -> Boot {
-    Boot {
+#[test]
+fn the_machine_is_described_as_asked() {
+    let boot = Boot {
         arch: Arch::Arm64,
         kernel: "/k/Image".into(),
         device_tree: None,
         root: "/r".into(),
         machine: MachineSpec {
             memory_mib: 512,
-            vhe: true,
-            ..MachineSpec::heterogeneous()
+            ..MachineSpec::default()
         },
         kernel_args: vec!["oops=panic".into()],
-        plugin: Some(PluginFile {
-            path: "/p.so".into(),
-            options: vec!["records=8".into()],
-        }),
-        qemu_args: vec!["-icount".into(), "shift=0".into()],
+        plugin: None,
+        qemu_args: Vec::new(),
         share: "/s".into(),
         command: "true".into(),
         timeout: Duration::from_secs(1),
         console: "/c".into(),
-    }
-}
-
-#[test]
-fn the_machine_is_described_as_asked() {
-    let target = target(&boot());
-    assert_eq!(
-        target.vm.extra_args,
-        [
-            "-machine",
-            "virtualization=on",
-            "-plugin",
-            "/p.so,records=8,cpus=0-1",
-            "-icount",
-            "shift=0"
-        ]
-    );
+    };
+    let target = target(&boot, vec!["-icount".into()]);
+    assert_eq!(target.vm.extra_args, ["-icount"]);
     assert_eq!(target.vm.memory, "512M");
     let kernel_args = target.kernel_args.unwrap();
     assert_eq!(kernel_args, format!("{ROOT} oops=panic"));
