@@ -11,8 +11,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 fn main() -> ExitCode {
     match Cli::parse().run() {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::from(1),
+        Ok(status) => status,
         Err(error) if error.is::<Interrupted>() || process::interrupted() => {
             eprintln!("brbe: interrupted");
             ExitCode::from(130)

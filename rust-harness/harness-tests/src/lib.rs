@@ -4,11 +4,13 @@
 //! * [`machine_tests`]: whether the end of a guest is reported as what it is.
 //! * [`lane_tests`]: whether the other lanes do what QEMU does.
 //! * [`trace_tests`]: whether branch-trace shows what happened.
+//! * [`vm_tests`]: whether a machine can be sat at.
 
 pub mod lane_tests;
 pub mod machine_tests;
 pub mod plugin_tests;
 pub mod trace_tests;
+pub mod vm_tests;
 
 use kernel_tests::registry::Batch;
 
@@ -19,6 +21,7 @@ pub fn tests() -> Vec<Batch> {
         machine_tests::tests(),
         plugin_tests::tests(),
         lane_tests::tests(),
+        vm_tests::tests(),
     ];
     several.into_iter().flatten().collect()
 }

@@ -54,12 +54,14 @@ pub struct GuestPrograms {
     pub tracer: PathBuf,
     /// `guest-runner`, which runs commands.
     pub runner: PathBuf,
+    /// `vm-session`, the first process of a machine that somebody sits at.
+    pub session: PathBuf,
 }
 
 /// Builds the programs that run in the guest.
 pub fn guest(paths: &Paths, arch: Arch) -> Result<GuestPrograms> {
     let target = arch.target();
-    let packages = ["guest", "branch-trace", "guest-runner"];
+    let packages = ["guest", "branch-trace", "guest-runner", "vm-session"];
     let mut args: Vec<_> = packages
         .iter()
         .flat_map(|name| ["--package", name])
@@ -79,6 +81,7 @@ pub fn guest(paths: &Paths, arch: Arch) -> Result<GuestPrograms> {
         tests: built.join("branch-guest"),
         tracer: built.join("branch-trace"),
         runner: built.join("guest-runner"),
+        session: built.join("vm-session"),
     })
 }
 

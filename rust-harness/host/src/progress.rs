@@ -5,6 +5,7 @@
 //! at its end.
 
 use std::io::IsTerminal as _;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -13,9 +14,19 @@ use std::time::{Duration, Instant};
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 
 const HEARTBEAT: Duration = Duration::from_secs(30);
+/// How long a step takes that is shown after [`hide_short_steps`].
+const LONG: Duration = Duration::from_secs(2);
+
+static HIDES_SHORT_STEPS: AtomicBool = AtomicBool::new(false);
 
 /// The lines of all steps that are under way.
 static LINES: LazyLock<MultiProgress> = LazyLock::new(MultiProgress::new);
+
+/// From now on shows of the steps that succeed only those that take two seconds and more: where
+/// standard error is a command's, not this program's.
+pub fn hide_short_steps() {
+    HIDES_SHORT_STEPS.store(true, Ordering::Relaxed);
+}
 
 /// Prints a line on standard error, above the lines of the steps that are under way.
 pub fn say(line: &str) {
@@ -53,7 +64,9 @@ impl Step {
             bar.enable_steady_tick(Duration::from_millis(120));
             Drawing::Spinner(bar)
         } else {
-            say(&format!("  … {name}"));
+            if !HIDES_SHORT_STEPS.load(Ordering::Relaxed) {
+                say(&format!("  … {name}"));
+            }
             let heard = name.clone();
             Drawing::lines(HEARTBEAT, move |seconds| {
                 say(&format!("  … {heard}  {seconds} s"));
@@ -76,12 +89,24 @@ impl Step {
 
     /// Ends the step, and shows that it has succeeded.
     pub fn done(mut self) {
-        self.finish("✓");
+        if HIDES_SHORT_STEPS.load(Ordering::Relaxed) && self.start.elapsed() < LONG {
+            self.erase();
+        } else {
+            self.finish("✓");
+        }
     }
 
     fn finish(&mut self, mark: &str) {
+        if self.erase() {
+            let seconds = self.start.elapsed().as_secs_f64();
+            say(&format!("  {mark} {}  {seconds:.1} s", self.name));
+        }
+    }
+
+    /// Takes the step from the screen. Returns whether it was there.
+    fn erase(&mut self) -> bool {
         let Some(drawing) = self.drawing.take() else {
-            return;
+            return false;
         };
         match drawing {
             Drawing::Spinner(bar) => {
@@ -94,8 +119,7 @@ impl Step {
                 let _ = thread.join();
             }
         }
-        let seconds = self.start.elapsed().as_secs_f64();
-        say(&format!("  {mark} {}  {seconds:.1} s", self.name));
+        true
     }
 }
 

@@ -21,7 +21,7 @@ pub(crate) fn is_panic(line: &str) -> bool {
 
 /// The report of a kernel that died: its lines from the first one to the panic and the call
 /// trace after that, without time stamps. `None` if the kernel did not die.
-pub(crate) fn death<'a>(lines: impl IntoIterator<Item = &'a str>) -> Option<Vec<String>> {
+pub fn death<'a>(lines: impl IntoIterator<Item = &'a str>) -> Option<Vec<String>> {
     let mut report = Vec::new();
     let mut panicked = false;
     for line in lines {

@@ -86,7 +86,12 @@ pub struct Guest {
 impl Guest {
     /// A guest in QEMU for arm64.
     pub fn in_qemu(paths: &Paths) -> Self {
-        Self::on(paths, Arch::Arm64, Arc::new(Qemu))
+        Self::of_arch(paths, Arch::Arm64)
+    }
+
+    /// A guest in QEMU for an architecture.
+    pub fn of_arch(paths: &Paths, arch: Arch) -> Self {
+        Self::on(paths, arch, Arc::new(Qemu))
     }
 
     /// A guest on the machines of a backend, for an architecture. Nothing is built until
@@ -145,6 +150,40 @@ impl Guest {
             let build = || cargo::plugin(&self.paths, self.arch);
             has_plugin.then(build).transpose()
         })
+    }
+
+    /// The plugin, with its options for `machine`. `None` if the machine or the backend has none.
+    ///
+    /// # Errors
+    ///
+    /// When the plugin cannot be built.
+    pub fn plugin_file(&self, machine: &MachineSpec) -> Result<Option<PluginFile>> {
+        let plugin = self.plugin()?.zip(machine.plugin_options(self.arch));
+        Ok(plugin.map(|(path, options)| PluginFile { path, options }))
+    }
+
+    /// Path of the program `vm-session`.
+    ///
+    /// # Errors
+    ///
+    /// When the guest's programs cannot be built.
+    pub fn session_program(&self) -> Result<PathBuf> {
+        Ok(self.programs()?.session)
+    }
+
+    /// Copies the programs for people, `branch-guest` and `branch-trace`, into a directory.
+    ///
+    /// # Errors
+    ///
+    /// When they cannot be built or copied.
+    pub fn put_programs(&self, into: &Path) -> Result<()> {
+        let GuestPrograms { tests, tracer, .. } = self.programs()?;
+        for program in [tests, tracer] {
+            let name = program.file_name().context("a file has a name")?;
+            fs::copy(&program, into.join(name))
+                .with_context(|| format!("copying {}", program.display()))?;
+        }
+        Ok(())
     }
 
     fn programs(&self) -> Result<GuestPrograms> {
@@ -214,6 +253,7 @@ impl Guest {
             tests,
             tracer,
             runner,
+            ..
         } = &self.programs()?;
         for program in [tests, tracer, runner] {
             task.share.put(program)?;
@@ -221,14 +261,14 @@ impl Guest {
         task.share.write(COMMAND, task.command)?;
         let mut step = Step::start(format!("boot, {}", task.name));
         let die = ["panic=-1", "oops=panic"].map(str::to_owned);
-        let plugin = self.plugin()?.zip(machine.plugin_options(self.arch));
+        let plugin = self.plugin_file(machine)?;
         let boot = Boot {
             arch: self.arch,
             kernel: kernel.image.clone(),
             device_tree: self.device_tree.clone(),
             root: self.root()?,
             kernel_args: [die.to_vec(), machine.command_line()].concat(),
-            plugin: plugin.map(|(path, options)| PluginFile { path, options }),
+            plugin,
             qemu_args: machine.all_qemu_args(),
             machine: machine.clone(),
             share: task.share.path().to_owned(),

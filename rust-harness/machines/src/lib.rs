@@ -9,7 +9,7 @@
 
 pub mod backend;
 pub mod captures;
-mod console;
+pub mod console;
 pub mod fvp;
 pub mod guest;
 pub mod lane;

@@ -160,13 +160,13 @@ impl MachineSpec {
     }
 
     /// All words for the kernel's command line that the machine is described by.
-    pub(crate) fn command_line(&self) -> Vec<String> {
+    pub fn command_line(&self) -> Vec<String> {
         let nmi = self.pseudo_nmi.then_some(PSEUDO_NMI).map(str::to_owned);
         nmi.into_iter().chain(self.kernel_args.clone()).collect()
     }
 
     /// All arguments for QEMU that the machine is described by.
-    pub(crate) fn all_qemu_args(&self) -> Vec<String> {
+    pub fn all_qemu_args(&self) -> Vec<String> {
         let icount = self.icount.map(|shift| format!("shift={shift}"));
         let icount = icount.map(|shift| ["-icount".to_owned(), shift]);
         let icount = icount.into_iter().flatten();
@@ -174,7 +174,7 @@ impl MachineSpec {
     }
 
     /// All options of the plugin for CPUs of `arch`. `None`: there is no plugin.
-    pub(crate) fn plugin_options(&self, arch: Arch) -> Option<Vec<String>> {
+    pub fn plugin_options(&self, arch: Arch) -> Option<Vec<String>> {
         let option = match arch {
             Arch::Arm64 => "records",
             Arch::X86_64 => "depth",

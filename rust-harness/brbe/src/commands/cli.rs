@@ -1,12 +1,14 @@
 //! The command line of `brbe`: its commands, and how they are run.
 
+use std::process::ExitCode;
+
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
 
 use super::{
     bench::Bench, ci_jobs::CiJobs, clean::Clean, prove::Prove, rebase::Rebase,
     report::ReportCommand, snapshot::SnapshotCommand, submit::Submit, test::TestCommand,
-    trace::Trace,
+    trace::Trace, vm::Vm,
 };
 use host::cache::{Lock, RUNS};
 use host::paths::Paths;
@@ -40,6 +42,7 @@ Exit status:
 enum Command {
     Snapshot(SnapshotCommand),
     Trace(Trace),
+    Vm(Vm),
     Test(TestCommand),
     Prove(Prove),
     Report(ReportCommand),
@@ -50,7 +53,7 @@ enum Command {
     Clean(Clean),
     /// One virtual machine: what this program runs as a process of its own.
     #[command(name = "__vm", hide = true)]
-    Vm,
+    VmChild,
     /// One run of Arm's model: what this program runs as a process of its own.
     #[command(name = "__fvp", hide = true)]
     Fvp {
@@ -59,13 +62,14 @@ enum Command {
 }
 
 impl Cli {
-    /// Runs the command. Returns whether all is well.
+    /// Runs the command. Returns the exit status: success if all is well.
     ///
     /// # Errors
     ///
     /// When the command could not do its work. A test that fails is no error.
-    pub fn run(self) -> Result<bool> {
-        match self.command {
+    pub fn run(self) -> Result<ExitCode> {
+        let is_well = match self.command {
+            Command::Vm(vm) => return with(|paths| vm.run(paths)),
             Command::Snapshot(snapshot) => with(|paths| snapshot.run(paths).map(|()| true)),
             Command::Trace(trace) => with(|paths| trace.run(paths)),
             Command::Test(test) => with(|paths| test.run(paths)),
@@ -76,14 +80,19 @@ impl Cli {
             Command::Rebase(rebase) => with(|paths| rebase.run(paths)),
             Command::Bench(bench) => with(|paths| bench.run(paths).map(|()| true)),
             Command::Clean(clean) => clean.run(&prepare()?).map(|()| true),
-            Command::Vm => vmtest_child::main().map(|()| true),
+            Command::VmChild => vmtest_child::main().map(|()| true),
             Command::Fvp { settings } => model_child::main(&settings).map(|()| true),
-        }
+        };
+        Ok(if is_well? {
+            ExitCode::SUCCESS
+        } else {
+            ExitCode::from(1)
+        })
     }
 }
 
 /// Calls `run`, which uses the caches. Until it returns, no `brbe clean` removes them.
-fn with(run: impl FnOnce(&Paths) -> Result<bool>) -> Result<bool> {
+fn with<T>(run: impl FnOnce(&Paths) -> Result<T>) -> Result<T> {
     let paths = prepare()?;
     let _lock = Lock::share(&paths, RUNS)?;
     run(&paths)

@@ -12,6 +12,7 @@ pub mod snapshot;
 pub mod submit;
 pub mod test;
 pub mod trace;
+pub mod vm;
 
 use std::io::{self, Write};
 use std::path::PathBuf;

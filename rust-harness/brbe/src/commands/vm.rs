@@ -1,0 +1,197 @@
+//! `brbe vm`: a shell or a command in a machine with branch records.
+
+mod machine_args;
+mod shares;
+
+use std::fs;
+use std::path::{self, Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result};
+use clap::Args;
+
+use super::KernelArgs;
+use host::arch::Arch;
+use host::paths::Paths;
+use host::progress;
+use kernels::subject::Subject;
+use machine_args::MachineArgs;
+use machines::guest::Guest;
+use machines::share::Share;
+use shares::ShareArg;
+use vm::run::{END_KEY_NAME, Ended};
+use vm::{HostDirectory, Machine};
+use vm_session::config::{SessionConfig, SharedDirectory};
+
+/// A shell, or a command, in a machine with branch records
+///
+/// Boots the patched kernel in QEMU, whose CPUs have BRBE by this project's plugin, and starts a
+/// shell there. The root can be written to, and nothing of it is kept. branch-guest, branch-trace
+/// and perf are there. A command behind `--` is run instead: its standard streams are those of
+/// this program, and so is its exit status.
+///
+/// `./brbe vm --records 16 -- perf record -b -a sleep 1`
+#[derive(Args, Debug)]
+#[command(after_help = HELP)]
+pub struct Vm {
+    #[command(flatten)]
+    kernel: KernelArgs,
+
+    /// Leave the patches out
+    #[arg(long)]
+    unpatched: bool,
+
+    /// Boot this kernel image, which was built elsewhere
+    #[arg(
+        long = "kernel",
+        value_name = "IMAGE",
+        conflicts_with_all = ["base", "series", "kernel_src", "unpatched"]
+    )]
+    image: Option<PathBuf>,
+
+    #[command(flatten)]
+    machine: MachineArgs,
+
+    /// Show a directory to the guest, as /mnt/NAME: it can be written to, unless :ro follows
+    #[arg(long = "share", value_name = "DIR[:ro]")]
+    shares: Vec<ShareArg>,
+
+    /// Boot nothing: write what QEMU needs into a directory, and print the command that starts it
+    /// there, for a terminal
+    #[arg(long, value_name = "DIR")]
+    dry_run: Option<PathBuf>,
+
+    /// The command and its arguments. Without one: a shell
+    #[arg(last = true, value_name = "COMMAND")]
+    command: Vec<String>,
+}
+
+const HELP: &str = "\
+In the shell, all keys go to the guest, Ctrl-C too; Ctrl-] ends the machine.
+
+Exit status: that of the command or the shell; 255 if the guest's kernel died. What keeps the
+machine from running is 2 or 3, as elsewhere.";
+
+/// The exit status for a machine that died, which is also ssh's for a connection that did.
+const DIED: u8 = 255;
+
+/// Where the guest sees this project's own programs.
+const PROGRAMS: &str = "/opt/brbe";
+/// The mount tag of these programs.
+const PROGRAMS_TAG: &str = "programs";
+
+impl Vm {
+    /// Runs the command. Returns its exit status.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel or the guest cannot be built, or the machine cannot be started.
+    pub fn run(&self, paths: &Paths) -> Result<ExitCode> {
+        // Standard error is the command's.
+        progress::hide_short_steps();
+        let arch = self.machine.arch();
+        let spec = self.machine.spec();
+        let guest = Guest::of_arch(paths, arch);
+        let (kernel, title) = guest.prepare_beside(|| self.kernel(paths))?;
+        let share = Share::new(paths)?;
+        let programs = match &self.dry_run {
+            Some(dir) => &dir.join("programs"),
+            None => share.path(),
+        };
+        fs::create_dir_all(programs).with_context(|| format!("creating {}", programs.display()))?;
+        guest.put_programs(programs)?;
+        let machine = Machine {
+            arch,
+            kernel,
+            root: guest.root()?,
+            program: guest.session_program()?,
+            plugin: guest.plugin_file(&spec)?,
+            directories: self.directories(programs)?,
+            spec,
+        };
+        let session = self.session();
+        if let Some(dir) = &self.dry_run {
+            println!("{}", vm::dry_run(&machine, &session, dir)?);
+            return Ok(ExitCode::SUCCESS);
+        }
+        let console = paths.log(&format!("console-vm-{}.log", std::process::id()));
+        let ended = vm::run::run(&machine, &session, &title, &console)?;
+        Ok(match ended {
+            Ended::Exited(status) => ExitCode::from(status),
+            Ended::ByKey => {
+                eprintln!("\r\nbrbe: the machine was ended by {END_KEY_NAME}");
+                ExitCode::SUCCESS
+            }
+            Ended::Unread => ExitCode::SUCCESS,
+            Ended::Died(report) => {
+                eprintln!(
+                    "brbe: the guest's kernel died:\n    {}",
+                    report.join("\n    ")
+                );
+                eprintln!("the whole console: {}", console.display());
+                ExitCode::from(DIED)
+            }
+        })
+    }
+
+    /// Path of the kernel image, and the kernel's name in messages.
+    fn kernel(&self, paths: &Paths) -> Result<(PathBuf, String)> {
+        if let Some(image) = &self.image {
+            let image = image
+                .canonicalize()
+                .with_context(|| format!("looking for {}", image.display()))?;
+            let title = image.display().to_string();
+            return Ok((image, title));
+        }
+        let subject = Subject::prepare(paths, &self.kernel.choice())?;
+        let subject = match self.machine.arch() {
+            Arch::Arm64 => subject,
+            other => subject.on(paths, other)?,
+        };
+        let commit = if self.unpatched {
+            subject.unpatched()
+        } else {
+            subject.patched()
+        };
+        let title = subject.title(!self.unpatched);
+        let kernel = subject.kernel(&subject.builder, commit, &title)?;
+        Ok((kernel.image, title))
+    }
+
+    /// The directories that the guest sees: this project's programs, which are in the directory
+    /// `programs`, and those that the user names.
+    fn directories(&self, programs: &Path) -> Result<Vec<HostDirectory>> {
+        let programs = HostDirectory {
+            path: path::absolute(programs).context("the path of a directory")?,
+            seen_as: SharedDirectory {
+                tag: PROGRAMS_TAG.to_owned(),
+                path: PROGRAMS.to_owned(),
+                is_read_only: true,
+            },
+        };
+        let mut all = shares::of_user(&self.shares)?;
+        all.push(programs);
+        Ok(all)
+    }
+
+    fn session(&self) -> SessionConfig {
+        let path = format!("/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:{PROGRAMS}");
+        let terminal = std::env::var("TERM").unwrap_or_else(|_| "linux".to_owned());
+        let environment = [
+            ("PATH", path.as_str()),
+            ("HOME", "/root"),
+            ("LANG", "C.UTF-8"),
+            ("TERM", &terminal),
+            ("PS1", r"brbe:\w\$ "),
+        ];
+        SessionConfig {
+            command: self.command.clone(),
+            environment: environment
+                .map(|(name, value)| (name.to_owned(), value.to_owned()))
+                .to_vec(),
+            directory: shares::first(&self.shares).unwrap_or_else(|| "/root".to_owned()),
+            shares: Vec::new(),
+            streams: vm::run::streams(self.command.is_empty()),
+        }
+    }
+}

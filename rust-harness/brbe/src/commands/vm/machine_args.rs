@@ -1,0 +1,110 @@
+//! The options that describe the machine.
+
+use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+
+use host::arch::Arch;
+use kernel_tests::x86;
+use machines::machine_spec::MachineSpec;
+
+/// The machine.
+#[derive(Args, Debug)]
+pub(super) struct MachineArgs {
+    /// How many CPUs it has
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=16))]
+    cpus: Option<u8>,
+
+    /// How much memory it has, in MiB
+    #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u32).range(128..))]
+    memory: Option<u32>,
+
+    /// How many branch records each CPU has: 8, 16, 32 or 64; on x86_64 up to 32
+    #[arg(long, value_name = "N", value_parser = records())]
+    records: Option<u8>,
+
+    /// How many CPUs have BRBE, the first ones. The others are of another kind, with a PMU of
+    /// their own
+    #[arg(long, value_name = "N", conflicts_with = "no_brbe")]
+    brbe_cpus: Option<u8>,
+
+    /// No CPU has branch records
+    #[arg(long, conflicts_with = "records")]
+    no_brbe: bool,
+
+    /// Start the kernel at EL2, where it stays (VHE)
+    #[arg(long)]
+    vhe: bool,
+
+    /// Interrupts of the PMU are pseudo-NMIs
+    #[arg(long)]
+    pseudo_nmi: bool,
+
+    /// The architecture: arm64, with BRBE, or x86_64, with LBRs
+    #[arg(long, value_name = "ARCH", default_value = "arm64", value_parser = arch())]
+    arch: Arch,
+
+    /// Words for the kernel's command line
+    #[arg(long, value_name = "WORDS", allow_hyphen_values = true)]
+    append: Vec<String>,
+
+    /// An argument for QEMU; given several times, one after the other
+    #[arg(long, value_name = "ARG", allow_hyphen_values = true)]
+    qemu_arg: Vec<String>,
+
+    /// Have the plugin write what each record is made of into this file
+    #[arg(long, value_name = "FILE", conflicts_with = "no_brbe")]
+    brbe_log: Option<std::path::PathBuf>,
+
+    /// Have the plugin write what it has counted into this file, as JSON, when the machine ends
+    #[arg(long, value_name = "FILE", conflicts_with = "no_brbe")]
+    stats: Option<std::path::PathBuf>,
+}
+
+impl MachineArgs {
+    /// The architecture of its CPUs.
+    pub(super) fn arch(&self) -> Arch {
+        self.arch
+    }
+
+    /// The machine.
+    pub(super) fn spec(&self) -> MachineSpec {
+        let ordinary = match (self.arch, self.brbe_cpus) {
+            (Arch::X86_64, _) => x86::emulated(),
+            (Arch::Arm64, Some(_)) => MachineSpec::heterogeneous(),
+            (Arch::Arm64, None) => MachineSpec::default(),
+        };
+        let files = [("log", &self.brbe_log), ("stats", &self.stats)];
+        let options = files.into_iter().filter_map(|(option, file)| {
+            let file = std::path::absolute(file.as_ref()?).ok()?;
+            Some(format!("{option}={}", file.display()))
+        });
+        MachineSpec {
+            cpus: self.cpus.unwrap_or(ordinary.cpus),
+            memory_mib: self.memory.unwrap_or(ordinary.memory_mib),
+            vhe: self.vhe,
+            brbe_cpus: self.brbe_cpus,
+            pseudo_nmi: self.pseudo_nmi,
+            records: self.records,
+            plugin: (!self.no_brbe).then(|| options.collect()),
+            qemu_args: [&ordinary.qemu_args[..], &self.qemu_arg].concat(),
+            kernel_args: self.append.clone(),
+            ..ordinary
+        }
+    }
+}
+
+fn records() -> impl TypedValueParser<Value = u8> {
+    let names = PossibleValuesParser::new(["8", "16", "32", "64"]);
+    names.try_map(|name| name.parse::<u8>())
+}
+
+fn arch() -> impl TypedValueParser<Value = Arch> {
+    let names = [Arch::Arm64, Arch::X86_64].map(Arch::kernel);
+    PossibleValuesParser::new(names).map(|name| {
+        if name == Arch::X86_64.kernel() {
+            Arch::X86_64
+        } else {
+            Arch::Arm64
+        }
+    })
+}

@@ -1,0 +1,107 @@
+//! The option `--share`: directories of the host that the guest sees.
+
+use std::collections::BTreeSet;
+use std::convert::Infallible;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use anyhow::{Context as _, Result, ensure};
+
+use vm::HostDirectory;
+use vm_session::config::SharedDirectory;
+
+/// A directory that is to be shared.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ShareArg {
+    path: PathBuf,
+    is_read_only: bool,
+}
+
+impl FromStr for ShareArg {
+    type Err = Infallible;
+
+    fn from_str(text: &str) -> Result<Self, Infallible> {
+        let (path, is_read_only) = match text.strip_suffix(":ro") {
+            Some(path) => (path, true),
+            None => (text, false),
+        };
+        Ok(Self {
+            path: path.into(),
+            is_read_only,
+        })
+    }
+}
+
+impl ShareArg {
+    /// Path in the guest.
+    fn seen_at(&self) -> Result<String> {
+        let path = self.path.canonicalize();
+        let path = path.with_context(|| format!("looking for {}", self.path.display()))?;
+        ensure!(path.is_dir(), "{} is no directory", path.display());
+        let name = path.file_name().unwrap_or(path.as_os_str());
+        let name = name.to_string_lossy().replace('/', "");
+        let name = if name.is_empty() { "root" } else { &name };
+        Ok(format!("/mnt/{name}"))
+    }
+}
+
+/// The directories as QEMU and the guest are told of them.
+///
+/// # Errors
+///
+/// When one of them is not there, or two have one name.
+pub(super) fn of_user(shares: &[ShareArg]) -> Result<Vec<HostDirectory>> {
+    let mut seen = BTreeSet::new();
+    let mut all = Vec::new();
+    for (number, share) in shares.iter().enumerate() {
+        let path = share.seen_at()?;
+        ensure!(
+            seen.insert(path.clone()),
+            "two directories would be {path} in the guest: share one that both are in"
+        );
+        all.push(HostDirectory {
+            path: std::path::absolute(&share.path).context("the path of a directory")?,
+            seen_as: SharedDirectory {
+                tag: format!("share{number}"),
+                path,
+                is_read_only: share.is_read_only,
+            },
+        });
+    }
+    Ok(all)
+}
+
+/// Path in the guest of the first directory, where a session begins. `None` if there is none.
+pub(super) fn first(shares: &[ShareArg]) -> Option<String> {
+    shares.first().and_then(|share| share.seen_at().ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn share(text: &str) -> ShareArg {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn a_directory_is_below_mnt_by_its_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let [one, other] = ["a/src", "b/src"].map(|name| dir.path().join(name));
+        std::fs::create_dir_all(&one).unwrap();
+        std::fs::create_dir_all(&other).unwrap();
+        let [one, other] = [one, other].map(|path| path.display().to_string());
+        let shares = of_user(&[share(&format!("{one}:ro"))]).unwrap();
+        let SharedDirectory {
+            path, is_read_only, ..
+        } = &shares[0].seen_as;
+        assert_eq!((path.as_str(), *is_read_only), ("/mnt/src", true));
+        assert_eq!(first(&[share(&other)]).unwrap(), "/mnt/src");
+        let error = of_user(&[share(&one), share(&other)]).unwrap_err();
+        assert!(error.to_string().contains("/mnt/src"), "{error}");
+        let error = of_user(&[share("/no/such")]).unwrap_err();
+        assert_eq!(error.to_string(), "looking for /no/such");
+        assert_eq!(first(&[]), None);
+        assert_eq!(first(&[share("/")]).unwrap(), "/mnt/root");
+    }
+}

@@ -1,0 +1,201 @@
+//! Tests of `brbe vm`: its streams, its terminal, and how it ends.
+
+mod sitting;
+
+use std::io::{self, Read as _, Write as _};
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+
+use kernel_tests::context::Context;
+use kernel_tests::registry::{Batch, Scope, Test};
+use report::Verdict;
+use sitting::Sitting;
+
+/// How long a machine may take for each thing that it is asked.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A test, by its name: given the kernel image, it says what it has seen.
+type Check = fn(&Path) -> Result<String>;
+
+const CHECKS: [(&str, Check); 4] = [
+    ("brbe vm: pipes, and the exit status", pipes),
+    ("brbe vm: a terminal, its size and its keys", terminal),
+    ("brbe vm: a kernel that dies", death),
+    ("brbe vm: nothing is left when it is killed", killed),
+];
+
+/// The tests.
+pub fn tests() -> Vec<Batch> {
+    let batch = |(name, check): (&'static str, Check)| {
+        let test = Test {
+            needs_plugin: true,
+            ..Test::new(name, Scope::DEFAULT)
+        };
+        Batch::of_one(test, move |context: &Context<'_>, _| {
+            Ok(match check(&context.kernel()?.image) {
+                Ok(seen) => Verdict::Pass(seen),
+                Err(error) => Verdict::Fail(format!("{error:#}")),
+            })
+        })
+        .about("machine")
+    };
+    CHECKS.into_iter().map(batch).collect()
+}
+
+/// `brbe vm` on a kernel, with these arguments.
+fn vm(kernel: &Path, arguments: &[&str]) -> Result<Command> {
+    let mut command = Command::new(std::env::current_exe().context("finding this program")?);
+    command
+        .arg("vm")
+        .arg("--kernel")
+        .arg(kernel)
+        .args(arguments);
+    Ok(command)
+}
+
+/// What a command in a machine printed, given this input.
+fn run(kernel: &Path, arguments: &[&str], input: &[u8]) -> Result<Output> {
+    let mut command = vm(kernel, arguments)?;
+    command.stdin(Stdio::piped());
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().context("starting brbe vm")?;
+    let mut to = child.stdin.take().context("a pipe")?;
+    thread::scope(|scope| {
+        // Not before it is read, where it is longer than a pipe.
+        let typed = scope.spawn(move || to.write_all(input));
+        let output = child.wait_with_output().context("waiting for brbe vm")?;
+        // A command need not read all.
+        let _ = typed.join();
+        Ok(output)
+    })
+}
+
+fn pipes(kernel: &Path) -> Result<String> {
+    let input: Vec<u8> = (0..=255).cycle().take(3_000_000).collect();
+    let output = run(kernel, &["--", "cat"], &input)?;
+    ensure!(
+        output.stdout == input && output.status.code() == Some(0),
+        "cat returned {} of {} bytes, and ended with {}: {}",
+        output.stdout.len(),
+        input.len(),
+        output.status,
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let script = "echo out; echo err >&2; cd /root && echo kept >file && cat file; exit 3";
+    let output = run(kernel, &["--", "sh", "-c", script], b"")?;
+    ensure!(
+        output.status.code() == Some(3)
+            && output.stdout == b"out\nkept\n"
+            && output.stderr == b"err\n",
+        "{script}: {output:?}"
+    );
+    let output = run(kernel, &["--", "no-such-program"], b"")?;
+    ensure!(
+        output.status.code() == Some(127),
+        "no such program: {output:?}"
+    );
+    let dir = tempfile::tempdir().context("a directory to share")?;
+    std::fs::write(dir.path().join("there"), "shared\n").context("a file to share")?;
+    let share = dir.path().display().to_string();
+    let script = "cat there; echo back >back; uname -m; branch-trace --version >/dev/null";
+    let output = run(kernel, &["--share", &share, "--", "sh", "-c", script], b"")?;
+    let back = std::fs::read_to_string(dir.path().join("back")).unwrap_or_default();
+    ensure!(
+        output.status.success() && output.stdout == b"shared\naarch64\n" && back == "back\n",
+        "{script}: {output:?}, and back came {back:?}"
+    );
+    Ok("3,000,000 bytes to and fro; exit statuses 3 and 127; a directory".to_owned())
+}
+
+fn terminal(kernel: &Path) -> Result<String> {
+    let mut sitting = Sitting::start(vm(kernel, &[])?, (30, 100))?;
+    sitting.expect("brbe:~# ", PATIENCE)?;
+    sitting.type_text("stty size; echo $((6 * 7))\r")?;
+    sitting.expect("30 100", PATIENCE)?;
+    sitting.expect("42", PATIENCE)?;
+    sitting.resize((50, 132))?;
+    // The guest hears of it a moment later.
+    sitting
+        .type_text("until [ \"$(stty size)\" = '50 132' ]; do sleep 0.1; done; echo re''sized\r")?;
+    sitting.expect("resized", PATIENCE)?;
+    sitting.type_text("sleep 1000\r")?;
+    sitting.expect("sleep 1000", PATIENCE)?;
+    sitting.type_text("\u{3}")?;
+    sitting.expect("brbe:~# ", PATIENCE)?;
+    sitting.type_text("\u{1d}")?;
+    sitting.expect("ended by Ctrl-]", PATIENCE)?;
+    let status = sitting.wait(PATIENCE)?;
+    ensure!(status.code() == Some(0), "the end key: {status}");
+    ensure!(sitting.is_cooked()?, "the terminal was not set back");
+    let mut sitting = Sitting::start(vm(kernel, &[])?, (24, 80))?;
+    sitting.expect("brbe:~# ", PATIENCE)?;
+    sitting.type_text("exit 5\r")?;
+    let status = sitting.wait(PATIENCE)?;
+    ensure!(status.code() == Some(5), "exit 5: {status}");
+    Ok("30x100, then 50x132; Ctrl-C, Ctrl-] and exit 5".to_owned())
+}
+
+fn death(kernel: &Path) -> Result<String> {
+    let script = "echo c >/proc/sysrq-trigger; sleep 100";
+    let output = run(kernel, &["--", "sh", "-c", script], b"")?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(
+        output.status.code() == Some(255) && said.contains("sysrq triggered crash"),
+        "{}: {said}",
+        output.status
+    );
+    Ok("255, and the kernel's report".to_owned())
+}
+
+fn killed(kernel: &Path) -> Result<String> {
+    let mut command = vm(kernel, &["--", "sh", "-c", "echo up; sleep 1000"])?;
+    command.stdin(Stdio::null());
+    command.stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut child = command.spawn().context("starting brbe vm")?;
+    let mut up = [0; 3];
+    let mut out = child.stdout.take().context("a pipe")?;
+    out.read_exact(&mut up).context("waiting for the guest")?;
+    let left = machines_of(&child)?;
+    ensure!(!left.is_empty(), "no QEMU was found");
+    child.kill().context("killing brbe vm")?;
+    child.wait().context("waiting for brbe vm")?;
+    let until = Instant::now() + PATIENCE;
+    while left.iter().any(|process| process.is_there()) {
+        ensure!(Instant::now() < until, "QEMU is still there");
+        thread::sleep(Duration::from_millis(20));
+    }
+    Ok(format!("{} processes went with it", left.len()))
+}
+
+/// A process, by its number.
+struct Process(String);
+
+impl Process {
+    fn is_there(&self) -> bool {
+        // One that has ended and that nobody has waited for has no command line.
+        let line = Path::new("/proc").join(&self.0).join("cmdline");
+        std::fs::read(line).is_ok_and(|line| !line.is_empty())
+    }
+}
+
+/// The processes that `parent` has started.
+fn machines_of(parent: &Child) -> Result<Vec<Process>> {
+    let is_child = |number: &str| {
+        let stat = std::fs::read_to_string(format!("/proc/{number}/stat")).ok()?;
+        // After the name, which is in parentheses: the state and the parent.
+        let (_, rest) = stat.rsplit_once(')')?;
+        let of: u32 = rest.split_whitespace().nth(1)?.parse().ok()?;
+        Some(of == parent.id())
+    };
+    let all = std::fs::read_dir("/proc").context("reading /proc")?;
+    let names = all.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()));
+    let names: Vec<String> = names.collect::<io::Result<_>>().context("reading /proc")?;
+    let children = names
+        .into_iter()
+        .filter(|name| is_child(name) == Some(true));
+    Ok(children.map(Process).collect())
+}

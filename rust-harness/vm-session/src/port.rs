@@ -1,0 +1,50 @@
+//! The port of the virtio console that the frames go through.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::PathBuf;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+use vm_session::PORT;
+
+/// The kernel's list of ports.
+const PORTS: &str = "/sys/class/virtio-ports";
+/// How long the port may take to appear after the machine's start.
+const APPEARS: Duration = Duration::from_secs(10);
+
+/// Opens the port.
+///
+/// # Errors
+///
+/// When the machine has no such port, or it cannot be opened.
+pub(crate) fn open() -> Result<File> {
+    let until = Instant::now() + APPEARS;
+    loop {
+        if let Some(device) = find().context("looking for the port")? {
+            let port = File::options().read(true).write(true).open(&device);
+            return port.with_context(|| format!("opening {}", device.display()));
+        }
+        if Instant::now() > until {
+            bail!("the machine has no port {PORT}");
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn find() -> io::Result<Option<PathBuf>> {
+    let ports = match fs::read_dir(PORTS) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        ports => ports?,
+    };
+    for port in ports {
+        let port = port?;
+        // A port has no name before the host has given it one.
+        let name = fs::read_to_string(port.path().join("name")).unwrap_or_default();
+        if name.trim_end() == PORT {
+            return Ok(Some(PathBuf::from("/dev").join(port.file_name())));
+        }
+    }
+    Ok(None)
+}

@@ -1,0 +1,62 @@
+//! A machine with branch records that somebody sits at.
+//!
+//! A [`Machine`] is QEMU with a kernel, a root that can be written to and that nothing is kept of,
+//! and directories of the host. [`run::run`] boots one and connects it with this process's
+//! terminal or pipes. [`dry_run`] keeps its files, and says which command boots it.
+//!
+//! In the guest the program of the crate `vm-session` is the first process. It comes in an
+//! [`initramfs`] with what the session is to be.
+
+mod initramfs;
+pub mod machine;
+mod qemu;
+pub mod run;
+mod terminal;
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context as _, Result};
+
+pub use machine::{HostDirectory, Machine};
+use machines::qemu::arguments::Described;
+use qemu::{Console, Files};
+use vm_session::config::{SessionConfig, Streams};
+
+/// The size of this process's terminal. A usual one, if there is none.
+pub use terminal::size as terminal_size;
+
+/// Writes into the directory `dir` what `machine` boots with, and returns the command that boots
+/// it, for a shell. The session is on the machine's console then, and the console is the terminal
+/// that the command is given.
+///
+/// # Errors
+///
+/// When the files cannot be written, or the machine's device tree cannot be made.
+pub fn dry_run(machine: &Machine, session: &SessionConfig, dir: &Path) -> Result<String> {
+    fs::create_dir_all(dir).with_context(|| format!("creating {}", dir.display()))?;
+    let session = SessionConfig {
+        streams: Streams::Console(terminal::size()),
+        ..machine.session(session)
+    };
+    let mut described = Described::of(&machine.spec, machine.plugin.as_ref())?;
+    if let Some(tree) = described.device_tree.take() {
+        let (was, kept) = (tree.path().to_owned(), dir.join("machine.dtb"));
+        fs::copy(&was, &kept).context("keeping the device tree")?;
+        let [was, kept] = [was, kept].map(|path| path.display().to_string());
+        for argument in &mut described.arguments {
+            if *argument == was {
+                argument.clone_from(&kept);
+            }
+        }
+    }
+    let initramfs = dir.join("initramfs.cpio");
+    initramfs::write(&machine.program, &session, &initramfs)?;
+    let files = Files {
+        initramfs: &initramfs,
+        console: Console::Terminal,
+    };
+    let words = qemu::command(machine, &described, &files);
+    let words: Vec<_> = words.iter().map(String::as_str).collect();
+    shlex::try_join(words).context("quoting the command")
+}
