@@ -2,7 +2,8 @@
 
 mod sitting;
 
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{Ipv4Addr, TcpListener};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::thread;
@@ -12,19 +13,25 @@ use anyhow::{Context as _, Result, ensure};
 
 use kernel_tests::context::Context;
 use kernel_tests::registry::{Batch, Scope, Test};
+use kernels::kernel::Kernel;
 use report::Verdict;
 use sitting::Sitting;
 
+/// The function that takes a snapshot on arm64.
+const SNAPSHOT: &str = "arm_brbe_snapshot_branch_stack";
 /// How long a machine may take for each thing that it is asked.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A test, by its name: given the kernel image, it says what it has seen.
-type Check = fn(&Path) -> Result<String>;
+/// A test, by its name: given the kernel, it says what it has seen.
+type Check = fn(&Kernel) -> Result<String>;
 
-const CHECKS: [(&str, Check); 4] = [
+const CHECKS: [(&str, Check); 7] = [
     ("brbe vm: pipes, and the exit status", pipes),
     ("brbe vm: a terminal, its size and its keys", terminal),
+    ("brbe vm: a network", network),
     ("brbe vm: a kernel that dies", death),
+    ("brbe vm: gdb stops in a snapshot", debugged),
+    ("brbe vm: the command that it prints", printed),
     ("brbe vm: nothing is left when it is killed", killed),
 ];
 
@@ -36,7 +43,7 @@ pub fn tests() -> Vec<Batch> {
             ..Test::new(name, Scope::DEFAULT)
         };
         Batch::of_one(test, move |context: &Context<'_>, _| {
-            Ok(match check(&context.kernel()?.image) {
+            Ok(match check(&context.kernel()?) {
                 Ok(seen) => Verdict::Pass(seen),
                 Err(error) => Verdict::Fail(format!("{error:#}")),
             })
@@ -47,18 +54,18 @@ pub fn tests() -> Vec<Batch> {
 }
 
 /// `brbe vm` on a kernel, with these arguments.
-fn vm(kernel: &Path, arguments: &[&str]) -> Result<Command> {
+fn vm(kernel: &Kernel, arguments: &[&str]) -> Result<Command> {
     let mut command = Command::new(std::env::current_exe().context("finding this program")?);
     command
         .arg("vm")
         .arg("--kernel")
-        .arg(kernel)
+        .arg(&kernel.image)
         .args(arguments);
     Ok(command)
 }
 
 /// What a command in a machine printed, given this input.
-fn run(kernel: &Path, arguments: &[&str], input: &[u8]) -> Result<Output> {
+fn run(kernel: &Kernel, arguments: &[&str], input: &[u8]) -> Result<Output> {
     let mut command = vm(kernel, arguments)?;
     command.stdin(Stdio::piped());
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -74,7 +81,7 @@ fn run(kernel: &Path, arguments: &[&str], input: &[u8]) -> Result<Output> {
     })
 }
 
-fn pipes(kernel: &Path) -> Result<String> {
+fn pipes(kernel: &Kernel) -> Result<String> {
     let input: Vec<u8> = (0..=255).cycle().take(3_000_000).collect();
     let output = run(kernel, &["--", "cat"], &input)?;
     ensure!(
@@ -111,7 +118,7 @@ fn pipes(kernel: &Path) -> Result<String> {
     Ok("3,000,000 bytes to and fro; exit statuses 3 and 127; a directory".to_owned())
 }
 
-fn terminal(kernel: &Path) -> Result<String> {
+fn terminal(kernel: &Kernel) -> Result<String> {
     let mut sitting = Sitting::start(vm(kernel, &[])?, (30, 100))?;
     sitting.expect("brbe:~# ", PATIENCE)?;
     sitting.type_text("stty size; echo $((6 * 7))\r")?;
@@ -139,7 +146,26 @@ fn terminal(kernel: &Path) -> Result<String> {
     Ok("30x100, then 50x132; Ctrl-C, Ctrl-] and exit 5".to_owned())
 }
 
-fn death(kernel: &Path) -> Result<String> {
+fn network(kernel: &Kernel) -> Result<String> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("a server")?;
+    let port = listener
+        .local_addr()
+        .context("a server")?
+        .port()
+        .to_string();
+    // It waits for as long as this program runs where the guest does not come.
+    thread::spawn(move || {
+        let (mut connection, _) = listener.accept()?;
+        connection.write_all(b"hello\n")
+    });
+    // The address of this machine in QEMU's own network.
+    let arguments = ["--net", "--", "busybox", "nc", "10.0.2.2", &port];
+    let output = run(kernel, &arguments, b"")?;
+    ensure!(output.stdout == b"hello\n", "{arguments:?}: {output:?}");
+    Ok("a server on this machine was reached".to_owned())
+}
+
+fn death(kernel: &Kernel) -> Result<String> {
     let script = "echo c >/proc/sysrq-trigger; sleep 100";
     let output = run(kernel, &["--", "sh", "-c", script], b"")?;
     let said = String::from_utf8_lossy(&output.stderr);
@@ -151,7 +177,79 @@ fn death(kernel: &Path) -> Result<String> {
     Ok("255, and the kernel's report".to_owned())
 }
 
-fn killed(kernel: &Path) -> Result<String> {
+fn debugged(kernel: &Kernel) -> Result<String> {
+    let vmlinux = kernel.vmlinux.display().to_string();
+    let script = "while :; do branch-guest twice; done";
+    let arguments = ["--gdb", "--vmlinux", &vmlinux, "--", "sh", "-c", script];
+    let mut command = vm(kernel, &arguments)?;
+    command.stdin(Stdio::null());
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().context("starting brbe vm")?;
+    let errors = child.stderr.take().context("a pipe")?;
+    let mut lines = BufReader::new(errors).lines();
+    let invitation = lines.find(|line| !matches!(line, Ok(line) if !line.contains("target")));
+    let invitation = invitation.context("no line says how gdb is started")??;
+    // The guest is up when it has printed something.
+    let mut up = [0; 1];
+    let mut out = child.stdout.take().context("a pipe")?;
+    out.read_exact(&mut up).context("waiting for the guest")?;
+    let reading = thread::spawn(move || io::copy(&mut out, &mut io::sink()));
+    let (_, words) = invitation.split_once("shell ").context("the command")?;
+    let gdb = format!(
+        "timeout {} {words} -batch -ex 'break {SNAPSHOT}' -ex continue -ex delete -ex finish -ex kill",
+        PATIENCE.as_secs()
+    );
+    let output = Command::new("sh").args(["-c", &gdb]).output();
+    let output = output.context("starting gdb")?;
+    child.kill().context("killing brbe vm")?;
+    child.wait().context("waiting for brbe vm")?;
+    // It ends with the machine.
+    let _ = reading.join();
+    let said = String::from_utf8_lossy(&output.stdout);
+    let stopped = said.contains(&format!("hit Breakpoint 1, {SNAPSHOT} ("));
+    let (_, returned) = said
+        .split_once("Value returned is $1 = ")
+        .unwrap_or_default();
+    let records: u32 = returned
+        .trim()
+        .lines()
+        .next()
+        .unwrap_or_default()
+        .parse()
+        .unwrap_or(0);
+    ensure!(
+        stopped && records > 0,
+        "{gdb}: {said}{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    Ok(format!("{SNAPSHOT}() is about to return {records} entries"))
+}
+
+fn printed(kernel: &Kernel) -> Result<String> {
+    let dir = tempfile::tempdir().context("a directory for the machine")?;
+    let files = dir.path().join("vm").display().to_string();
+    let output = run(kernel, &["--records", "16", "--dry-run", &files], b"")?;
+    let printed = String::from_utf8_lossy(&output.stdout);
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(
+        output.status.success(),
+        "--dry-run: {}: {said}",
+        output.status
+    );
+    let mut qemu = Command::new("sh");
+    qemu.args(["-c", &printed]);
+    let mut sitting = Sitting::start(qemu, (24, 80))?;
+    sitting.expect("brbe:~# ", PATIENCE)?;
+    sitting.type_text("branch-guest twice && uname -m\r")?;
+    sitting.expect("PASS twice", PATIENCE)?;
+    sitting.expect("aarch64", PATIENCE)?;
+    sitting.type_text("exit\r")?;
+    let status = sitting.wait(PATIENCE)?;
+    ensure!(status.success(), "QEMU: {status}");
+    Ok("a shell, a snapshot, and the end of QEMU".to_owned())
+}
+
+fn killed(kernel: &Kernel) -> Result<String> {
     let mut command = vm(kernel, &["--", "sh", "-c", "echo up; sleep 1000"])?;
     command.stdin(Stdio::null());
     command.stdout(Stdio::piped()).stderr(Stdio::null());

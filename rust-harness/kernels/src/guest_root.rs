@@ -4,6 +4,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::str::FromStr;
 
 use anyhow::{Context, Result};
 
@@ -21,9 +22,21 @@ use host::progress::Step;
 /// When a list in the checkout cannot be read, `BRBE_MIRROR` is not set, or a package cannot
 /// be fetched or extracted.
 pub fn root(paths: &Paths, arch: Arch) -> Result<PathBuf> {
+    root_with(paths, arch, &[])
+}
+
+/// As [`root`], with more packages.
+///
+/// # Errors
+///
+/// Those of [`root`].
+pub fn root_with(paths: &Paths, arch: Arch, more: &[PackageName]) -> Result<PathBuf> {
     let list = paths.repo("vm-images/guest/packages");
     let text = fs::read_to_string(&list).with_context(|| format!("reading {}", list.display()))?;
-    let packages = packages(&text);
+    let mut packages = packages(&text);
+    packages.extend(more.iter().map(|PackageName(name)| name.clone()));
+    packages.sort();
+    packages.dedup();
     let preferences = paths.repo("vm-images/guest/preferences.pref");
     let key = Key::new("guest root 5")
         .with(arch.debian())
@@ -39,6 +52,29 @@ pub fn root(paths: &Paths, arch: Arch) -> Result<PathBuf> {
         step.done();
         Ok(())
     })
+}
+
+/// The name of a package of Debian's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PackageName(String);
+
+/// The error for a text that names no package.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[error("{0:?} is no name of a package: small letters, digits, + - and .")]
+pub struct NoPackage(String);
+
+impl FromStr for PackageName {
+    type Err = NoPackage;
+
+    fn from_str(text: &str) -> Result<Self, NoPackage> {
+        let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "+-.".contains(c);
+        let begins = text.starts_with(|c: char| c.is_ascii_lowercase() || c.is_ascii_digit());
+        if begins && text.chars().all(is_plain) {
+            Ok(Self(text.to_owned()))
+        } else {
+            Err(NoPackage(text.to_owned()))
+        }
+    }
 }
 
 /// The packages that a list names: one a line, `#` starts a comment.
@@ -134,5 +170,15 @@ mod tests {
             packages("# base\nbash\n\n  coreutils # ls\n"),
             ["bash", "coreutils"]
         );
+    }
+
+    #[test]
+    fn only_names_of_packages_are_taken() {
+        for name in ["strace", "libstdc++6", "0ad", "linux-perf"] {
+            assert_eq!(name.parse(), Ok(PackageName(name.to_owned())));
+        }
+        for text in ["", "-f", "a b", "a,b", "Strace", "../x", "a=1"] {
+            assert_eq!(text.parse::<PackageName>(), Err(NoPackage(text.to_owned())));
+        }
     }
 }

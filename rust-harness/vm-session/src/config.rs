@@ -14,6 +14,8 @@ pub struct SessionConfig {
     pub directory: String,
     /// Directories of the host.
     pub shares: Vec<SharedDirectory>,
+    /// The machine has a network: QEMU's own, at its usual addresses.
+    pub has_network: bool,
     /// What the command's standard streams are.
     pub streams: Streams,
 }

@@ -8,7 +8,7 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::Command;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use rustix::mount::{MountFlags, mount, mount_move};
 use rustix::process::{chdir, chroot};
 use vm_session::config::{SessionConfig, SharedDirectory};
@@ -64,6 +64,11 @@ pub(crate) fn assemble(config: &SessionConfig) -> Result<()> {
     chroot(".").context("entering the root")?;
     chdir("/").context("entering the root")?;
     furnish();
+    if config.has_network
+        && let Err(error) = network()
+    {
+        eprintln!("{PROGRAM}: the network: {error:#}");
+    }
     Ok(())
 }
 
@@ -136,10 +141,32 @@ fn link(to: &str, from: &str) -> Result<()> {
 }
 
 fn loopback() -> Result<()> {
-    let status = Command::new("/usr/bin/busybox")
-        .args(["ifconfig", "lo", "127.0.0.1", "up"])
-        .status()
-        .context("starting busybox")?;
-    anyhow::ensure!(status.success(), "busybox: {status}");
+    busybox(&["ifconfig", "lo", "127.0.0.1", "up"])
+}
+
+/// Sets up the network of QEMU's option `-netdev user`, whose addresses do not change.
+fn network() -> Result<()> {
+    busybox(&[
+        "ifconfig",
+        "eth0",
+        "10.0.2.15",
+        "netmask",
+        "255.255.255.0",
+        "up",
+    ])?;
+    busybox(&["route", "add", "default", "gw", "10.0.2.2"])?;
+    fs::write("/etc/resolv.conf", "nameserver 10.0.2.3\n").context("writing /etc/resolv.conf")
+}
+
+fn busybox(words: &[&str]) -> Result<()> {
+    let output = Command::new("/usr/bin/busybox").args(words).output();
+    let output = output.context("starting busybox")?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(
+        output.status.success(),
+        "{}: {}",
+        words.join(" "),
+        said.trim()
+    );
     Ok(())
 }

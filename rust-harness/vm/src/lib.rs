@@ -5,7 +5,7 @@
 //! terminal or pipes. [`dry_run`] keeps its files, and says which command boots it.
 //!
 //! In the guest the program of the crate `vm-session` is the first process. It comes in an
-//! [`initramfs`] with what the session is to be.
+//! initramfs with what the session is to be.
 
 mod initramfs;
 pub mod machine;

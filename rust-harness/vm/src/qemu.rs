@@ -50,7 +50,8 @@ pub(crate) fn command(machine: &Machine, described: &Described, files: &Files<'_
             let port = format!("virtserialport,chardev=session,name={PORT}");
             add(&["-device", &port]);
         }
-        Console::Terminal => add(&["-nographic"]),
+        // QEMU's monitor is there too, behind Ctrl-A.
+        Console::Terminal => add(&["-display", "none", "-serial", "mon:stdio"]),
     }
     let root = format!(
         "local,mount_tag={ROOT},path={},security_model=none,readonly=on,multidevs=remap",
@@ -162,7 +163,7 @@ mod tests {
     #[test]
     fn a_console_on_the_terminal_has_no_port() {
         let words = words(Arch::X86_64, Console::Terminal);
-        assert!(words.contains(" -nographic "), "{words}");
+        assert!(words.contains(" -serial mon:stdio "), "{words}");
         assert!(words.contains("console=ttyS0 panic=-1 quiet "), "{words}");
         assert!(!words.contains("virtserialport"), "{words}");
     }

@@ -1,5 +1,6 @@
 //! `brbe vm`: a shell or a command in a machine with branch records.
 
+mod gdb;
 mod machine_args;
 mod shares;
 
@@ -14,6 +15,7 @@ use super::KernelArgs;
 use host::arch::Arch;
 use host::paths::Paths;
 use host::progress;
+use kernels::guest_root::{self, PackageName};
 use kernels::subject::Subject;
 use machine_args::MachineArgs;
 use machines::guest::Guest;
@@ -49,12 +51,25 @@ pub struct Vm {
     )]
     image: Option<PathBuf>,
 
+    /// The vmlinux of that image: gdb takes its symbols from there
+    #[arg(long, value_name = "FILE", requires = "image")]
+    vmlinux: Option<PathBuf>,
+
     #[command(flatten)]
     machine: MachineArgs,
 
     /// Show a directory to the guest, as /mnt/NAME: it can be written to, unless :ro follows
     #[arg(long = "share", value_name = "DIR[:ro]")]
     shares: Vec<ShareArg>,
+
+    /// Take this directory for the guest's root. The guest does not write to it
+    #[arg(long, value_name = "DIR", conflicts_with = "packages")]
+    root: Option<PathBuf>,
+
+    /// More packages of Debian's for the guest's root, such as strace,bpftrace. They are
+    /// extracted, and none of their scripts is run
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    packages: Vec<PackageName>,
 
     /// Boot nothing: write what QEMU needs into a directory, and print the command that starts it
     /// there, for a terminal
@@ -71,6 +86,26 @@ In the shell, all keys go to the guest, Ctrl-C too; Ctrl-] ends the machine.
 
 Exit status: that of the command or the shell; 255 if the guest's kernel died. What keeps the
 machine from running is 2 or 3, as elsewhere.";
+
+/// Path of a new log for a console. Several machines may run at once.
+fn console(paths: &Paths) -> Result<PathBuf> {
+    let dir = paths.home("logs");
+    fs::create_dir_all(&dir).with_context(|| format!("creating {}", dir.display()))?;
+    let mut name = tempfile::Builder::new();
+    let file = name.prefix("console-vm-").suffix(".log").tempfile_in(&dir);
+    let file = file.with_context(|| format!("creating a log in {}", dir.display()))?;
+    file.into_temp_path().keep().context("keeping a log")
+}
+
+/// A kernel that is booted.
+struct Booted {
+    /// Path of the image.
+    image: PathBuf,
+    /// Path of its `vmlinux`, if it is known.
+    vmlinux: Option<PathBuf>,
+    /// The kernel's name in messages.
+    title: String,
+}
 
 /// The exit status for a machine that died, which is also ssh's for a connection that did.
 const DIED: u8 = 255;
@@ -90,9 +125,18 @@ impl Vm {
         // Standard error is the command's.
         progress::hide_short_steps();
         let arch = self.machine.arch();
-        let spec = self.machine.spec();
+        let mut spec = self.machine.spec();
         let guest = Guest::of_arch(paths, arch);
-        let (kernel, title) = guest.prepare_beside(|| self.kernel(paths))?;
+        let Booted {
+            image,
+            vmlinux,
+            title,
+        } = guest.prepare_beside(|| self.kernel(paths))?;
+        if self.machine.has_gdb() {
+            let stub = gdb::Stub::on_free_port()?;
+            spec.qemu_args.extend(stub.qemu_args());
+            eprintln!("{}", stub.invitation(vmlinux.as_deref()));
+        }
         let share = Share::new(paths)?;
         let programs = match &self.dry_run {
             Some(dir) => &dir.join("programs"),
@@ -102,8 +146,8 @@ impl Vm {
         guest.put_programs(programs)?;
         let machine = Machine {
             arch,
-            kernel,
-            root: guest.root()?,
+            kernel: image,
+            root: self.root(paths, &guest)?,
             program: guest.session_program()?,
             plugin: guest.plugin_file(&spec)?,
             directories: self.directories(programs)?,
@@ -114,7 +158,7 @@ impl Vm {
             println!("{}", vm::dry_run(&machine, &session, dir)?);
             return Ok(ExitCode::SUCCESS);
         }
-        let console = paths.log(&format!("console-vm-{}.log", std::process::id()));
+        let console = console(paths)?;
         let ended = vm::run::run(&machine, &session, &title, &console)?;
         Ok(match ended {
             Ended::Exited(status) => ExitCode::from(status),
@@ -134,14 +178,18 @@ impl Vm {
         })
     }
 
-    /// Path of the kernel image, and the kernel's name in messages.
-    fn kernel(&self, paths: &Paths) -> Result<(PathBuf, String)> {
+    /// The kernel that is booted: the user's own, or one of a series.
+    fn kernel(&self, paths: &Paths) -> Result<Booted> {
         if let Some(image) = &self.image {
-            let image = image
-                .canonicalize()
-                .with_context(|| format!("looking for {}", image.display()))?;
-            let title = image.display().to_string();
-            return Ok((image, title));
+            let there = |file: &PathBuf| {
+                let found = file.canonicalize();
+                found.with_context(|| format!("looking for {}", file.display()))
+            };
+            return Ok(Booted {
+                image: there(image)?,
+                vmlinux: self.vmlinux.as_ref().map(there).transpose()?,
+                title: image.display().to_string(),
+            });
         }
         let subject = Subject::prepare(paths, &self.kernel.choice())?;
         let subject = match self.machine.arch() {
@@ -155,7 +203,22 @@ impl Vm {
         };
         let title = subject.title(!self.unpatched);
         let kernel = subject.kernel(&subject.builder, commit, &title)?;
-        Ok((kernel.image, title))
+        Ok(Booted {
+            image: kernel.image,
+            vmlinux: Some(kernel.vmlinux),
+            title,
+        })
+    }
+
+    /// Path of the guest's root: the user's own, or this project's.
+    fn root(&self, paths: &Paths, guest: &Guest) -> Result<PathBuf> {
+        match &self.root {
+            Some(root) => root
+                .canonicalize()
+                .with_context(|| format!("looking for {}", root.display())),
+            None if self.packages.is_empty() => guest.root(),
+            None => guest_root::root_with(paths, guest.arch(), &self.packages),
+        }
     }
 
     /// The directories that the guest sees: this project's programs, which are in the directory
@@ -191,6 +254,7 @@ impl Vm {
                 .to_vec(),
             directory: shares::first(&self.shares).unwrap_or_else(|| "/root".to_owned()),
             shares: Vec::new(),
+            has_network: self.machine.has_network(),
             streams: vm::run::streams(self.command.is_empty()),
         }
     }

@@ -1,5 +1,7 @@
 //! The options that describe the machine.
 
+use std::path::{self, PathBuf};
+
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 
@@ -51,19 +53,38 @@ pub(super) struct MachineArgs {
     #[arg(long, value_name = "ARG", allow_hyphen_values = true)]
     qemu_arg: Vec<String>,
 
+    /// Give it a network, by which it reaches what this machine reaches
+    #[arg(long)]
+    net: bool,
+
+    /// Have QEMU wait for gdb on a port, and print the command that starts gdb there. The kernel
+    /// is where vmlinux says it is
+    #[arg(long)]
+    gdb: bool,
+
     /// Have the plugin write what each record is made of into this file
     #[arg(long, value_name = "FILE", conflicts_with = "no_brbe")]
-    brbe_log: Option<std::path::PathBuf>,
+    brbe_log: Option<PathBuf>,
 
     /// Have the plugin write what it has counted into this file, as JSON, when the machine ends
     #[arg(long, value_name = "FILE", conflicts_with = "no_brbe")]
-    stats: Option<std::path::PathBuf>,
+    stats: Option<PathBuf>,
 }
 
 impl MachineArgs {
     /// The architecture of its CPUs.
     pub(super) fn arch(&self) -> Arch {
         self.arch
+    }
+
+    /// Whether it has a network.
+    pub(super) fn has_network(&self) -> bool {
+        self.net
+    }
+
+    /// Whether gdb is to reach its CPUs.
+    pub(super) fn has_gdb(&self) -> bool {
+        self.gdb
     }
 
     /// The machine.
@@ -73,9 +94,20 @@ impl MachineArgs {
             (Arch::Arm64, Some(_)) => MachineSpec::heterogeneous(),
             (Arch::Arm64, None) => MachineSpec::default(),
         };
+        let mut kernel_args = self.append.clone();
+        let mut qemu_args = ordinary.qemu_args.clone();
+        if self.gdb {
+            kernel_args.push("nokaslr".to_owned());
+        }
+        if self.net {
+            let device = "virtio-net-pci,netdev=net,romfile=";
+            let words = ["-netdev", "user,id=net", "-device", device];
+            qemu_args.extend(words.map(str::to_owned));
+        }
+        qemu_args.extend(self.qemu_arg.clone());
         let files = [("log", &self.brbe_log), ("stats", &self.stats)];
         let options = files.into_iter().filter_map(|(option, file)| {
-            let file = std::path::absolute(file.as_ref()?).ok()?;
+            let file = path::absolute(file.as_ref()?).ok()?;
             Some(format!("{option}={}", file.display()))
         });
         MachineSpec {
@@ -86,8 +118,8 @@ impl MachineArgs {
             pseudo_nmi: self.pseudo_nmi,
             records: self.records,
             plugin: (!self.no_brbe).then(|| options.collect()),
-            qemu_args: [&ordinary.qemu_args[..], &self.qemu_arg].concat(),
-            kernel_args: self.append.clone(),
+            qemu_args,
+            kernel_args,
             ..ordinary
         }
     }
