@@ -5,7 +5,7 @@ mod sitting;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -21,6 +21,9 @@ use sitting::Sitting;
 const SNAPSHOT: &str = "arm_brbe_snapshot_branch_stack";
 /// How long a machine may take for each thing that it is asked.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How long one machine may be there at the most, in seconds.
+const LIMIT: &str = "240";
 
 /// A test, by its name: given the kernel, it says what it has seen.
 type Check = fn(&Kernel) -> Result<String>;
@@ -53,9 +56,11 @@ pub fn tests() -> Vec<Batch> {
     CHECKS.into_iter().map(batch).collect()
 }
 
-/// `brbe vm` on a kernel, with these arguments.
+/// `brbe vm` on a kernel, with these arguments. It is ended where it takes too long.
 fn vm(kernel: &Kernel, arguments: &[&str]) -> Result<Command> {
-    let mut command = Command::new(std::env::current_exe().context("finding this program")?);
+    let mut command = Command::new("timeout");
+    command.args(["--foreground", "--kill-after=5", LIMIT]);
+    command.arg(std::env::current_exe().context("finding this program")?);
     command
         .arg("vm")
         .arg("--kernel")
@@ -100,6 +105,20 @@ fn pipes(kernel: &Kernel) -> Result<String> {
             && output.stderr == b"err\n",
         "{script}: {output:?}"
     );
+    slowly_read(kernel)?;
+    let script = "yes & sleep 1; exit 4";
+    let output = run(kernel, &["--", "sh", "-c", script], b"")?;
+    ensure!(
+        output.status.code() == Some(4),
+        "{script}: {}",
+        output.status
+    );
+    let mut full = vm(kernel, &["--", "echo", "x"])?;
+    let device = std::fs::File::options().write(true).open("/dev/full");
+    full.stdin(Stdio::null())
+        .stdout(device.context("/dev/full")?);
+    let output = full.stderr(Stdio::piped()).output().context("brbe vm")?;
+    ensure!(output.status.code() == Some(3), "a full disk: {output:?}");
     let output = run(kernel, &["--", "no-such-program"], b"")?;
     ensure!(
         output.status.code() == Some(127),
@@ -115,7 +134,34 @@ fn pipes(kernel: &Kernel) -> Result<String> {
         output.status.success() && output.stdout == b"shared\naarch64\n" && back == "back\n",
         "{script}: {output:?}, and back came {back:?}"
     );
-    Ok("3,000,000 bytes to and fro; exit statuses 3 and 127; a directory".to_owned())
+    Ok(
+        "3,000,000 bytes to and fro; exit statuses; a slow reader, a full disk; a directory"
+            .to_owned(),
+    )
+}
+
+/// What is printed comes whole, also to who begins to read when the command has long ended.
+fn slowly_read(kernel: &Kernel) -> Result<()> {
+    let mut command = vm(
+        kernel,
+        &["--", "sh", "-c", "head -c 1000000 /dev/zero; exit 6"],
+    )?;
+    command.stdin(Stdio::null());
+    let mut child = command.stdout(Stdio::piped()).spawn().context("brbe vm")?;
+    let mut out = child.stdout.take().context("a pipe")?;
+    let mut first = [0];
+    out.read_exact(&mut first)
+        .context("waiting for the guest")?;
+    thread::sleep(Duration::from_secs(2));
+    let mut rest = Vec::new();
+    out.read_to_end(&mut rest).context("reading")?;
+    let status = child.wait().context("waiting for brbe vm")?;
+    ensure!(
+        rest.len() == 999_999 && status.code() == Some(6),
+        "read late: {} bytes after the first, {status}",
+        rest.len()
+    );
+    Ok(())
 }
 
 fn terminal(kernel: &Kernel) -> Result<String> {
@@ -132,7 +178,8 @@ fn terminal(kernel: &Kernel) -> Result<String> {
     sitting.type_text("sleep 1000\r")?;
     sitting.expect("sleep 1000", PATIENCE)?;
     sitting.type_text("\u{3}")?;
-    sitting.expect("brbe:~# ", PATIENCE)?;
+    sitting.type_text("echo st''atus=$?\r")?;
+    sitting.expect("status=130", PATIENCE)?;
     sitting.type_text("\u{1d}")?;
     sitting.expect("ended by Ctrl-]", PATIENCE)?;
     let status = sitting.wait(PATIENCE)?;
@@ -201,7 +248,7 @@ fn debugged(kernel: &Kernel) -> Result<String> {
     );
     let output = Command::new("sh").args(["-c", &gdb]).output();
     let output = output.context("starting gdb")?;
-    child.kill().context("killing brbe vm")?;
+    // gdb has killed the machine.
     child.wait().context("waiting for brbe vm")?;
     // It ends with the machine.
     let _ = reading.join();
@@ -257,9 +304,18 @@ fn killed(kernel: &Kernel) -> Result<String> {
     let mut up = [0; 3];
     let mut out = child.stdout.take().context("a pipe")?;
     out.read_exact(&mut up).context("waiting for the guest")?;
-    let left = machines_of(&child)?;
+    let brbe = children_of(child.id())?
+        .pop()
+        .context("no brbe vm was found")?;
+    let left = children_of(brbe.0)?;
     ensure!(!left.is_empty(), "no QEMU was found");
-    child.kill().context("killing brbe vm")?;
+    let killed = Command::new("kill")
+        .args(["-KILL", &brbe.0.to_string()])
+        .status();
+    ensure!(
+        killed.is_ok_and(|status| status.success()),
+        "brbe vm cannot be killed"
+    );
     child.wait().context("waiting for brbe vm")?;
     let until = Instant::now() + PATIENCE;
     while left.iter().any(|process| process.is_there()) {
@@ -270,30 +326,27 @@ fn killed(kernel: &Kernel) -> Result<String> {
 }
 
 /// A process, by its number.
-struct Process(String);
+struct Process(u32);
 
 impl Process {
     fn is_there(&self) -> bool {
         // One that has ended and that nobody has waited for has no command line.
-        let line = Path::new("/proc").join(&self.0).join("cmdline");
+        let line = Path::new("/proc").join(self.0.to_string()).join("cmdline");
         std::fs::read(line).is_ok_and(|line| !line.is_empty())
     }
 }
 
-/// The processes that `parent` has started.
-fn machines_of(parent: &Child) -> Result<Vec<Process>> {
-    let is_child = |number: &str| {
+/// The processes that the process `parent` has started.
+fn children_of(parent: u32) -> Result<Vec<Process>> {
+    let is_child = |number: u32| {
         let stat = std::fs::read_to_string(format!("/proc/{number}/stat")).ok()?;
         // After the name, which is in parentheses: the state and the parent.
         let (_, rest) = stat.rsplit_once(')')?;
         let of: u32 = rest.split_whitespace().nth(1)?.parse().ok()?;
-        Some(of == parent.id())
+        Some(of == parent)
     };
     let all = std::fs::read_dir("/proc").context("reading /proc")?;
-    let names = all.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()));
-    let names: Vec<String> = names.collect::<io::Result<_>>().context("reading /proc")?;
-    let children = names
-        .into_iter()
-        .filter(|name| is_child(name) == Some(true));
+    let numbers = all.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    let children = numbers.filter(|number| is_child(*number) == Some(true));
     Ok(children.map(Process).collect())
 }

@@ -96,6 +96,11 @@ impl Step {
         }
     }
 
+    /// Ends the step without a word.
+    pub fn hide(mut self) {
+        self.erase();
+    }
+
     fn finish(&mut self, mark: &str) {
         if self.erase() {
             let seconds = self.start.elapsed().as_secs_f64();

@@ -28,6 +28,8 @@ pub enum Frame {
     InputEnds,
     /// To the guest: the terminal has another size.
     Resized(WindowSize),
+    /// To the guest: the last frame has come, and the machine may end.
+    Done,
     /// To the host: the command begins.
     Begun,
     /// To the host: bytes that the command has printed.
@@ -67,6 +69,7 @@ impl Frame {
             Self::Printed(Stream::Error, _) => 5,
             Self::Ended(_) => 6,
             Self::Failed(_) => 7,
+            Self::Done => 8,
         }
     }
 
@@ -83,7 +86,8 @@ impl Frame {
             (5, _) => Self::Printed(Stream::Error, rest),
             (6, &[status]) => Self::Ended(status),
             (7, _) => Self::Failed(String::from_utf8_lossy(&rest).into_owned()),
-            (0..=7, _) => return Err(FrameError::Malformed(kind)),
+            (8, []) => Self::Done,
+            (0..=8, _) => return Err(FrameError::Malformed(kind)),
             _ => return Err(FrameError::Kind(kind)),
         })
     }
@@ -105,7 +109,7 @@ impl Frame {
             }
             Self::Ended(status) => std::slice::from_ref(status),
             Self::Failed(why) => why.as_bytes(),
-            Self::InputEnds | Self::Begun => &[],
+            Self::InputEnds | Self::Begun | Self::Done => &[],
         };
         let rest = &rest[..rest.len().min(MOST)];
         let length = u32::try_from(rest.len()).map_err(io::Error::other)?;
@@ -162,6 +166,7 @@ mod tests {
             Frame::Printed(Stream::Error, vec![7; MOST]),
             Frame::Ended(3),
             Frame::Failed("no such program".to_owned()),
+            Frame::Done,
         ]
     }
 

@@ -6,11 +6,12 @@ mod root;
 mod session;
 
 use std::fs;
-use std::process::{Command, ExitCode};
+use std::io::Write as _;
+use std::process::{Command, ExitCode, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, bail};
 use rustix::process::{Pid, WaitOptions, wait};
 use rustix::system::{RebootCommand, reboot};
 use vm_session::config::SessionConfig;
@@ -21,18 +22,11 @@ use vm_session::{CONFIG, PROGRAM};
 const SESSION: &str = "session";
 
 fn main() -> ExitCode {
-    let words: Vec<_> = std::env::args().skip(1).collect();
-    if let [word, config] = &words[..]
-        && word == SESSION
-    {
-        return match serde_json::from_str(config)
-            .context("reading the configuration")
-            .and_then(|config| session::main(&config))
-        {
+    if std::env::args().nth(1).as_deref() == Some(SESSION) {
+        return match session::main() {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
-                // The host may be gone.
-                let _ = fail(&format!("{error:#}"));
+                eprintln!("{PROGRAM}: {error:#}");
                 ExitCode::FAILURE
             }
         };
@@ -51,7 +45,10 @@ fn first_process() -> ! {
         let why = format!("{error:#}");
         eprintln!("{PROGRAM}: {why}");
         // Where the port is what fails, the console has the reason.
-        let _ = fail(&why);
+        let _ = port::open().and_then(|mut port| {
+            Frame::Failed(why).write(&mut port)?;
+            port::wait_for_host(&mut port)
+        });
     }
     rustix::fs::sync();
     // QEMU ends where the machine would start again. A kernel need not know how to power off.
@@ -68,9 +65,14 @@ fn run() -> Result<()> {
     let config: SessionConfig = serde_json::from_str(&text).context("reading the configuration")?;
     root::assemble(&config)?;
     let session = Command::new("/proc/self/exe")
-        .args([SESSION, &text])
-        .spawn()
-        .context("starting the session")?;
+        .arg(SESSION)
+        .stdin(Stdio::piped())
+        .spawn();
+    let mut session = session.context("starting the session")?;
+    let mut told = session.stdin.take().context("a pipe")?;
+    told.write_all(text.as_bytes())
+        .context("describing the session")?;
+    drop(told);
     let session = Pid::from_child(&session);
     // The first process takes leave of every process whose parent has ended before.
     let status = loop {
@@ -82,11 +84,6 @@ fn run() -> Result<()> {
     if let Some(signal) = status.terminating_signal() {
         bail!("{PROGRAM} was ended by signal {signal}");
     }
-    ensure!(status.exited(), "the session has not ended");
+    // It has said itself what went wrong, if anything did.
     Ok(())
-}
-
-/// Tells the host why there is no session.
-fn fail(why: &str) -> Result<()> {
-    Ok(Frame::Failed(why.to_owned()).write(&mut port::open()?)?)
 }

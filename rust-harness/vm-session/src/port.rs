@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 use vm_session::PORT;
+use vm_session::frame::Frame;
 
 /// The kernel's list of ports.
 const PORTS: &str = "/sys/class/virtio-ports";
@@ -31,6 +32,17 @@ pub(crate) fn open() -> Result<File> {
         }
         thread::sleep(Duration::from_millis(5));
     }
+}
+
+/// Waits until the host says that the last frame has come, or is gone: what the host has not taken
+/// when the machine ends is lost.
+///
+/// # Errors
+///
+/// When what comes is no frame.
+pub(crate) fn wait_for_host(port: &mut File) -> Result<()> {
+    while Frame::read(port)?.is_some_and(|frame| frame != Frame::Done) {}
+    Ok(())
 }
 
 fn find() -> io::Result<Option<PathBuf>> {

@@ -33,7 +33,7 @@ const CONSTANT: &str = "cache=loose";
 /// # Errors
 ///
 /// When the kernel lacks a file system that the root is made of, or the host does not show a
-/// directory that it should. What else a kernel was built without is reported, and the rest goes
+/// directory that it should, or when the machine is to have a network and cannot. What else a kernel was built without is reported, and the rest goes
 /// on: it may not be needed.
 pub(crate) fn assemble(config: &SessionConfig) -> Result<()> {
     new("proc", "/proc")?;
@@ -64,10 +64,8 @@ pub(crate) fn assemble(config: &SessionConfig) -> Result<()> {
     chroot(".").context("entering the root")?;
     chdir("/").context("entering the root")?;
     furnish();
-    if config.has_network
-        && let Err(error) = network()
-    {
-        eprintln!("{PROGRAM}: the network: {error:#}");
+    if config.has_network {
+        network().context("the network")?;
     }
     Ok(())
 }

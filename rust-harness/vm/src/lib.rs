@@ -34,7 +34,11 @@ pub use terminal::size as terminal_size;
 ///
 /// When the files cannot be written, or the machine's device tree cannot be made.
 pub fn dry_run(machine: &Machine, session: &SessionConfig, dir: &Path) -> Result<String> {
-    fs::create_dir_all(dir).with_context(|| format!("creating {}", dir.display()))?;
+    let create = || {
+        fs::create_dir_all(dir)?;
+        dir.canonicalize()
+    };
+    let dir = create().with_context(|| format!("creating {}", dir.display()))?;
     let session = SessionConfig {
         streams: Streams::Console(terminal::size()),
         ..machine.session(session)

@@ -1,19 +1,23 @@
 //! Boots a machine and connects it with this process's terminal or pipes.
 
 use std::fs;
-use std::io::{self, IsTerminal as _, Read as _, Write as _};
+use std::io::{self, IsTerminal as _, Read as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
+use std::sync::mpsc::{self, Receiver, SyncSender, TrySendError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Error, Result, anyhow, bail};
 use host::process::{self, Interrupted, ProcessGroup};
 use host::progress::Step;
 use machines::console;
 use machines::qemu::arguments::Described;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, kill_process};
+use rustix::stdio::{stderr, stdout};
 use vm_session::config::{SessionConfig, Streams, WindowSize};
 use vm_session::frame::{Frame, FrameError, Stream};
 
@@ -33,12 +37,18 @@ const LOOK: Duration = Duration::from_millis(50);
 const CONNECTING: Duration = Duration::from_secs(20);
 /// How long the guest may take to end the machine when the session has ended.
 const ENDING: Duration = Duration::from_secs(10);
+/// How long QEMU may take to end when it is told to.
+const STOPPING: Duration = Duration::from_secs(3);
 /// How many lines of a console are shown of a machine that ends without a word.
 const LAST: usize = 12;
 /// How many bytes are read at once.
 const PART: usize = 1 << 14;
 /// How many frames wait for a slow reader.
 const WAITING: usize = 16;
+/// How many frames wait for a guest that does not read.
+const TYPED: usize = 256;
+/// How many bytes a pipe takes at once that takes any (PIPE_BUF).
+const AT_ONCE: usize = 4096;
 
 /// How a session ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,6 +68,8 @@ enum Event {
     Frame(Frame),
     /// What the guest sent is no frame.
     Broken(FrameError),
+    /// QEMU has gone: nothing comes any more.
+    Closed,
     /// The user has pressed the key that ends the machine.
     EndKey,
 }
@@ -101,10 +113,7 @@ pub fn run(
     let words = qemu::command(machine, &described, &files);
     let said = console.with_extension("qemu.log");
     let mut qemu = Qemu::start(&words, said)?;
-    // Standard error is the command's, unless somebody looks at it.
-    let step = io::stderr()
-        .is_terminal()
-        .then(|| Step::start(format!("boot {name}")));
+    let step = Step::start(format!("boot {name}"));
     let connection = qemu.connected(&listener)?;
     let (sender, events) = mpsc::sync_channel(WAITING);
     receive(&connection, sender.clone())?;
@@ -118,8 +127,11 @@ pub fn run(
         Begun::Yes => {}
         Begun::Died(report) => return Ok(Ended::Died(report)),
     }
-    if let Some(step) = step {
+    // Standard error is the command's, unless somebody looks at it.
+    if io::stderr().is_terminal() {
         step.done();
+    } else {
+        step.hide();
     }
     running.converse(&session.streams, sender)
 }
@@ -168,6 +180,17 @@ impl Qemu {
         }
     }
 
+    /// Ends QEMU, which lets the plugin write what it has counted.
+    fn end(&mut self) -> Result<()> {
+        if self.process.wait_within(Duration::ZERO)?.is_none() {
+            let qemu = Pid::from_child(self.process.child());
+            // It may have ended by itself a moment ago.
+            let _ = kill_process(qemu, Signal::TERM);
+            self.process.wait_within(STOPPING)?;
+        }
+        Ok(())
+    }
+
     /// What QEMU has printed.
     fn said(&self) -> String {
         let text = fs::read_to_string(&self.said).unwrap_or_default();
@@ -200,11 +223,14 @@ impl Running {
         loop {
             match self.next()? {
                 Some(Event::Frame(Frame::Begun)) => return Ok(Begun::Yes),
-                Some(Event::Frame(Frame::Failed(why))) => bail!("{why}"),
-                Some(Event::Broken(error)) => return Err(error).context("what the guest sends"),
-                Some(_) => {}
-                None if self.has_ended()? => return Ok(Begun::Died(self.died()?)),
-                None => {}
+                Some(Event::Frame(Frame::Failed(why))) => {
+                    // The guest waits for it, where it has not gone.
+                    let _ = Frame::Done.write(&mut self.connection);
+                    return Err(self.failed(&why));
+                }
+                Some(Event::Broken(error)) => return Err(self.failed(&error.to_string())),
+                Some(Event::Closed) => return Ok(Begun::Died(self.died()?)),
+                Some(_) | None => {}
             }
         }
     }
@@ -218,46 +244,52 @@ impl Running {
         let raw = size.is_some().then(Raw::new).transpose()?;
         let to_guest = send(&self.connection)?;
         type_into(to_guest.clone(), size.is_some(), sender);
+        let mut looked = Instant::now();
         let ended = loop {
+            if looked.elapsed() >= LOOK {
+                resize(&mut size, &to_guest);
+                looked = Instant::now();
+            }
             match self.next()? {
-                Some(Event::Frame(Frame::Printed(stream, bytes))) => {
-                    if print(stream, &bytes).is_err() {
-                        break Ended::Unread;
-                    }
-                }
+                Some(Event::Frame(Frame::Printed(stream, bytes))) => match print(stream, &bytes) {
+                    Ok(()) => {}
+                    Err(error) if is_broken_pipe(&error) => break Ended::Unread,
+                    Err(error) => return Err(error),
+                },
                 Some(Event::Frame(Frame::Ended(status))) => {
+                    // A guest that has not read what was typed before is ended without it.
+                    let _ = to_guest.try_send(Frame::Done);
                     self.qemu.process.wait_within(ENDING)?;
                     break Ended::Exited(status);
                 }
-                Some(Event::Frame(Frame::Failed(why))) => bail!("{why}"),
-                Some(Event::Frame(_)) => {}
-                Some(Event::Broken(error)) => return Err(error).context("what the guest sends"),
+                Some(Event::Frame(Frame::Failed(why))) => return Err(self.failed(&why)),
+                Some(Event::Broken(error)) => return Err(self.failed(&error.to_string())),
                 Some(Event::EndKey) => break Ended::ByKey,
-                None if self.has_ended()? => break Ended::Died(self.died()?),
-                None => resize(&mut size, &to_guest),
+                Some(Event::Closed) => break Ended::Died(self.died()?),
+                Some(Event::Frame(_)) | None => {}
             }
         };
         drop(raw);
+        self.qemu.end()?;
         Ok(ended)
     }
 
-    /// The next event. `None` if there is none yet, or no more.
+    /// The next event. `None` if there is none yet.
     fn next(&self) -> Result<Option<Event>> {
         if process::interrupted() {
             return Err(Interrupted.into());
         }
-        match self.events.recv_timeout(LOOK) {
-            Ok(event) => Ok(Some(event)),
-            Err(RecvTimeoutError::Timeout) => Ok(None),
-            Err(RecvTimeoutError::Disconnected) => {
-                thread::sleep(LOOK);
-                Ok(None)
-            }
-        }
+        Ok(self.events.recv_timeout(LOOK).ok())
     }
 
-    fn has_ended(&mut self) -> Result<bool> {
-        Ok(self.qemu.process.wait_within(Duration::ZERO)?.is_some())
+    /// The error for a session that cannot be, for a reason that the guest gives.
+    fn failed(&self, why: &str) -> Error {
+        let console = self.console.display();
+        let why = printable(why);
+        anyhow!(
+            "the guest: {why}\nits console: {console}\n\
+             Documentation/vm.md says what a kernel and a root have to have"
+        )
     }
 
     /// The report of the kernel that died.
@@ -265,9 +297,10 @@ impl Running {
     /// # Errors
     ///
     /// When the machine ended for another reason.
-    fn died(&self) -> Result<Vec<String>> {
+    fn died(&mut self) -> Result<Vec<String>> {
+        self.qemu.process.wait_within(ENDING)?;
         let bytes = fs::read(&self.console).context("reading the console's log")?;
-        let text = String::from_utf8_lossy(&bytes);
+        let text = printable(&String::from_utf8_lossy(&bytes));
         if let Some(report) = console::death(text.lines()) {
             return Ok(report);
         }
@@ -290,10 +323,11 @@ fn receive(connection: &UnixStream, sender: SyncSender<Event>) -> Result<()> {
         loop {
             let event = match Frame::read(&mut from) {
                 Ok(Some(frame)) => Event::Frame(frame),
-                Ok(None) => return,
+                // QEMU may have gone in the midst of a frame.
+                Ok(None) | Err(FrameError::Read(_)) => Event::Closed,
                 Err(error) => Event::Broken(error),
             };
-            let is_last = matches!(event, Event::Broken(_));
+            let is_last = !matches!(event, Event::Frame(_));
             if sender.send(event).is_err() || is_last {
                 return;
             }
@@ -305,7 +339,7 @@ fn receive(connection: &UnixStream, sender: SyncSender<Event>) -> Result<()> {
 /// A channel whose frames are sent to the guest, one after the other.
 fn send(connection: &UnixStream) -> Result<SyncSender<Frame>> {
     let mut to = connection.try_clone().context("the socket")?;
-    let (sender, frames) = mpsc::sync_channel::<Frame>(WAITING);
+    let (sender, frames) = mpsc::sync_channel::<Frame>(TYPED);
     // The thread ends with the machine, or when nobody sends any more.
     thread::spawn(move || frames.iter().try_for_each(|frame| frame.write(&mut to)));
     Ok(sender)
@@ -346,20 +380,63 @@ fn type_into(to_guest: SyncSender<Frame>, is_terminal: bool, events: SyncSender<
             } else {
                 Frame::Input(typed.to_vec())
             };
-            if to_guest.send(frame).is_err() || count == 0 {
+            let is_sent = if is_terminal {
+                // The key has to be seen, also where the guest does not take what is typed. Then
+                // it is lost.
+                !matches!(to_guest.try_send(frame), Err(TrySendError::Disconnected(_)))
+            } else {
+                to_guest.send(frame).is_ok()
+            };
+            if !is_sent || count == 0 {
                 return;
             }
         }
     });
 }
 
-fn print(stream: Stream, bytes: &[u8]) -> io::Result<()> {
-    match stream {
-        Stream::Output => {
-            let mut out = io::stdout().lock();
-            out.write_all(bytes)?;
-            out.flush()
+/// Prints what the command has printed. It does not wait for the reader when this program is
+/// interrupted.
+fn print(stream: Stream, bytes: &[u8]) -> Result<()> {
+    let to = match stream {
+        Stream::Output => stdout(),
+        Stream::Error => stderr(),
+    };
+    let look = Timespec::try_from(LOOK).context("a time")?;
+    let mut left = bytes;
+    while !left.is_empty() {
+        if process::interrupted() {
+            return Err(Interrupted.into());
         }
-        Stream::Error => io::stderr().lock().write_all(bytes),
+        let mut awaited = [PollFd::from_borrowed_fd(to, PollFlags::OUT)];
+        match poll(&mut awaited, Some(&look)) {
+            Ok(0) | Err(Errno::INTR) => continue,
+            result => result.context("waiting for who reads")?,
+        };
+        match rustix::io::write(to, &left[..left.len().min(AT_ONCE)]) {
+            Ok(count) => left = &left[count..],
+            Err(Errno::INTR | Errno::AGAIN) => {}
+            Err(error) => return Err(error).context("writing what the command prints"),
+        }
+    }
+    Ok(())
+}
+
+fn is_broken_pipe(error: &Error) -> bool {
+    error.downcast_ref() == Some(&Errno::PIPE)
+}
+
+/// A text of the guest's, without what would do something to a terminal.
+fn printable(text: &str) -> String {
+    let is_harmless = |c: char| !c.is_control() || c == '\n' || c == '\t';
+    text.chars().filter(|c| is_harmless(*c)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_of_the_guest_does_nothing_to_a_terminal() {
+        assert_eq!(printable("a\u{1b}[2Jb\r\n\tc\u{7}"), "a[2Jb\n\tc");
     }
 }

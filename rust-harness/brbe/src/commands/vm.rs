@@ -84,8 +84,9 @@ pub struct Vm {
 const HELP: &str = "\
 In the shell, all keys go to the guest, Ctrl-C too; Ctrl-] ends the machine.
 
-Exit status: that of the command or the shell; 255 if the guest's kernel died. What keeps the
-machine from running is 2 or 3, as elsewhere.";
+Exit status: that of the command or the shell; 0 if Ctrl-] ended the machine, or nobody reads what
+the command prints any more; 255 if the guest's kernel died. What keeps the machine from running
+is 2 or 3, as elsewhere.";
 
 /// Path of a new log for a console. Several machines may run at once.
 fn console(paths: &Paths) -> Result<PathBuf> {
@@ -125,14 +126,14 @@ impl Vm {
         // Standard error is the command's.
         progress::hide_short_steps();
         let arch = self.machine.arch();
-        let mut spec = self.machine.spec();
+        let mut spec = self.machine.spec()?;
         let guest = Guest::of_arch(paths, arch);
         let Booted {
             image,
             vmlinux,
             title,
         } = guest.prepare_beside(|| self.kernel(paths))?;
-        if self.machine.has_gdb() {
+        if self.machine.has_gdb() && self.dry_run.is_none() {
             let stub = gdb::Stub::on_free_port()?;
             spec.qemu_args.extend(stub.qemu_args());
             eprintln!("{}", stub.invitation(vmlinux.as_deref()));

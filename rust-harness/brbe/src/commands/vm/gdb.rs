@@ -31,6 +31,7 @@ impl Stub {
     pub(super) fn invitation(&self, vmlinux: Option<&Path>) -> String {
         let Self { port } = self;
         let vmlinux = vmlinux.map_or("VMLINUX".into(), |file| file.display().to_string());
+        let vmlinux = shlex::try_quote(&vmlinux).unwrap_or_default();
         format!("./brbe shell {GDB} -ex 'target remote 127.0.0.1:{port}' {vmlinux}")
     }
 }

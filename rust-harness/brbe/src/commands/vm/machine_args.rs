@@ -2,6 +2,7 @@
 
 use std::path::{self, PathBuf};
 
+use anyhow::{Context as _, Result, bail, ensure};
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 
@@ -88,7 +89,20 @@ impl MachineArgs {
     }
 
     /// The machine.
-    pub(super) fn spec(&self) -> MachineSpec {
+    ///
+    /// # Errors
+    ///
+    /// When an option is of another architecture, or the plugin cannot be told a file's name.
+    pub(super) fn spec(&self) -> Result<MachineSpec> {
+        let of_arm = [
+            ("--brbe-cpus", self.brbe_cpus.is_some()),
+            ("--vhe", self.vhe),
+            ("--pseudo-nmi", self.pseudo_nmi),
+        ];
+        let other = of_arm.iter().find(|(_, is_given)| *is_given);
+        if let (Arch::X86_64, Some((option, _))) = (self.arch, other) {
+            bail!("{option} is for arm64 alone");
+        }
         let ordinary = match (self.arch, self.brbe_cpus) {
             (Arch::X86_64, _) => x86::emulated(),
             (Arch::Arm64, Some(_)) => MachineSpec::heterogeneous(),
@@ -105,23 +119,29 @@ impl MachineArgs {
             qemu_args.extend(words.map(str::to_owned));
         }
         qemu_args.extend(self.qemu_arg.clone());
-        let files = [("log", &self.brbe_log), ("stats", &self.stats)];
-        let options = files.into_iter().filter_map(|(option, file)| {
-            let file = path::absolute(file.as_ref()?).ok()?;
-            Some(format!("{option}={}", file.display()))
-        });
-        MachineSpec {
+        let mut options = Vec::new();
+        for (option, file) in [("log", &self.brbe_log), ("stats", &self.stats)] {
+            let Some(file) = file else { continue };
+            let file = path::absolute(file).context("the path of a file")?;
+            let file = file.display().to_string();
+            ensure!(
+                !file.contains(','),
+                "{file}: QEMU takes no comma in the name of a plugin's file"
+            );
+            options.push(format!("{option}={file}"));
+        }
+        Ok(MachineSpec {
             cpus: self.cpus.unwrap_or(ordinary.cpus),
             memory_mib: self.memory.unwrap_or(ordinary.memory_mib),
             vhe: self.vhe,
             brbe_cpus: self.brbe_cpus,
             pseudo_nmi: self.pseudo_nmi,
             records: self.records,
-            plugin: (!self.no_brbe).then(|| options.collect()),
+            plugin: (!self.no_brbe).then_some(options),
             qemu_args,
             kernel_args,
             ..ordinary
-        }
+        })
     }
 }
 
