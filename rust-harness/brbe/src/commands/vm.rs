@@ -32,7 +32,7 @@ use vm_session::config::{SessionConfig, SharedDirectory};
 /// and perf are there. A command behind `--` is run instead: its standard streams are those of
 /// this program, and so is its exit status.
 ///
-/// `./brbe vm --records 16 -- perf record -b -a sleep 1`
+/// `./brbe vm --records 16 -- perf record --branch-filter any -o /tmp/data true`
 #[derive(Args, Debug)]
 #[command(after_help = HELP)]
 pub struct Vm {
