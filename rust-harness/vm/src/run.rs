@@ -39,6 +39,8 @@ const CONNECTING: Duration = Duration::from_secs(20);
 const ENDING: Duration = Duration::from_secs(10);
 /// How long QEMU may take to end when it is told to.
 const STOPPING: Duration = Duration::from_secs(3);
+/// How many bytes a console may print: a guest that prints without end would fill the disk.
+const CONSOLE: u64 = 64 << 20;
 /// How many lines of a console are shown of a machine that ends without a word.
 const LAST: usize = 12;
 /// How many bytes are read at once.
@@ -278,6 +280,10 @@ impl Running {
     fn next(&self) -> Result<Option<Event>> {
         if process::interrupted() {
             return Err(Interrupted.into());
+        }
+        let printed = fs::metadata(&self.console).context("the console's log")?;
+        if printed.len() > CONSOLE {
+            return Err(self.failed("it has printed 64 MiB on its console, and was ended"));
         }
         Ok(self.events.recv_timeout(LOOK).ok())
     }
