@@ -25,7 +25,7 @@ pub fn root(paths: &Paths, arch: Arch) -> Result<PathBuf> {
     root_with(paths, arch, &[])
 }
 
-/// As [`root`], with more packages.
+/// Path of the guest's root file system for an architecture, with more packages. See [`root`].
 ///
 /// # Errors
 ///

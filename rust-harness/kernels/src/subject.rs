@@ -214,6 +214,15 @@ impl Subject {
         &self.commits[self.series.patches.len()]
     }
 
+    /// The commit with all patches or without any.
+    pub fn commit(&self, patched: bool) -> &str {
+        if patched {
+            self.patched()
+        } else {
+            self.unpatched()
+        }
+    }
+
     /// The name of the kernel of the patched or the unpatched commit: `7.3.4 patched`. It
     /// ends in the architecture where that is not arm64.
     pub fn title(&self, patched: bool) -> String {

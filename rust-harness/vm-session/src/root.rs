@@ -33,8 +33,8 @@ const CONSTANT: &str = "cache=loose";
 /// # Errors
 ///
 /// When the kernel lacks a file system that the root is made of, or the host does not show a
-/// directory that it should, or when the machine is to have a network and cannot. What else a kernel was built without is reported, and the rest goes
-/// on: it may not be needed.
+/// directory that it should, or when the machine is to have a network and cannot. What else a
+/// kernel was built without is reported, and the rest goes on: it may not be needed.
 pub(crate) fn assemble(config: &SessionConfig) -> Result<()> {
     new("proc", "/proc")?;
     new("sysfs", "/sys")?;

@@ -124,13 +124,11 @@ fn relay(
         }
         sources = open;
         if has_ended {
-            return Ok(exit_status(wait(&mut child)?));
+            return Ok(exit_status(
+                child.wait().context("waiting for the command")?,
+            ));
         }
     }
-}
-
-fn wait(child: &mut Child) -> Result<ExitStatus> {
-    child.wait().context("waiting for the command")
 }
 
 fn exit_status(status: ExitStatus) -> u8 {

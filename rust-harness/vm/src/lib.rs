@@ -23,9 +23,6 @@ use machines::qemu::arguments::Described;
 use qemu::{Console, Files};
 use vm_session::config::{SessionConfig, Streams};
 
-/// The size of this process's terminal. A usual one, if there is none.
-pub use terminal::size as terminal_size;
-
 /// Writes into the directory `dir` what `machine` boots with, and returns the command that boots
 /// it, for a shell. The session is on the machine's console then, and the console is the terminal
 /// that the command is given.
@@ -44,16 +41,7 @@ pub fn dry_run(machine: &Machine, session: &SessionConfig, dir: &Path) -> Result
         ..machine.session(session)
     };
     let mut described = Described::of(&machine.spec, machine.plugin.as_ref())?;
-    if let Some(tree) = described.device_tree.take() {
-        let (was, kept) = (tree.path().to_owned(), dir.join("machine.dtb"));
-        fs::copy(&was, &kept).context("keeping the device tree")?;
-        let [was, kept] = [was, kept].map(|path| path.display().to_string());
-        for argument in &mut described.arguments {
-            if *argument == was {
-                argument.clone_from(&kept);
-            }
-        }
-    }
+    described.keep_device_tree(&dir.join("machine.dtb"))?;
     let initramfs = dir.join("initramfs.cpio");
     initramfs::write(&machine.program, &session, &initramfs)?;
     let files = Files {

@@ -33,8 +33,8 @@ pub(crate) fn command(machine: &Machine, described: &Described, files: &Files<'_
     }
     add(&["-smp", &machine.spec.cpus.to_string()]);
     add(&["-m", &format!("{}M", machine.spec.memory_mib)]);
-    add(&["-kernel", &quoted(&machine.kernel)]);
-    add(&["-initrd", &quoted(files.initramfs)]);
+    add(&["-kernel", &text(&machine.kernel)]);
+    add(&["-initrd", &text(files.initramfs)]);
     add(&["-append", &kernel_command_line(machine, described, files)]);
     match &files.console {
         Console::Log { file, socket } => {
@@ -72,7 +72,7 @@ pub(crate) fn command(machine: &Machine, described: &Described, files: &Files<'_
         );
         add(&["-virtfs", &options]);
     }
-    words.extend(described.arguments.iter().cloned());
+    words.extend(described.arguments());
     words.extend(machine.spec.all_qemu_args());
     words
 }
@@ -92,13 +92,13 @@ fn kernel_command_line(machine: &Machine, described: &Described, files: &Files<'
     words.join(" ")
 }
 
-fn quoted(path: &Path) -> String {
+fn text(path: &Path) -> String {
     path.display().to_string()
 }
 
 /// A path as the value of one of QEMU's options, where a comma ends the value.
 fn escaped(path: &Path) -> String {
-    quoted(path).replace(',', ",,")
+    text(path).replace(',', ",,")
 }
 
 #[cfg(test)]

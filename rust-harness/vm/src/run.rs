@@ -87,7 +87,7 @@ pub fn streams(wants_terminal: bool) -> Streams {
 }
 
 /// Boots `machine` and runs `session` there. `name` is that of the machine on the screen,
-/// `console` the path of the file for its console.
+/// `console` the path of an empty file for its console.
 ///
 /// # Errors
 ///
@@ -104,11 +104,10 @@ pub fn run(
     initramfs::write(&machine.program, &machine.session(session), &initramfs_file)?;
     let described = Described::of(&machine.spec, machine.plugin.as_ref())?;
     let listener = UnixListener::bind(&socket).context("a socket for the session")?;
-    let console_log = process::fresh(console.to_owned())?;
     let files = Files {
         initramfs: &initramfs_file,
         console: Console::Log {
-            file: &console_log,
+            file: console,
             socket: &socket,
         },
     };
@@ -123,7 +122,7 @@ pub fn run(
         qemu,
         connection,
         events,
-        console: console_log,
+        console: console.to_owned(),
     };
     match running.begun()? {
         Begun::Yes => {}
@@ -146,7 +145,7 @@ struct Qemu {
 
 impl Qemu {
     fn start(words: &[String], said: PathBuf) -> Result<Self> {
-        let log = fs::File::create(process::fresh(said.clone())?).context("QEMU's log")?;
+        let log = fs::File::create(&said).context("QEMU's log")?;
         // QEMU goes with this process, even if that is killed.
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL", "--"]).args(words);
@@ -353,12 +352,10 @@ fn send(connection: &UnixStream) -> Result<SyncSender<Frame>> {
 
 /// Tells the guest if the terminal has another size than `size`.
 fn resize(size: &mut Option<WindowSize>, to_guest: &SyncSender<Frame>) {
+    let Some(known) = size else { return };
     let now = terminal::size();
-    if let Some(known) = size
-        && *known != now
-        // Where frames wait, it is tried again.
-        && to_guest.try_send(Frame::Resized(now)).is_ok()
-    {
+    // Where frames wait, it is tried again.
+    if *known != now && to_guest.try_send(Frame::Resized(now)).is_ok() {
         *known = now;
     }
 }

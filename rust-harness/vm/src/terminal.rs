@@ -14,7 +14,7 @@ pub(crate) fn is_there() -> bool {
 
 /// The size of the terminal on standard output. A usual one, if that is no terminal or does not
 /// say its size.
-pub fn size() -> WindowSize {
+pub(crate) fn size() -> WindowSize {
     match tcgetwinsize(stdout()) {
         Ok(size) if size.ws_row > 0 && size.ws_col > 0 => WindowSize {
             rows: size.ws_row,

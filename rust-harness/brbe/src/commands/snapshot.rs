@@ -33,11 +33,7 @@ impl SnapshotCommand {
     /// Runs the command.
     pub fn run(&self, paths: &Paths) -> Result<()> {
         let subject = Subject::prepare(paths, &self.kernel.choice())?;
-        let commit = if self.unpatched {
-            subject.unpatched()
-        } else {
-            subject.patched()
-        };
+        let commit = subject.commit(!self.unpatched);
         let title = subject.title(!self.unpatched);
         let guest = Guest::in_qemu(paths);
         let kernel = guest.prepare_beside(|| subject.builder.kernel(commit, &title))?;

@@ -154,7 +154,7 @@ impl Vm {
             directories: self.directories(programs)?,
             spec,
         };
-        let session = self.session();
+        let session = self.session(&machine.directories);
         if let Some(dir) = &self.dry_run {
             println!("{}", vm::dry_run(&machine, &session, dir)?);
             return Ok(ExitCode::SUCCESS);
@@ -197,11 +197,7 @@ impl Vm {
             Arch::Arm64 => subject,
             other => subject.on(paths, other)?,
         };
-        let commit = if self.unpatched {
-            subject.unpatched()
-        } else {
-            subject.patched()
-        };
+        let commit = subject.commit(!self.unpatched);
         let title = subject.title(!self.unpatched);
         let kernel = subject.kernel(&subject.builder, commit, &title)?;
         Ok(Booted {
@@ -238,7 +234,10 @@ impl Vm {
         Ok(all)
     }
 
-    fn session(&self) -> SessionConfig {
+    /// The session. It begins in the first of the user's directories, which come before the one
+    /// with the programs.
+    fn session(&self, directories: &[HostDirectory]) -> SessionConfig {
+        let first = directories.first().filter(|_| !self.shares.is_empty());
         let path = format!("/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:{PROGRAMS}");
         let terminal = std::env::var("TERM").unwrap_or_else(|_| "linux".to_owned());
         let environment = [
@@ -253,7 +252,7 @@ impl Vm {
             environment: environment
                 .map(|(name, value)| (name.to_owned(), value.to_owned()))
                 .to_vec(),
-            directory: shares::first(&self.shares).unwrap_or_else(|| "/root".to_owned()),
+            directory: first.map_or("/root", |one| &one.seen_as.path).to_owned(),
             shares: Vec::new(),
             has_network: self.machine.has_network(),
             streams: vm::run::streams(self.command.is_empty()),

@@ -1,6 +1,9 @@
 //! How a machine is described to QEMU, beside what every machine has.
 
-use anyhow::Result;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result};
 use tempfile::NamedTempFile;
 
 use super::{heterogeneous, late_pmu};
@@ -11,12 +14,20 @@ use crate::machine_spec::MachineSpec;
 /// of its own, is there as long as this value: QEMU reads it when it starts.
 #[derive(Debug)]
 pub struct Described {
-    /// Arguments for QEMU.
-    pub arguments: Vec<String>,
+    /// Arguments for QEMU, but for the device tree.
+    words: Vec<String>,
     /// More words for the kernel's command line.
     pub kernel_words: Vec<String>,
-    /// The machine's device tree, where it is not QEMU's own.
-    pub device_tree: Option<NamedTempFile>,
+    device_tree: Option<DeviceTree>,
+}
+
+/// The file of a device tree that is not QEMU's own.
+#[derive(Debug)]
+enum DeviceTree {
+    /// The file goes with the description.
+    Temporary(NamedTempFile),
+    /// The file stays.
+    Kept(PathBuf),
 }
 
 impl Described {
@@ -28,7 +39,7 @@ impl Described {
     pub fn of(machine: &MachineSpec, plugin: Option<&PluginFile>) -> Result<Self> {
         let of_tree = of_tree(machine);
         let mut kernel_words = Vec::new();
-        let device_tree = match (machine.brbe_cpus, machine.late_pmu) {
+        let tree = match (machine.brbe_cpus, machine.late_pmu) {
             (Some(cpus), _) => Some(heterogeneous::device_tree(machine, &of_tree, cpus)?),
             (None, true) => {
                 kernel_words.push(late_pmu::WAIT.to_owned());
@@ -36,16 +47,36 @@ impl Described {
             }
             (None, false) => None,
         };
-        let mut arguments = of_tree;
-        arguments.extend(of_plugin(machine, plugin));
-        if let Some(tree) = &device_tree {
-            arguments.extend(["-dtb".to_owned(), tree.path().display().to_string()]);
-        }
         Ok(Self {
-            arguments,
+            words: [of_tree, of_plugin(machine, plugin)].concat(),
             kernel_words,
-            device_tree,
+            device_tree: tree.map(DeviceTree::Temporary),
         })
+    }
+
+    /// Arguments for QEMU.
+    pub fn arguments(&self) -> Vec<String> {
+        let tree = self.device_tree.as_ref().map(|tree| match tree {
+            DeviceTree::Temporary(file) => file.path(),
+            DeviceTree::Kept(path) => path,
+        });
+        let tree = tree.map(|path| ["-dtb".to_owned(), path.display().to_string()]);
+        let words = self.words.iter().cloned();
+        words.chain(tree.into_iter().flatten()).collect()
+    }
+
+    /// Keeps the device tree, if the machine has one of its own, in the file `into`, from where
+    /// QEMU reads it then.
+    ///
+    /// # Errors
+    ///
+    /// When the file cannot be written.
+    pub fn keep_device_tree(&mut self, into: &Path) -> Result<()> {
+        if let Some(DeviceTree::Temporary(file)) = &self.device_tree {
+            fs::copy(file.path(), into).context("keeping the device tree")?;
+            self.device_tree = Some(DeviceTree::Kept(into.to_owned()));
+        }
+        Ok(())
     }
 }
 
@@ -86,7 +117,7 @@ mod tests {
         let arguments = of_plugin(&machine, Some(&plugin));
         assert_eq!(arguments, ["-plugin", "/p.so,records=8,cpus=0-1"]);
         let ordinary = Described::of(&MachineSpec::default(), None).unwrap();
-        assert_eq!(ordinary.arguments, [""; 0]);
+        assert_eq!(ordinary.arguments(), [""; 0]);
         assert!(ordinary.device_tree.is_none());
     }
 }

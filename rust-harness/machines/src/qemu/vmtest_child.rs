@@ -44,15 +44,11 @@ pub fn main() -> Result<()> {
     // QEMU reads the device tree's file when it starts. The file is there as long as this
     // variable.
     let described = Described::of(&boot.machine, boot.plugin.as_ref())?;
-    boot.kernel_args.extend(described.kernel_words);
+    boot.kernel_args.extend(described.kernel_words.clone());
     let monitor = Monitor::new();
-    let arguments = described.arguments.into_iter();
-    // QEMU merges machine options.
-    let arguments = arguments
-        .chain(boot.qemu_args.clone())
-        .chain(monitor.args());
+    boot.qemu_args.extend(monitor.args());
     let config = Config {
-        target: vec![target(&boot, arguments.collect())],
+        target: vec![target(&boot, &described)],
     };
     let machine = Vmtest::new(&boot.share, config).context("describing the machine")?;
     let (sender, receiver) = mpsc::channel();
@@ -205,9 +201,9 @@ fn event(output: Output) -> Option<RunEvent> {
     }
 }
 
-/// The machine as vmtest takes it. `arguments` are those for QEMU that vmtest does not give
-/// itself.
-fn target(boot: &Boot, arguments: Vec<String>) -> Target {
+/// The machine as vmtest takes it, with the arguments for QEMU that vmtest does not give itself.
+/// QEMU merges machine options.
+fn target(boot: &Boot, described: &Described) -> Target {
     let kernel_args = [ROOT, &boot.kernel_args.join(" ")].join(" ");
     Target {
         name: "guest".to_owned(),
@@ -220,7 +216,7 @@ fn target(boot: &Boot, arguments: Vec<String>) -> Target {
         vm: VMConfig {
             num_cpus: boot.machine.cpus,
             memory: format!("{}M", boot.machine.memory_mib),
-            extra_args: arguments,
+            extra_args: [described.arguments(), boot.qemu_args.clone()].concat(),
             ..VMConfig::default()
         },
         ..Target::default()

@@ -13,7 +13,6 @@ use kernels::subject::Subject;
 use kernels::variant::Variant;
 use machines::backend::Backend;
 use machines::guest::Guest;
-use machines::qemu::Qemu;
 
 /// The bases that are tested.
 pub(super) struct Bases(pub(super) Vec<Base>);
@@ -136,7 +135,7 @@ impl Base {
         let x86 = snapshot.subject.as_ref();
         let x86 = x86.filter(|subject| subject.is_default && guest.capabilities().plugin);
         let x86 = x86.map(|subject| {
-            let guest = Guest::on(paths, Arch::X86_64, Arc::new(Qemu));
+            let guest = Guest::of_arch(paths, Arch::X86_64);
             anyhow::Ok((guest, subject.on(paths, Arch::X86_64)?))
         });
         Ok(Self {

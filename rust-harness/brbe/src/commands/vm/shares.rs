@@ -71,11 +71,6 @@ pub(super) fn of_user(shares: &[ShareArg]) -> Result<Vec<HostDirectory>> {
     Ok(all)
 }
 
-/// Path in the guest of the first directory, where a session begins. `None` if there is none.
-pub(super) fn first(shares: &[ShareArg]) -> Option<String> {
-    shares.first().and_then(|share| share.seen_at().ok())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -96,12 +91,12 @@ mod tests {
             path, is_read_only, ..
         } = &shares[0].seen_as;
         assert_eq!((path.as_str(), *is_read_only), ("/mnt/src", true));
-        assert_eq!(first(&[share(&other)]).unwrap(), "/mnt/src");
+        assert_eq!(share(&other).seen_at().unwrap(), "/mnt/src");
         let error = of_user(&[share(&one), share(&other)]).unwrap_err();
         assert!(error.to_string().contains("/mnt/src"), "{error}");
         let error = of_user(&[share("/no/such")]).unwrap_err();
         assert_eq!(error.to_string(), "looking for /no/such");
-        assert_eq!(first(&[]), None);
-        assert_eq!(first(&[share("/")]).unwrap(), "/mnt/root");
+        assert!(of_user(&[]).unwrap().is_empty());
+        assert_eq!(share("/").seen_at().unwrap(), "/mnt/root");
     }
 }

@@ -1,4 +1,5 @@
 use super::*;
+use crate::backend::PluginFile;
 use crate::machine_spec::MachineSpec;
 use std::time::Duration;
 
@@ -11,18 +12,33 @@ fn the_machine_is_described_as_asked() {
         root: "/r".into(),
         machine: MachineSpec {
             memory_mib: 512,
+            vhe: true,
             ..MachineSpec::default()
         },
         kernel_args: vec!["oops=panic".into()],
-        plugin: None,
-        qemu_args: Vec::new(),
+        plugin: Some(PluginFile {
+            path: "/p.so".into(),
+            options: vec!["records=8".into()],
+        }),
+        qemu_args: vec!["-icount".into(), "shift=0".into()],
         share: "/s".into(),
         command: "true".into(),
         timeout: Duration::from_secs(1),
         console: "/c".into(),
     };
-    let target = target(&boot, vec!["-icount".into()]);
-    assert_eq!(target.vm.extra_args, ["-icount"]);
+    let described = Described::of(&boot.machine, boot.plugin.as_ref()).unwrap();
+    let target = target(&boot, &described);
+    assert_eq!(
+        target.vm.extra_args,
+        [
+            "-machine",
+            "virtualization=on",
+            "-plugin",
+            "/p.so,records=8",
+            "-icount",
+            "shift=0"
+        ]
+    );
     assert_eq!(target.vm.memory, "512M");
     let kernel_args = target.kernel_args.unwrap();
     assert_eq!(kernel_args, format!("{ROOT} oops=panic"));
