@@ -8,6 +8,7 @@
 //! come and go. [`captures`] has branch-trace run in a guest.
 
 pub mod backend;
+pub mod brbe_cpus;
 pub mod captures;
 pub mod console;
 pub mod fvp;

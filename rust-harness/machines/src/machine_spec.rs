@@ -3,6 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::brbe_cpus::BrbeCpus;
 use host::arch::Arch;
 
 /// A word for the kernel's command line that has Linux take the PMU's interrupts as
@@ -51,9 +52,9 @@ pub struct MachineSpec {
     /// Whether the kernel starts at EL2, and runs there (VHE).
     #[serde(rename = "virtualization")]
     pub vhe: bool,
-    /// How many CPUs, the first ones, have BRBE on a machine with heterogeneous CPUs. The
-    /// other CPUs are of another kind, with another PMU. `None`: all CPUs are of one kind.
-    pub brbe_cpus: Option<u8>,
+    /// Which CPUs have BRBE on a machine with heterogeneous CPUs. The other CPUs are of another
+    /// kind, with another PMU. `None`: all CPUs are of one kind.
+    pub brbe_cpus: Option<BrbeCpus>,
     /// Whether Linux has no PMU until the guest asks for it. All CPUs are of one kind then.
     #[serde(default)]
     pub late_pmu: bool,
@@ -102,7 +103,7 @@ impl MachineSpec {
     pub fn heterogeneous() -> Self {
         Self {
             cpus: 4,
-            brbe_cpus: Some(2),
+            brbe_cpus: Some(BrbeCpus::first(2)),
             ..Self::default()
         }
     }
@@ -217,7 +218,7 @@ mod tests {
             ),
             (
                 MachineSpec {
-                    brbe_cpus: Some(1),
+                    brbe_cpus: Some(BrbeCpus::first(1)),
                     ..ordinary()
                 },
                 "heterogeneous",

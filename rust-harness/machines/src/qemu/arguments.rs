@@ -39,7 +39,7 @@ impl Described {
     pub fn of(machine: &MachineSpec, plugin: Option<&PluginFile>) -> Result<Self> {
         let of_tree = of_tree(machine);
         let mut kernel_words = Vec::new();
-        let tree = match (machine.brbe_cpus, machine.late_pmu) {
+        let tree = match (&machine.brbe_cpus, machine.late_pmu) {
             (Some(cpus), _) => Some(heterogeneous::device_tree(machine, &of_tree, cpus)?),
             (None, true) => {
                 kernel_words.push(late_pmu::WAIT.to_owned());
@@ -93,8 +93,10 @@ fn of_plugin(machine: &MachineSpec, plugin: Option<&PluginFile>) -> Vec<String> 
     };
     let mut words = vec![plugin.path.display().to_string()];
     words.extend(plugin.options.iter().cloned());
-    if let Some(cpus) = machine.brbe_cpus {
-        words.push(format!("cpus=0-{}", cpus.saturating_sub(1)));
+    if let Some(cpus) = &machine.brbe_cpus {
+        // A comma ends an option.
+        let numbers: Vec<_> = cpus.numbers().map(|cpu| cpu.to_string()).collect();
+        words.push(format!("cpus={}", numbers.join(":")));
     }
     vec!["-plugin".to_owned(), words.join(",")]
 }
@@ -115,7 +117,7 @@ mod tests {
             options: vec!["records=8".to_owned()],
         };
         let arguments = of_plugin(&machine, Some(&plugin));
-        assert_eq!(arguments, ["-plugin", "/p.so,records=8,cpus=0-1"]);
+        assert_eq!(arguments, ["-plugin", "/p.so,records=8,cpus=0:1"]);
         let ordinary = Described::of(&MachineSpec::default(), None).unwrap();
         assert_eq!(ordinary.arguments(), [""; 0]);
         assert!(ordinary.device_tree.is_none());

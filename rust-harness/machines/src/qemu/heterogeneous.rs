@@ -12,18 +12,17 @@ use std::process::{Command, Stdio};
 use anyhow::{Context as _, Result, bail};
 use tempfile::NamedTempFile;
 
+use crate::brbe_cpus::BrbeCpus;
 use crate::machine_spec::MachineSpec;
 
-/// A file with the device tree for `machine`, whose first `brbe_cpus` CPUs have BRBE and a PMU of
-/// their own. `arguments` are those of QEMU's that change its device tree.
+/// A file with the device tree for `machine`, of which `brbe_cpus` have BRBE and a PMU of their
+/// own. `arguments` are those of QEMU's that change its device tree.
 pub(super) fn device_tree(
     machine: &MachineSpec,
     arguments: &[String],
-    brbe_cpus: u8,
+    brbe_cpus: &BrbeCpus,
 ) -> Result<NamedTempFile> {
-    changed(machine, arguments, |dumped| {
-        tree::split(dumped, brbe_cpus.into())
-    })
+    changed(machine, arguments, |dumped| tree::split(dumped, brbe_cpus))
 }
 
 /// A file with a device tree for `machine`: what `change` makes of QEMU's own, as a DTB.

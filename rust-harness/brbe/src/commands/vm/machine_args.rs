@@ -8,6 +8,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 
 use host::arch::Arch;
 use kernel_tests::x86;
+use machines::brbe_cpus::BrbeCpus;
 use machines::machine_spec::MachineSpec;
 
 /// The machine.
@@ -25,10 +26,9 @@ pub(super) struct MachineArgs {
     #[arg(long, value_name = "N", value_parser = records())]
     records: Option<u8>,
 
-    /// How many CPUs have BRBE, the first ones. The others are of another kind, with a PMU of
-    /// their own
-    #[arg(long, value_name = "N", conflicts_with = "no_brbe")]
-    brbe_cpus: Option<u8>,
+    /// Which CPUs have BRBE, such as 0,2-3. The others are of another kind, with a PMU of their own
+    #[arg(long, value_name = "LIST", conflicts_with = "no_brbe")]
+    brbe_cpus: Option<BrbeCpus>,
 
     /// No CPU has branch records
     #[arg(long, conflicts_with = "records")]
@@ -103,7 +103,7 @@ impl MachineArgs {
         if let (Arch::X86_64, Some((option, _))) = (self.arch, other) {
             bail!("{option} is for arm64 alone");
         }
-        let ordinary = match (self.arch, self.brbe_cpus) {
+        let ordinary = match (self.arch, &self.brbe_cpus) {
             (Arch::X86_64, _) => x86::emulated(),
             (Arch::Arm64, Some(_)) => MachineSpec::heterogeneous(),
             (Arch::Arm64, None) => MachineSpec::default(),
@@ -134,7 +134,7 @@ impl MachineArgs {
             cpus: self.cpus.unwrap_or(ordinary.cpus),
             memory_mib: self.memory.unwrap_or(ordinary.memory_mib),
             vhe: self.vhe,
-            brbe_cpus: self.brbe_cpus,
+            brbe_cpus: self.brbe_cpus.clone(),
             pseudo_nmi: self.pseudo_nmi,
             records: self.records,
             plugin: (!self.no_brbe).then_some(options),

@@ -8,6 +8,8 @@ use dtoolkit::fdt::{Fdt, FdtNode};
 use dtoolkit::model::{DeviceTree, DeviceTreeNode, DeviceTreeProperty};
 use dtoolkit::{FdtStringListIterator, Node as _, Property as _};
 
+use crate::brbe_cpus::BrbeCpus;
+
 /// How many bytes a device tree may have, which is QEMU's own limit (FDT_MAX_SIZE).
 pub(super) const MAX_SIZE: u64 = 1 << 20;
 /// How many levels a device tree may have. QEMU's has 6.
@@ -44,27 +46,34 @@ pub(in crate::qemu) enum Error {
         property: &'static str,
     },
     /// One of the two kinds of CPUs would have no CPU.
-    #[error("{brbe_cpus} CPUs of {all} cannot be of another kind")]
+    #[error(
+        "BRBE on CPUs {brbe_cpus} alone: of the {all} CPUs, from 0 on, some have to have it, and some \
+         not"
+    )]
     Cpus {
-        /// How many CPUs were asked for as the first kind.
-        brbe_cpus: usize,
+        /// The CPUs that were asked for as the first kind.
+        brbe_cpus: BrbeCpus,
         /// How many CPUs the machine has.
         all: usize,
     },
 }
 
-/// Changes the device tree `dumped`, a DTB, into one with two PMUs: one of the first `brbe_cpus`
-/// CPUs, one of the others. Returns the changed DTB.
-pub(super) fn split(dumped: &[u8], brbe_cpus: usize) -> Result<Vec<u8>, Error> {
+/// Changes the device tree `dumped`, a DTB, into one with two PMUs: one of `brbe_cpus`, one of the
+/// other CPUs. Returns the changed DTB.
+pub(super) fn split(dumped: &[u8], brbe_cpus: &BrbeCpus) -> Result<Vec<u8>, Error> {
     let mut tree = parse(dumped)?;
     let root = &mut tree.root;
 
     let cpus = cpus(root)?;
     let all = cpus.len();
-    if brbe_cpus == 0 || brbe_cpus >= all {
+    let has_brbe = |number: usize| u8::try_from(number).is_ok_and(|cpu| brbe_cpus.contains(cpu));
+    let numbered = cpus.into_iter().enumerate();
+    let (recording, counting): (Vec<_>, Vec<_>) =
+        numbered.partition(|(number, _)| has_brbe(*number));
+    if recording.len() != brbe_cpus.numbers().count() || counting.is_empty() {
+        let brbe_cpus = brbe_cpus.clone();
         return Err(Error::Cpus { brbe_cpus, all });
     }
-    let (recording, counting) = cpus.split_at(brbe_cpus);
 
     let gic = Gic::of(root)?;
     gic.lengthen_all(root, None)?;
@@ -74,8 +83,9 @@ pub(super) fn split(dumped: &[u8], brbe_cpus: usize) -> Result<Vec<u8>, Error> {
     let pmu = root.remove_child("pmu").ok_or(Error::Missing("PMU"))?;
     let clusters = [(recording, RECORDING), (counting, COUNTING)];
     for ((number, phandle), (cpus, compatible)) in (0..).zip(first..).zip(clusters) {
+        let cpus: Vec<_> = cpus.into_iter().map(|(_, phandle)| phandle).collect();
         let partition = DeviceTreeNode::builder(format!("interrupt-partition-{number}"))?
-            .property(DeviceTreeProperty::new("affinity", bytes(cpus))?)
+            .property(DeviceTreeProperty::new("affinity", bytes(&cpus))?)
             .property(DeviceTreeProperty::new("phandle", phandle)?)
             .build();
         partitions.add_child(partition);
