@@ -5,7 +5,6 @@
 //! name tests. In a sentence, so do those of `test` and `prove`. Other blocks, which are
 //! indented, have commands that need something of the reader's.
 
-use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -204,7 +203,7 @@ fn attempt(paths: &Paths, command: &ShownCommand, document: &str, linux: &Path) 
     let out = scratch.path().join("output");
     let mut program = Command::new("timeout");
     program.arg(TIMEOUT);
-    program.arg(env::current_exe().context("finding this program")?);
+    program.arg(process::this_program());
     program.args(&words).current_dir(scratch.path());
     // The log is called after the document.
     let log = document.replace(['/', '.'], "-");

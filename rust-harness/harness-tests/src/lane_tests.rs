@@ -114,7 +114,7 @@ struct Running {
 fn start(paths: &Paths, log: &str, arguments: &[&str]) -> Result<Running> {
     let log = process::fresh(paths.log(log))?;
     let stderr = File::create(&log).with_context(|| format!("creating {}", log.display()))?;
-    let mut command = Command::new("/proc/self/exe");
+    let mut command = Command::new(process::this_program());
     command.args(arguments).stdin(Stdio::null());
     command.stdout(Stdio::piped()).stderr(stderr);
     let group = ProcessGroup::spawn(&mut command)?;

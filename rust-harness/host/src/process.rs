@@ -183,6 +183,12 @@ impl Drop for ProcessGroup {
     }
 }
 
+/// Path of this very program, for as long as this process lives: also where another build has
+/// replaced its file, and for another process that starts it.
+pub fn this_program() -> PathBuf {
+    format!("/proc/{}/exe", std::process::id()).into()
+}
+
 /// Creates the log as an empty file, with the directories above it, and returns its path. The
 /// contents of an older log are lost.
 pub fn fresh(log: PathBuf) -> Result<PathBuf> {

@@ -128,8 +128,13 @@ pub(super) fn run_self(
     boot: &Boot,
     progress: &mut dyn FnMut(Progress<'_>),
 ) -> Result<Run> {
-    // By this name the program is there even when another build has replaced its file.
-    run("/proc/self/exe".into(), arguments, path, boot, progress)
+    run(
+        process::this_program().into(),
+        arguments,
+        path,
+        boot,
+        progress,
+    )
 }
 
 fn run(

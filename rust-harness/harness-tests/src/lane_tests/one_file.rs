@@ -5,6 +5,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use super::brbe;
 use host::arch::Arch;
 use host::cargo;
+use host::process;
 use kernel_tests::context::Context;
 use report::Verdict;
 
@@ -14,7 +15,7 @@ pub(super) fn check(context: &Context<'_>) -> Result<Verdict> {
     // The lane knows nothing of this checkout: it has to be given the paths of brbe and of
     // the plugin.
     let plugin = cargo::plugin(paths, Arch::Arm64)?;
-    let program = std::env::current_exe().context("where this program is")?;
+    let program = process::this_program();
     let dir = tempfile::tempdir().context("a directory for the lane")?;
     let mine = dir.path().join("mine");
     let text = std::fs::read_to_string(&lane).with_context(|| lane.display().to_string())?;

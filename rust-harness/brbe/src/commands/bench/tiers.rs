@@ -1,6 +1,5 @@
 //! `brbe bench tiers`: how long the tests of each tier take, here and on machines with more CPUs.
 
-use std::env;
 use std::io::Seek as _;
 use std::process::{Command, Stdio};
 use std::time::Instant;
@@ -13,7 +12,7 @@ use serde::Serialize;
 use crate::commands::{self, test};
 use host::cpu_time::CpuTime;
 use host::paths::Paths;
-use host::process::ProcessGroup;
+use host::process::{self, ProcessGroup};
 use report::{History, Report, Simulated, Tier};
 
 /// How many tasks at once are simulated.
@@ -89,7 +88,7 @@ impl Tiers {
 
 /// Runs the tests of a tier.
 fn run(tier: Tier) -> Result<MeasuredRun> {
-    let mut command = Command::new(env::current_exe().context("finding this program")?);
+    let mut command = Command::new(process::this_program());
     command.args(["test", "--json", "--unrecorded", "--tier", tier.name()]);
     let mut printed = tempfile::tempfile().context("a file for the report")?;
     let stdout = printed.try_clone().context("a file for the report")?;
