@@ -48,7 +48,8 @@ pub fn tests() -> [Batch; 2] {
 
 fn in_one_boot(context: &Context<'_>) -> Result<Vec<Verdict>> {
     let (share, kernel) = (context.share()?, context.kernel()?);
-    share.put(&kernel.vmlinux)?;
+    let vmlinux_file = kernel.vmlinux()?;
+    share.put(vmlinux_file)?;
     let script = [
         many::script(),
         captured::script(),
@@ -58,12 +59,13 @@ fn in_one_boot(context: &Context<'_>) -> Result<Vec<Verdict>> {
     let machine = MachineSpec::default();
     let run = context.run_within(TIMEOUT, &machine, "branch-trace", &script.concat(), &share)?;
     guest::status(&run)?;
-    let vmlinux = Vmlinux::open(&kernel.vmlinux).context("the kernel's debug information")?;
-    let source = |file: &str| context.subject.source(file);
+    let vmlinux = Vmlinux::open(vmlinux_file).context("the kernel's debug information")?;
+    let subject = context.subject()?;
+    let source = |file: &str| subject.source(file);
     Ok(vec![
         captured::verdict(context.guest, &share, &vmlinux, &source, &run.output)?,
         local::verdict(&share, &run.output)?,
-        many::verdict(&share, &kernel.vmlinux)?,
+        many::verdict(&share, vmlinux_file)?,
         stopped::verdict(&share, &run.output)?,
     ])
 }

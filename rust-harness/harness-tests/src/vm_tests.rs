@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 
+use host::process;
 use kernel_tests::context::Context;
 use kernel_tests::registry::{Batch, Scope, Test};
 use kernels::kernel::Kernel;
@@ -28,11 +29,13 @@ const LIMIT: &str = "240";
 /// A test, by its name: given the kernel, it says what it has seen.
 type Check = fn(&Kernel) -> Result<String>;
 
-const CHECKS: [(&str, Check); 7] = [
+const CHECKS: [(&str, Check); 9] = [
     ("brbe vm: pipes, and the exit status", pipes),
     ("brbe vm: a terminal, its size and its keys", terminal),
     ("brbe vm: a network", network),
     ("brbe vm: a kernel that dies", death),
+    ("brbe vm: BRBE on some CPUs", some_cpus),
+    ("brbe vm: a kernel that lacks something", lacking),
     ("brbe vm: gdb stops in a snapshot", debugged),
     ("brbe vm: the command that it prints", printed),
     ("brbe vm: nothing is left when it is killed", killed),
@@ -57,21 +60,21 @@ pub fn tests() -> Vec<Batch> {
 }
 
 /// `brbe vm` on a kernel, with these arguments. It is ended where it takes too long.
-fn vm(kernel: &Kernel, arguments: &[&str]) -> Result<Command> {
+fn vm(kernel: &Kernel, arguments: &[&str]) -> Command {
     let mut command = Command::new("timeout");
     command.args(["--foreground", "--kill-after=5", LIMIT]);
-    command.arg(std::env::current_exe().context("finding this program")?);
+    command.arg(process::this_program());
     command
         .arg("vm")
         .arg("--kernel")
         .arg(&kernel.image)
         .args(arguments);
-    Ok(command)
+    command
 }
 
 /// What a command in a machine printed, given this input.
 fn run(kernel: &Kernel, arguments: &[&str], input: &[u8]) -> Result<Output> {
-    let mut command = vm(kernel, arguments)?;
+    let mut command = vm(kernel, arguments);
     command.stdin(Stdio::piped());
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().context("starting brbe vm")?;
@@ -113,7 +116,7 @@ fn pipes(kernel: &Kernel) -> Result<String> {
         "{script}: {}",
         output.status
     );
-    let mut full = vm(kernel, &["--", "echo", "x"])?;
+    let mut full = vm(kernel, &["--", "echo", "x"]);
     let device = std::fs::File::options().write(true).open("/dev/full");
     full.stdin(Stdio::null())
         .stdout(device.context("/dev/full")?);
@@ -145,7 +148,7 @@ fn slowly_read(kernel: &Kernel) -> Result<()> {
     let mut command = vm(
         kernel,
         &["--", "sh", "-c", "head -c 1000000 /dev/zero; exit 6"],
-    )?;
+    );
     command.stdin(Stdio::null());
     let mut child = command.stdout(Stdio::piped()).spawn().context("brbe vm")?;
     let mut out = child.stdout.take().context("a pipe")?;
@@ -165,7 +168,7 @@ fn slowly_read(kernel: &Kernel) -> Result<()> {
 }
 
 fn terminal(kernel: &Kernel) -> Result<String> {
-    let mut sitting = Sitting::start(vm(kernel, &[])?, (30, 100))?;
+    let mut sitting = Sitting::start(vm(kernel, &[]), (30, 100))?;
     sitting.expect("brbe:~# ", PATIENCE)?;
     sitting.type_text("stty size; echo $((6 * 7))\r")?;
     sitting.expect("30 100", PATIENCE)?;
@@ -190,7 +193,7 @@ fn terminal(kernel: &Kernel) -> Result<String> {
     let status = sitting.wait(PATIENCE)?;
     ensure!(status.code() == Some(0), "the end key: {status}");
     ensure!(sitting.is_cooked()?, "the terminal was not set back");
-    let mut sitting = Sitting::start(vm(kernel, &[])?, (24, 80))?;
+    let mut sitting = Sitting::start(vm(kernel, &[]), (24, 80))?;
     sitting.expect("brbe:~# ", PATIENCE)?;
     sitting.type_text("exit 5\r")?;
     let status = sitting.wait(PATIENCE)?;
@@ -229,11 +232,52 @@ fn death(kernel: &Kernel) -> Result<String> {
     Ok("255, and the kernel's report".to_owned())
 }
 
+fn some_cpus(kernel: &Kernel) -> Result<String> {
+    let script = "cd /sys/bus/event_source/devices && cat armv9_cortex_a720/cpus \
+                  armv9_cortex_a520/cpus && branch-guest heterogeneous";
+    let output = run(
+        kernel,
+        &["--brbe-cpus", "1,3", "--", "sh", "-c", script],
+        b"",
+    )?;
+    let seen = String::from_utf8_lossy(&output.stdout);
+    let seen: Vec<_> = seen.lines().collect();
+    ensure!(
+        output.status.success() && seen.starts_with(&["1,3", "0,2"]),
+        "--brbe-cpus 1,3: {output:?}"
+    );
+    Ok(seen.last().copied().unwrap_or_default().to_owned())
+}
+
+fn lacking(kernel: &Kernel) -> Result<String> {
+    let dir = tempfile::tempdir().context("a directory for a configuration")?;
+    let config = dir.path().join(".config");
+    let write = |text: &str| std::fs::write(&config, text).context("writing a configuration");
+    let file = config.display().to_string();
+    write("CONFIG_NET_9P_VIRTIO=y\n")?;
+    let refused = run(kernel, &["--config", &file, "--", "true"], b"")?;
+    let said = String::from_utf8_lossy(&refused.stderr);
+    let said: Vec<_> = said.lines().collect();
+    let expected = "does not run here: it lacks ";
+    ensure!(
+        refused.status.code() == Some(3)
+            && matches!(said[..], [line] if line.contains(expected) && line.contains(" 9P_FS for ")),
+        "without 9P_FS: {refused:?}"
+    );
+    // The kernel itself says what it was built with, and lacks nothing.
+    let output = run(kernel, &["--", "true"], b"")?;
+    ensure!(
+        output.status.success() && output.stderr.is_empty(),
+        "{output:?}"
+    );
+    Ok("the options are named in one line".to_owned())
+}
+
 fn debugged(kernel: &Kernel) -> Result<String> {
-    let vmlinux = kernel.vmlinux.display().to_string();
+    let vmlinux = kernel.vmlinux()?.display().to_string();
     let script = "while :; do branch-guest twice; done";
     let arguments = ["--gdb", "--vmlinux", &vmlinux, "--", "sh", "-c", script];
-    let mut command = vm(kernel, &arguments)?;
+    let mut command = vm(kernel, &arguments);
     command.stdin(Stdio::null());
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().context("starting brbe vm")?;
@@ -302,7 +346,7 @@ fn printed(kernel: &Kernel) -> Result<String> {
 }
 
 fn killed(kernel: &Kernel) -> Result<String> {
-    let mut command = vm(kernel, &["--", "sh", "-c", "echo up; sleep 1000"])?;
+    let mut command = vm(kernel, &["--", "sh", "-c", "echo up; sleep 1000"]);
     command.stdin(Stdio::null());
     command.stdout(Stdio::piped()).stderr(Stdio::null());
     let mut child = command.spawn().context("starting brbe vm")?;

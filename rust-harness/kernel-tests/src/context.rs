@@ -1,30 +1,51 @@
-//! What a test runs on: the kernel of a commit, and the guests that it is booted in.
+//! What a test runs on: a kernel, and the guests that it is booted in.
 
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 
 use host::cargo;
 use host::paths::Paths;
+use kernels::given::GivenKernel;
 use kernels::kernel::Kernel;
 use kernels::subject::{Configuration, Subject};
+use kernels::variant::Variant;
 use machines::backend::Run;
 use machines::guest::{self, Guest, Task};
 use machines::machine_spec::MachineSpec;
 use machines::share::Share;
 use report::Artefact;
 
-/// The kernel of a commit of a subject, and the guests that it is booted in.
+/// Why something cannot be done that needs more of a kernel than its files.
+pub(crate) const NO_SOURCE: &str =
+    "it needs the kernel's source, and the kernel was built elsewhere";
+
+/// Where a kernel comes from.
+#[derive(Clone, Debug)]
+enum Origin<'a> {
+    /// It is built.
+    Commit(Revision<'a>),
+    /// It was built elsewhere.
+    Given(&'a GivenKernel),
+}
+
+/// The commit that a kernel is built from: of a series, or one with a mutant on top.
+#[derive(Clone, Debug)]
+pub struct Revision<'a> {
+    /// The base and the series that the commit belongs to.
+    pub subject: &'a Subject,
+    /// The commit.
+    pub commit: String,
+}
+
+/// A kernel, and the guests that it is booted in.
 #[derive(Clone, Debug)]
 pub struct Context<'a> {
     /// Where files are.
     pub paths: &'a Paths,
     /// Boots kernels.
     pub guest: &'a Guest,
-    /// The base and the series that the commit belongs to.
-    pub subject: &'a Subject,
-    /// The commit: of the series, or one with a mutant on top.
-    pub commit: String,
+    origin: Origin<'a>,
     /// The name of the kernel in messages and logs: `7.3.4 patched`.
     pub title: String,
 }
@@ -47,9 +68,67 @@ impl<'a> Context<'a> {
         Self {
             paths,
             guest,
-            subject,
-            commit: commit.to_owned(),
+            origin: Origin::Commit(Revision {
+                subject,
+                commit: commit.to_owned(),
+            }),
             title,
+        }
+    }
+
+    /// A kernel that was built elsewhere.
+    pub fn given(paths: &'a Paths, guest: &'a Guest, given: &'a GivenKernel) -> Self {
+        Self {
+            paths,
+            guest,
+            origin: Origin::Given(given),
+            title: given.title.clone(),
+        }
+    }
+
+    /// The commit that the kernel is built from.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel was built elsewhere.
+    pub fn revision(&self) -> Result<&Revision<'a>> {
+        match &self.origin {
+            Origin::Commit(revision) => Ok(revision),
+            Origin::Given(_) => Err(anyhow!("{}: {NO_SOURCE}", self.title)),
+        }
+    }
+
+    /// The base and the series that the kernel is built from.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel was built elsewhere.
+    pub fn subject(&self) -> Result<&'a Subject> {
+        Ok(self.revision()?.subject)
+    }
+
+    /// The series that the kernel is tested as. A kernel that was built elsewhere has, or should
+    /// have, the snapshot.
+    pub fn variant(&self) -> Variant {
+        match &self.origin {
+            Origin::Commit(revision) => revision.subject.variant,
+            Origin::Given(_) => Variant::Snapshot,
+        }
+    }
+
+    /// Whether the kernel has the tests that run once, for one base.
+    pub fn is_tested_first(&self) -> bool {
+        match &self.origin {
+            Origin::Commit(revision) => revision.subject.is_default,
+            Origin::Given(_) => true,
+        }
+    }
+
+    /// The kernel, if it was built elsewhere.
+    pub fn built_elsewhere(&self) -> Option<&'a GivenKernel> {
+        match &self.origin {
+            Origin::Commit(_) => None,
+            Origin::Given(given) => Some(given),
         }
     }
 
@@ -66,19 +145,40 @@ impl<'a> Context<'a> {
     ///
     /// # Errors
     ///
-    /// When the kernel cannot be built.
+    /// When the kernel cannot be built, or was built elsewhere in another configuration.
     pub fn kernel_as(&self, configuration: Configuration) -> Result<Kernel> {
-        let builder = self.subject.builder_of(configuration);
-        self.subject.kernel(builder, &self.commit, &self.title)
+        if let (Origin::Given(given), Configuration::Ordinary) = (&self.origin, configuration) {
+            return Ok(given.kernel.clone());
+        }
+        let Revision { subject, commit } = self.revision()?;
+        subject.kernel(subject.builder_of(configuration), commit, &self.title)
     }
 
     /// The kernel in a configuration, as an artefact.
     pub fn kernel_artefact(&self, configuration: Configuration) -> Artefact<'a> {
-        let context = self.clone();
-        let suffix = self.subject.builder_of(configuration).fragments_suffix();
-        let name = format!("kernel {}{suffix}", self.title);
-        let kernel = Artefact::new(name, move || context.kernel_as(configuration).map(|_| ()));
-        kernel.holding(self.subject.tree.lock())
+        self.made_of_source("kernel", configuration, move |context| {
+            context.kernel_as(configuration).map(|_| ())
+        })
+    }
+
+    /// What `make` makes of the kernel's source tree in a configuration, as an artefact. `what`
+    /// it is stands before the kernel's title.
+    pub fn made_of_source(
+        &self,
+        what: &str,
+        configuration: Configuration,
+        make: impl Fn(&Self) -> Result<()> + Send + Sync + 'a,
+    ) -> Artefact<'a> {
+        let (context, title) = (self.clone(), &self.title);
+        let make = move || make(&context);
+        match &self.origin {
+            Origin::Given(_) => Artefact::new(format!("{what} {title}"), make),
+            Origin::Commit(Revision { subject, .. }) => {
+                let suffix = subject.builder_of(configuration).fragments_suffix();
+                let made = Artefact::new(format!("{what} {title}{suffix}"), make);
+                made.holding(subject.tree.lock())
+            }
+        }
     }
 
     /// What a guest needs beside a kernel, as artefacts.

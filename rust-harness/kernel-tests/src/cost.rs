@@ -115,7 +115,8 @@ pub fn known(paths: &Paths) -> Result<Vec<Measured>> {
 pub fn measure(context: &Context<'_>, records: u8) -> Result<Costs> {
     let (share, title) = (context.share()?, &context.title);
     let log = share.path().join("watch.log");
-    let vmlinux = &context.kernel()?.vmlinux;
+    let kernel = context.kernel()?;
+    let vmlinux = kernel.vmlinux()?;
     let functions = functions(vmlinux)?;
     let machine = MachineSpec {
         cpus: 1,
@@ -243,7 +244,7 @@ fn compare(below: &Context<'_>, other: &Context<'_>, limit: f64) -> Result<Verdi
 /// The job that compares the cost of a snapshot with that of the series below. `None` if the
 /// series has no limit.
 pub fn beside<'a>(below: Context<'a>, other: Context<'a>) -> Option<Job<'a>> {
-    let limit = match other.subject.variant {
+    let limit = match other.variant() {
         Variant::Rust => LIMIT_IN_RUST,
         Variant::Cheaper => LIMIT_OF_CHEAPER,
         Variant::Fixes | Variant::Snapshot | Variant::LowWaste => return None,

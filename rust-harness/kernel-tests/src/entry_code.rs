@@ -9,15 +9,16 @@ use branch_records::path::{Flow, FlowKind, flow};
 use branch_records::vmlinux::Vmlinux;
 use object::{Object as _, ObjectSection as _};
 
-use crate::registry::{Batch, Scope, Test};
+use crate::registry::{Batch, KernelNeeds, Scope, Test};
 use report::{Tier, Verdict};
 
 /// The test that the code of a kernel's snapshot passes [`check`].
 pub fn tests() -> Batch {
-    let test = Test::new("no branch before the pause, by the code", Scope::SNAPSHOT);
+    let name = "no branch before the pause, by the code";
+    let test = Test::new(name, Scope::SNAPSHOT).with(KernelNeeds::Symbols);
     // A branch there costs each snapshot a record, and no guest test counts it on each kernel.
     let test = test.in_tier(Tier::Quick);
-    Batch::of_one(test, |context, _| check(&context.kernel()?.vmlinux))
+    Batch::of_one(test, |context, _| check(context.kernel()?.vmlinux()?))
 }
 
 /// The entry of a snapshot: the driver's function that BPF calls, in C and in Rust.

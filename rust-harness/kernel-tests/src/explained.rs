@@ -23,7 +23,7 @@ pub(crate) fn tests() -> Batch {
         let name = format!("snapshot on {}", context.title);
         let (paths, guest) = (context.paths, context.guest);
         let (_, report) = captures::of_refused_map(paths, guest, &context.kernel()?, &name)?;
-        Ok(judge(&report, refusal(&context.subject.tree)?))
+        Ok(judge(&report, refusal(&context.subject()?.tree)?))
     })
 }
 

@@ -3,13 +3,14 @@
 mod outcome;
 mod remote;
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 
-use crate::context::Context;
+use crate::context::{Context, Revision};
 use crate::one_boot::{self, Judged};
-use crate::registry::{Batch, Scope, Test};
+use crate::registry::{Batch, KernelNeeds, Scope, Test};
 use host::paths::Paths;
 use kernels::guest_module;
 use kernels::kernel::Kernel;
@@ -186,6 +187,7 @@ fn batch(boot: Vec<GuestTest>) -> Batch {
     let tests = boot.iter().map(|test| Test {
         machine: test.machine.clone(),
         configuration: test.configuration,
+        needs: KernelNeeds::Image,
         // What the patches break is mostly seen on the ordinary machine. The others look at what
         // only they have: EL2, pseudo-NMIs, other CPUs, the checks of a debug kernel.
         tier: if test.is_ordinary() {
@@ -208,15 +210,19 @@ fn batch(boot: Vec<GuestTest>) -> Batch {
 
 /// The module that tests on the debug kernel load, as an artefact.
 fn module<'a>(context: &Context<'a>) -> Artefact<'a> {
-    let context = context.clone();
-    let kernel = context.kernel_artefact(Configuration::Debug);
-    let name = format!("guest module of {}, debug kernel", context.title);
-    let tree = context.subject.tree.lock();
-    let module = Artefact::new(name, move || {
-        let builder = context.subject.builder_of(Configuration::Debug);
-        guest_module::build(context.paths, builder, &context.commit, &context.title).map(|_| ())
+    let debug = Configuration::Debug;
+    let module = context.made_of_source("guest module of", debug, move |context| {
+        built_module(context, debug).map(|_| ())
     });
-    module.holding(tree).needing([kernel])
+    module.needing([context.kernel_artefact(debug)])
+}
+
+/// Path of the module for the kernel of `context` in a configuration, built unless the cache has
+/// it.
+fn built_module(context: &Context<'_>, configuration: Configuration) -> Result<PathBuf> {
+    let Revision { subject, commit } = context.revision()?;
+    let builder = subject.builder_of(configuration);
+    guest_module::build(context.paths, builder, commit, &context.title)
 }
 
 /// The tests for machines that can otherwise be of any kind: those for a machine with
@@ -278,9 +284,7 @@ fn in_one_boot(context: &Context<'_>, tests: &[&GuestTest]) -> Result<Vec<Decide
     let kernel = context.kernel_as(first.configuration)?;
     let share = context.share()?;
     if tests.iter().any(|test| test.has_module) {
-        let builder = context.subject.builder_of(first.configuration);
-        let module = guest_module::build(context.paths, builder, &context.commit, &context.title)?;
-        share.put(&module)?;
+        share.put(&built_module(context, first.configuration)?)?;
     }
     boot(context.guest, &first.machine, &kernel, &name, tests, &share)
 }

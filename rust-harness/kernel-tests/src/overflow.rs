@@ -18,7 +18,7 @@ use branch_records::record::RawRecord;
 use branch_records::sweep::Sweep;
 
 use crate::context::Context;
-use crate::registry::{Batch, Scope, Test};
+use crate::registry::{Batch, KernelNeeds, Scope, Test};
 use crate::watch::functions::functions;
 use crate::watch::window::{Functions, windows};
 use host::progress;
@@ -74,6 +74,7 @@ pub fn tests() -> Vec<Batch> {
                 ..MachineSpec::deterministic(1)
             },
             needs_plugin: true,
+            needs: KernelNeeds::Symbols,
             // One sweep finds what a change breaks at an overflow; the others differ in how the
             // snapshot is taken.
             tier: if name == EACH {
@@ -136,7 +137,7 @@ impl Sweeping<'_> {
     /// once more and the two count together: an interrupt may have kept an overflow from
     /// where it should have come.
     fn verdict(&self) -> Result<Verdict> {
-        let functions = functions(&self.context.kernel()?.vmlinux)?;
+        let functions = functions(self.context.kernel()?.vmlinux()?)?;
         let once = || self.once(&functions);
         Ok(match once()? {
             Err(said) => Verdict::Fail(said),

@@ -17,7 +17,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 
 use crate::context::Context;
-use crate::registry::{Batch, Scope, Test};
+use crate::registry::{Batch, KernelNeeds, Scope, Test};
 use code::Recorded;
 use kernels::subject::Subject;
 use kernels::variant::Variant;
@@ -54,7 +54,9 @@ const TIMEOUT: Duration = Duration::from_secs(300);
 /// The tests: one for each of [`GROUPS`], whose recordings are made in one boot, and the
 /// kernel's own.
 pub fn tests() -> [Batch; 2] {
-    let recordings = GROUPS.iter().map(|group| test(group.name));
+    let recordings = GROUPS
+        .iter()
+        .map(|group| test(group.name).with(KernelNeeds::Image));
     [
         Batch::inseparable(recordings.collect(), |context| {
             let (share, output) = record(context)?;
@@ -121,16 +123,19 @@ impl PerfRecording {
 /// The perf that has the kernel's own test. It is built from the unpatched tree: no patch changes
 /// perf.
 fn build(context: &Context<'_>) -> Result<PathBuf> {
-    let Subject { builder, base, .. } = context.subject;
-    let commit = context.subject.unpatched();
-    suite::build(context.paths, builder, commit, &base.version)
+    let subject = context.subject()?;
+    let Subject { builder, base, .. } = subject;
+    suite::build(context.paths, builder, subject.unpatched(), &base.version)
 }
 
 /// What [`build`] makes, as an artefact.
 fn perf<'a>(context: &Context<'a>) -> Artefact<'a> {
     let context = context.clone();
-    let name = format!("perf of {}", context.subject.base.version);
-    Artefact::new(name, move || build(&context).map(|_| ()))
+    let of = context.subject().map_or_else(
+        |_| context.title.clone(),
+        |subject| subject.base.version.clone(),
+    );
+    Artefact::new(format!("perf of {of}"), move || build(&context).map(|_| ()))
 }
 
 /// Runs the kernel's own test of branch stacks.

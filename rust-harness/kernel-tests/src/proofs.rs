@@ -74,13 +74,13 @@ pub fn called(base: &Base, variant: Variant, mutant: &Mutant) -> String {
 
 /// The job that tries a mutant: it runs the mutant's test, one of `tests`, on the kernel with
 /// the mutant on top of the series of `context`. The job is skipped where there is no plugin.
-pub fn job<'a>(tests: &'a [Batch], context: &Context<'a>, mutant: Mutant) -> Job<'a> {
-    let Context {
-        paths,
-        guest,
-        subject,
-        ..
-    } = *context;
+///
+/// # Errors
+///
+/// When the kernel of `context` was built elsewhere.
+pub fn job<'a>(tests: &'a [Batch], context: &Context<'a>, mutant: Mutant) -> Result<Job<'a>> {
+    let Context { paths, guest, .. } = *context;
+    let subject = context.subject()?;
     let title = called(&subject.base, subject.variant, &mutant);
     let unmet = guest.capabilities().without_plugin();
     let on = {
@@ -123,7 +123,7 @@ pub fn job<'a>(tests: &'a [Batch], context: &Context<'a>, mutant: Mutant) -> Job
     } else {
         job
     };
-    job.needing(needed).or_skipped(unmet)
+    Ok(job.needing(needed).or_skipped(unmet))
 }
 
 /// Whether the error is that a mutant does not apply to a user's tree. Mutants are of the bases:

@@ -20,7 +20,8 @@ pub fn tests() -> Batch {
         ..Scope::SNAPSHOT
     };
     Batch::of_one(Test::new(name, scope), |context, _| {
-        check(&context.subject.tree.git(), &context.commit)
+        let revision = context.revision()?;
+        check(&revision.subject.tree.git(), &revision.commit)
     })
 }
 

@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result, bail};
 
-use crate::context::Context;
-use kernels::subject::{Configuration, Subject};
+use crate::context::{Context, NO_SOURCE};
+use kernels::requirements::{self, MachineNeeds};
+use kernels::subject::Configuration;
 use kernels::variant::Variant;
 use machines::machine_spec::{Capabilities, MachineSpec};
 use report::{Artefact, Decided, Job, Tier, Verdict};
@@ -68,12 +69,23 @@ impl Scope {
         ..Self::ONCE
     };
 
-    /// Whether the test is for the kernels of `subject`.
-    fn takes(&self, subject: &Subject, extent: Extent) -> bool {
-        self.series.contains(&subject.variant)
-            && (subject.is_default || !self.is_of_default_base)
+    /// Whether the test is for the kernel of `context`.
+    fn takes(&self, context: &Context<'_>, extent: Extent) -> bool {
+        self.series.contains(&context.variant())
+            && (context.is_tested_first() || !self.is_of_default_base)
             && (self.is_of_changes || extent == Extent::Whole)
     }
+}
+
+/// What a test needs of its kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KernelNeeds {
+    /// The image alone.
+    Image,
+    /// Its symbols and its code too, from `vmlinux`.
+    Symbols,
+    /// The source that it is built from.
+    Source,
 }
 
 /// A test, with what it needs of its kernel and machine.
@@ -85,6 +97,8 @@ pub struct Test {
     pub machine: MachineSpec,
     /// The configuration of its kernel.
     pub configuration: Configuration,
+    /// What it needs of its kernel.
+    pub needs: KernelNeeds,
     /// The kernels that it is for.
     pub scope: Scope,
     /// Whether it needs what only QEMU with the plugin has, whatever its machine.
@@ -95,12 +109,14 @@ pub struct Test {
 }
 
 impl Test {
-    /// A test of the tier [`Tier::Full`] on an ordinary machine and kernel.
+    /// A test of the tier [`Tier::Full`] on an ordinary machine and a kernel that is built for
+    /// it.
     pub fn new(name: &'static str, scope: Scope) -> Self {
         Self {
             name,
             machine: MachineSpec::default(),
             configuration: Configuration::Ordinary,
+            needs: KernelNeeds::Source,
             scope,
             needs_plugin: false,
             tier: Tier::Full,
@@ -111,6 +127,37 @@ impl Test {
     #[must_use]
     pub fn in_tier(self, tier: Tier) -> Self {
         Self { tier, ..self }
+    }
+
+    /// This test, which needs no more of its kernel than that.
+    #[must_use]
+    pub fn with(self, needs: KernelNeeds) -> Self {
+        Self { needs, ..self }
+    }
+
+    /// Why the kernel of `context` does not do for the test; `None` if it does. A kernel that is
+    /// built for the tests does for all.
+    fn unmet_by_kernel(&self, context: &Context<'_>) -> Option<String> {
+        let given = context.built_elsewhere()?;
+        let needs = match self.configuration {
+            Configuration::Ordinary => self.needs,
+            Configuration::Debug => KernelNeeds::Source,
+        };
+        match needs {
+            KernelNeeds::Source => return Some(NO_SOURCE.to_owned()),
+            KernelNeeds::Symbols if given.kernel.vmlinux.is_none() => {
+                return Some("it needs the kernel's vmlinux: --vmlinux FILE".to_owned());
+            }
+            KernelNeeds::Symbols | KernelNeeds::Image => {}
+        }
+        let (config, arch) = (given.config.as_ref()?, context.guest.arch());
+        let machine = MachineNeeds {
+            has_pseudo_nmi: self.machine.pseudo_nmi,
+            ..MachineNeeds::of_tests(arch)
+        };
+        let lacking = machine.lacking(config);
+        let lacking = lacking.or_else(|| requirements::lacking_for_snapshots(config, arch));
+        lacking.map(|lacking| format!("the kernel: {lacking}"))
     }
 
     /// Why the test cannot run on `machines`; `None` if it can.
@@ -230,10 +277,13 @@ impl Batch {
         let machines = context.guest.capabilities();
         let (mut jobs, mut places) = (Vec::new(), Vec::new());
         for (place, test) in self.tests.iter().enumerate() {
-            if !test.scope.takes(context.subject, extent) {
+            if !test.scope.takes(context, extent) {
                 continue;
             }
-            match test.unmet(&machines) {
+            match test
+                .unmet(&machines)
+                .or_else(|| test.unmet_by_kernel(context))
+            {
                 Some(reason) => {
                     let job = Job::skipped(&subject, test.name, reason);
                     jobs.push(job.in_tier(test.tier));

@@ -168,31 +168,21 @@ pub fn of_series() -> [Batch; 2] {
 /// The selftests of the commit with all patches, and the module for its kernel in a
 /// configuration, as an artefact.
 fn artefact<'a>(context: &Context<'a>, configuration: Configuration) -> Artefact<'a> {
-    let Context {
-        paths,
-        guest,
-        subject,
-        ..
-    } = *context;
-    artefact_at(&Context::patched(paths, guest, subject), configuration)
+    let patched = context.subject().map_or_else(
+        |_| context.clone(),
+        |subject| Context::patched(context.paths, context.guest, subject),
+    );
+    artefact_at(&patched, configuration)
 }
 
 /// The selftests of the commit of `context`, and the module for its kernel in a configuration,
 /// as an artefact.
 pub(crate) fn artefact_at<'a>(context: &Context<'a>, configuration: Configuration) -> Artefact<'a> {
     let kernel = context.kernel_artefact(configuration);
-    let builder = context.subject.builder_of(configuration);
-    let name = format!(
-        "selftests of {}{}",
-        context.title,
-        builder.fragments_suffix()
-    );
-    let tree = context.subject.tree.lock();
-    let context = context.clone();
-    let selftests = Artefact::new(name, move || {
-        build_all(&context, &context.commit, configuration).map(|_| ())
+    let selftests = context.made_of_source("selftests of", configuration, move |context| {
+        build_all(context, &context.revision()?.commit, configuration).map(|_| ())
     });
-    selftests.holding(tree).needing([kernel])
+    selftests.needing([kernel])
 }
 
 /// The tests [`DECIDED`], on a machine.
@@ -247,7 +237,11 @@ pub fn without_snapshot(
 ) -> Result<Verdict> {
     // One attempt is enough to see it fail.
     let command = format!("./test_progs -v -t {HELPER}");
-    let share = share_of(context, &context.commit, Configuration::Ordinary)?;
+    let share = share_of(
+        context,
+        &context.revision()?.commit,
+        Configuration::Ordinary,
+    )?;
     let run = context.run(&MachineSpec::default(), "selftest", &command, &share)?;
     if let End::Panicked(message) = &run.end {
         return Ok(died(message));
@@ -264,7 +258,7 @@ pub fn without_snapshot(
 /// A shared directory with the selftests of the commit with all patches. The module is for
 /// the kernel of that commit, in a configuration.
 fn share(context: &Context<'_>, configuration: Configuration) -> Result<Share> {
-    share_of(context, context.subject.patched(), configuration)
+    share_of(context, context.subject()?.patched(), configuration)
 }
 
 /// A shared directory with the selftests of `commit`. The module is for the kernel of that
@@ -284,7 +278,7 @@ fn build_all(
     commit: &str,
     configuration: Configuration,
 ) -> Result<[PathBuf; 2]> {
-    let (paths, subject, title) = (context.paths, context.subject, &context.title);
+    let (paths, subject, title) = (context.paths, context.subject()?, &context.title);
     let built = build::build(paths, &subject.builder, commit, title)?;
     let [program, module] = build::BUILT;
     let module = match configuration {

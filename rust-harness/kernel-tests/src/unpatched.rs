@@ -5,7 +5,7 @@ use anyhow::Result;
 
 use crate::context::Context;
 use crate::selftests;
-use kernels::subject::Configuration;
+use kernels::subject::{Configuration, Subject};
 use machines::backend::End;
 use machines::machine_spec::MachineSpec;
 use report::{Job, Tier, Verdict};
@@ -15,7 +15,11 @@ use report::{Job, Tier, Verdict};
 const OOPS: &str = "armv8pmu_sched_task";
 
 /// The jobs that run on the unpatched kernel of `context`.
-pub fn jobs<'a>(context: &Context<'a>) -> Vec<Job<'a>> {
+///
+/// # Errors
+///
+/// When the kernel was built elsewhere.
+pub fn jobs<'a>(context: &Context<'a>) -> Result<Vec<Job<'a>>> {
     let job = |name, decide: fn(&Context<'_>) -> Result<Verdict>| {
         let context = context.clone();
         let mut needed = context.boot_artefacts(Configuration::Ordinary);
@@ -26,12 +30,17 @@ pub fn jobs<'a>(context: &Context<'a>) -> Vec<Job<'a>> {
         job.needing(needed).in_tier(Tier::Full)
     };
     let helper = job(selftests::MUST_NOT_PASS, |context| {
-        let has_oops = context.subject.base.name == "7.0";
+        let has_oops = oopses(context.subject()?);
         selftests::without_snapshot(context, |message| died_in(message, has_oops))
     });
-    let oops =
-        (context.subject.base.name == "7.0").then(|| job("cpu-wide-event: must oops", must_oops));
-    [helper].into_iter().chain(oops).collect()
+    let has_oops = oopses(context.subject()?);
+    let oops = has_oops.then(|| job("cpu-wide-event: must oops", must_oops));
+    Ok([helper].into_iter().chain(oops).collect())
+}
+
+/// Whether the base has the fault that its first patch mends.
+fn oopses(subject: &Subject) -> bool {
+    subject.base.name == "7.0"
 }
 
 fn must_oops(context: &Context<'_>) -> Result<Verdict> {

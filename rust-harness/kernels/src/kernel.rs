@@ -53,10 +53,24 @@ pub struct Builder {
 pub struct Kernel {
     /// Path of the kernel image, which boots.
     pub image: PathBuf,
-    /// Path of `vmlinux`, the same kernel as an ELF file with symbols and DWARF.
-    pub vmlinux: PathBuf,
+    /// Path of `vmlinux`, the kernel as an ELF file with symbols and DWARF. `None`: the kernel was
+    /// built elsewhere, and nobody has said where it is.
+    pub vmlinux: Option<PathBuf>,
     /// Whether the kernel checks itself while it runs, which makes it several times slower.
     pub has_checks: bool,
+}
+
+impl Kernel {
+    /// Path of `vmlinux`.
+    ///
+    /// # Errors
+    ///
+    /// When nobody has said where it is.
+    pub fn vmlinux(&self) -> Result<&Path> {
+        let image = self.image.display();
+        let unknown = || format!("where is the vmlinux of {image}? --vmlinux FILE says it");
+        self.vmlinux.as_deref().with_context(unknown)
+    }
 }
 
 impl Builder {
@@ -160,7 +174,7 @@ impl Builder {
     fn kernel_in(&self, dir: &Path) -> Kernel {
         Kernel {
             image: dir.join(self.image_target()),
-            vmlinux: dir.join("vmlinux"),
+            vmlinux: Some(dir.join("vmlinux")),
             has_checks: self.config.has_checks(),
         }
     }

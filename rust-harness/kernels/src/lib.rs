@@ -6,14 +6,20 @@
 //! [`subject`] is a base with one of them. [`kernel`] builds a commit in a configuration,
 //! [`guest_module`] a module for it. [`guest_root`] makes the root file system that guests
 //! have, and [`rebase`] tries a series on another tree.
+//!
+//! A [`given`] kernel was built elsewhere. What machines and tests need of it is in
+//! [`requirements`], and what it has in its [`finished_config`].
 
 pub mod bases;
 pub mod config;
+pub mod finished_config;
+pub mod given;
 pub mod guest_module;
 pub mod guest_root;
 pub mod kernel;
 pub mod mutants;
 pub mod rebase;
+pub mod requirements;
 pub mod series;
 pub mod source;
 pub mod subject;

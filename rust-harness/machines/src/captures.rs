@@ -121,7 +121,7 @@ pub fn of_refused_map(
     let (_, capture) = take(guest, kernel, name, WORDS, &share)?;
     let mut capture = capture.context("the guest's kernel refused no map")?;
     let files = |path: &str| guest.file(&share, path);
-    let mut report = vmlinux::report(&capture, &kernel.vmlinux, files)
+    let mut report = vmlinux::report(&capture, kernel.vmlinux()?, files)
         .context("putting names to the addresses")?;
     let mut snapshots = report.snapshots.iter();
     let shows = snapshots.position(|snapshot| snapshot.last_jump.is_some());

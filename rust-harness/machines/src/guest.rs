@@ -212,6 +212,21 @@ impl Guest {
         })
     }
 
+    /// This guest, for kernels whose source is not here.
+    ///
+    /// # Errors
+    ///
+    /// When its machines need a device tree, which is built from a kernel's source.
+    pub fn for_kernels_built_elsewhere(&self) -> Result<Self> {
+        if let Some(name) = self.backend.device_tree() {
+            bail!(
+                "the machines of this lane need the device tree {name} from the kernel's source: \
+                 --kernel does not have it, --kernel-src DIR does"
+            );
+        }
+        Ok(self.clone())
+    }
+
     /// What the machines of the guest can do.
     pub fn capabilities(&self) -> Capabilities {
         self.backend.capabilities()

@@ -47,13 +47,13 @@ pub(crate) fn load(series: &Path) -> Result<Option<Vec<Search>>> {
 impl Search {
     /// The job that makes the search: it bisects the series of `context` with the test, which
     /// is one of `tests`. The verdict is PASS if that finds the expected patch.
-    pub(crate) fn job<'a>(self, tests: &'a [Batch], context: &Context<'a>) -> Job<'a> {
-        let Context {
-            paths,
-            guest,
-            subject,
-            ..
-        } = *context;
+    ///
+    /// # Errors
+    ///
+    /// When the kernel of `context` was built elsewhere.
+    pub(crate) fn job<'a>(self, tests: &'a [Batch], context: &Context<'a>) -> Result<Job<'a>> {
+        let Context { paths, guest, .. } = *context;
+        let subject = context.subject()?;
         let name = format!("bisecting with {:?} finds {}", self.test, self.finds);
         let needed = registry::named(tests, &self.test)
             .map(|named| named.needed(context))
@@ -84,7 +84,7 @@ impl Search {
                 Verdict::Fail(format!("it finds {}", patch.name))
             })
         });
-        job.needing(needed).holding(subject.tree.lock())
+        Ok(job.needing(needed).holding(subject.tree.lock()))
     }
 }
 

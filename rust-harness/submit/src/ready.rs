@@ -130,14 +130,15 @@ pub fn in_guest<'a>(tests: &'a [Batch], context: &Context<'a>) -> Result<Plan<'a
 ///
 /// When `bisect.toml` of the series is wrong.
 pub fn bisecting<'a>(tests: &'a [Batch], context: &Context<'a>) -> Result<Vec<Job<'a>>> {
-    let subject = context.subject;
+    let subject = context.subject()?;
     let last = subject.series.patches.last();
     let last = last.context("the series has no patches")?;
     let dir = last.path.parent().context("a patch has a folder")?;
     Ok(match bisect::load(dir)? {
         Some(searches) => {
             let searches = searches.into_iter();
-            searches.map(|search| search.job(tests, context)).collect()
+            let jobs = searches.map(|search| search.job(tests, context));
+            jobs.collect::<Result<_>>()?
         }
         // There is nothing to search in one patch.
         None if subject.changes().len() == 1 => Vec::new(),

@@ -4,6 +4,7 @@ pub mod bench;
 pub mod ci_jobs;
 pub mod clean;
 pub mod cli;
+mod given;
 mod lane;
 pub mod prove;
 pub mod rebase;

@@ -65,7 +65,8 @@ impl Prove {
             plan.any(proofs::controls(&tests, &context, mutants));
             for _ in 0..self.rounds.get() {
                 let mutants = mutants.iter().cloned();
-                plan.any(mutants.map(|mutant| proofs::job(&tests, &context, mutant)));
+                let jobs = mutants.map(|mutant| proofs::job(&tests, &context, mutant));
+                plan.any(jobs.collect::<Result<Vec<_>>>()?);
             }
         }
         if self.list {

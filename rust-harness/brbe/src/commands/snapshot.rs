@@ -4,8 +4,12 @@ use anyhow::Result;
 use branch_records::show::Show;
 use clap::Args;
 
+use super::given::GivenArgs;
 use super::{KernelArgs, trace};
+use host::arch::Arch;
 use host::paths::Paths;
+use kernels::kernel::Kernel;
+use kernels::requirements::MachineNeeds;
 use kernels::subject::Subject;
 use machines::captures;
 use machines::guest::Guest;
@@ -21,8 +25,11 @@ pub struct SnapshotCommand {
     #[command(flatten)]
     kernel: KernelArgs,
 
+    #[command(flatten)]
+    given: GivenArgs,
+
     /// Leave the patches out, to see what happens without them
-    #[arg(long)]
+    #[arg(long, conflicts_with = "image")]
     unpatched: bool,
 
     #[command(flatten)]
@@ -32,15 +39,35 @@ pub struct SnapshotCommand {
 impl SnapshotCommand {
     /// Runs the command.
     pub fn run(&self, paths: &Paths) -> Result<()> {
+        if let Some(given) = self.given.open(MachineNeeds::of_tests(Arch::Arm64))? {
+            // Without it no address has a name.
+            given.kernel.vmlinux()?;
+            let guest = Guest::in_qemu(paths);
+            guest.prepare()?;
+            return self.show(paths, &guest, &given.kernel, &given.title, &|_| None);
+        }
         let subject = Subject::prepare(paths, &self.kernel.choice())?;
         let commit = subject.commit(!self.unpatched);
         let title = subject.title(!self.unpatched);
         let guest = Guest::in_qemu(paths);
         let kernel = guest.prepare_beside(|| subject.builder.kernel(commit, &title))?;
-        let name = format!("snapshot on {title}");
-        let (capture, _) = captures::of_refused_map(paths, &guest, &kernel, &name)?;
-        // The snapshot is of the kernel alone, and no file of the guest is needed.
         let source = |file: &str| subject.source(file);
-        trace::show(&self.show, &kernel.vmlinux, &capture, &|_| None, &source)
+        self.show(paths, &guest, &kernel, &title, &source)
+    }
+
+    /// Takes the snapshot on a kernel, which is called `title`, and shows it. `source` has the
+    /// text of the files that the kernel was built from.
+    fn show(
+        &self,
+        paths: &Paths,
+        guest: &Guest,
+        kernel: &Kernel,
+        title: &str,
+        source: &dyn Fn(&str) -> Option<String>,
+    ) -> Result<()> {
+        let name = format!("snapshot on {title}");
+        let (capture, _) = captures::of_refused_map(paths, guest, kernel, &name)?;
+        // The snapshot is of the kernel alone, and no file of the guest is needed.
+        trace::show(&self.show, kernel.vmlinux()?, &capture, &|_| None, source)
     }
 }

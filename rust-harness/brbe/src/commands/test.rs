@@ -14,12 +14,19 @@ use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 
 use super::KernelArgs;
+use super::given::GivenArgs;
 use super::lane::LaneArgs;
 use bases::{Bases, Which};
+use host::arch::Arch;
 use host::paths::Paths;
+use kernel_tests::context::Context;
 use kernel_tests::guest_tests;
 use kernel_tests::matrix::{self, Only};
+use kernel_tests::registry::Extent;
+use kernels::given::GivenKernel;
+use kernels::requirements::MachineNeeds;
 use machines::backend::Backend;
+use machines::guest::Guest;
 use machines::lane::Lane;
 use machines::qemu::Qemu;
 use planner::Planner;
@@ -32,10 +39,16 @@ use report::{Limit, Partition, Plan, RunNote, Runner, Selection, Tier};
 /// bases and series, other machines, the debug kernel, perf, x86-64, and the unpatched kernels,
 /// which have to fail in the way that the patches mend. The tier all: also the proofs, the
 /// matrix, the records that are spent, and the commands of the documents.
+///
+/// With --kernel nothing of a kernel is built: what needs no more than the image and vmlinux
+/// runs on that one kernel, in every tier, and the rest is skipped.
 #[derive(Args, Debug)]
 pub struct TestCommand {
     #[command(flatten)]
     kernel: KernelArgs,
+
+    #[command(flatten)]
+    given: GivenArgs,
 
     /// Only tests whose line contains this, such as `7.3.4 patched: twice`; what they
     /// need is prepared
@@ -47,7 +60,7 @@ pub struct TestCommand {
 
     /// Run the matrix instead: the guest tests on each combination of kernel and
     /// machine in scripts/matrix.toml
-    #[arg(long, conflicts_with_all = ["prove", "series"])]
+    #[arg(long, conflicts_with_all = ["prove", "series", "image"])]
     matrix: bool,
 
     /// Of the matrix only what is like this, such as records=16,level=VHE; given
@@ -62,7 +75,7 @@ pub struct TestCommand {
     tier: Option<Tier>,
 
     /// Prove each safeguard by its absence too, as `brbe prove` does, of the kernels of any tier
-    #[arg(long)]
+    #[arg(long, conflicts_with = "image")]
     prove: bool,
 
     /// How many guests and builds run at once at the most; without it, half as many again as
@@ -100,11 +113,18 @@ impl TestCommand {
     pub fn run(&self, paths: &Paths) -> Result<bool> {
         match self.lane.open()? {
             Lane::Remote(ssh) => {
+                ensure!(
+                    !self.given.is_given(),
+                    "--kernel is for machines that boot: over ssh the kernel is there"
+                );
                 let mut plan = Plan::default();
                 plan.any(guest_tests::on_remote(paths, &ssh));
                 self.run_plan(paths, plan, Kept::Nothing)
             }
             Lane::Machines(backend) => {
+                if let Some(given) = self.given.open(MachineNeeds::of_tests(Arch::Arm64))? {
+                    return self.on_given(paths, backend, &given);
+                }
                 let bases = Bases::prepare(paths, &self.kernel, &backend, self.which())?;
                 // What others take says nothing about QEMU.
                 let kept = if backend.capabilities().plugin {
@@ -133,6 +153,22 @@ impl TestCommand {
                 self.run_plan(paths, plan, kept)
             }
         }
+    }
+
+    /// Runs the tests on a kernel that was built elsewhere.
+    fn on_given(
+        &self,
+        paths: &Paths,
+        backend: Arc<dyn Backend>,
+        given: &GivenKernel,
+    ) -> Result<bool> {
+        let guest = Guest::on(paths, Arch::Arm64, backend).for_kernels_built_elsewhere()?;
+        let context = Context::given(paths, &guest, given);
+        let mut plan = Plan::default();
+        for batch in kernel_tests::tests() {
+            plan.any(batch.jobs(&context, Extent::Whole));
+        }
+        self.run_plan(paths, plan, Kept::Nothing)
     }
 
     /// Whether all tests are run.

@@ -17,10 +17,13 @@ use clap::Args;
 
 use self::stop::{GRACE, stoppable};
 use super::KernelArgs;
+use super::given::GivenArgs;
 use super::lane::LaneArgs;
 use host::arch::Arch;
 use host::cache;
 use host::paths::Paths;
+use kernels::kernel::Kernel;
+use kernels::requirements::MachineNeeds;
 use kernels::subject::Subject;
 use machines::backend::{Backend, End, Run};
 use machines::captures;
@@ -36,7 +39,8 @@ use machines::ssh::Ssh;
 /// Boots the kernel and runs branch-trace in it, with the arguments that follow this
 /// command's own; a command behind `--` is run meanwhile, in the guest. The names and
 /// lines are found here, in the kernel's debug information. With --on ssh://USER@HOST
-/// nothing is booted: branch-trace runs on that machine. Ctrl-C is for branch-trace, and
+/// nothing is booted: branch-trace runs on that machine, and finds the names itself, unless
+/// --vmlinux says where the debug information of its kernel is. Ctrl-C is for branch-trace, and
 /// what it has recorded until then is shown; a second one ends everything.
 ///
 /// `./brbe trace --errors array_map_alloc_check -- ./branch-guest provoke refused-map`
@@ -50,10 +54,8 @@ pub struct Trace {
     #[command(flatten)]
     lane: LaneArgs,
 
-    /// Of the kernel of a machine that is reached by ssh: its debug information is here,
-    /// and names are found here too; without it the machine finds them itself
-    #[arg(long, value_name = "FILE")]
-    vmlinux: Option<PathBuf>,
+    #[command(flatten)]
+    given: GivenArgs,
 
     #[command(flatten)]
     show: Show,
@@ -96,12 +98,32 @@ impl Trace {
     /// Traces in a machine that boots a kernel of this project. Returns whether anything was
     /// recorded.
     fn here(&self, paths: &Paths, backend: Arc<dyn Backend>) -> Result<bool> {
-        ensure!(self.vmlinux.is_none(), "--vmlinux is for --on ssh://…");
+        let guest = Guest::on(paths, Arch::Arm64, backend);
+        if let Some(given) = self.given.open(MachineNeeds::of_tests(Arch::Arm64))? {
+            given.kernel.vmlinux()?;
+            let guest = guest.for_kernels_built_elsewhere()?;
+            guest.prepare()?;
+            return self.on(paths, &guest, &given.kernel, &given.title, &|_| None);
+        }
         let subject = Subject::prepare(paths, &self.kernel.choice())?;
         let title = subject.title(true);
-        let guest = Guest::on(paths, Arch::Arm64, backend).for_kernels_of(&subject)?;
+        let guest = guest.for_kernels_of(&subject)?;
         let build = || subject.builder.kernel(subject.patched(), &title);
         let kernel = guest.prepare_beside(build)?;
+        let source = |file: &str| subject.source(file);
+        self.on(paths, &guest, &kernel, &title, &source)
+    }
+
+    /// Traces on a kernel, which is called `title`. Returns whether anything was recorded.
+    /// `source` has the text of the files that the kernel was built from.
+    fn on(
+        &self,
+        paths: &Paths,
+        guest: &Guest,
+        kernel: &Kernel,
+        title: &str,
+        source: &dyn Fn(&str) -> Option<String>,
+    ) -> Result<bool> {
         let share = Share::new(paths)?;
         let name = format!("trace on {title}");
         let limit = limit(self.words(), LONGEST_IN_MACHINES);
@@ -112,7 +134,7 @@ impl Trace {
             timeout: limit + GRACE,
         };
         let run = stoppable(&share, limit, || {
-            guest.run(&kernel, &MachineSpec::default(), &task)
+            guest.run(kernel, &MachineSpec::default(), &task)
         })?;
         eprint!("{}", run.output);
         if !has_recorded(&run, limit)? {
@@ -121,8 +143,7 @@ impl Trace {
         let capture = captures::read(&share)?;
         self.keep(&capture)?;
         let files = |path: &str| guest.file(&share, path);
-        let source = |file: &str| subject.source(file);
-        show(&self.show, &kernel.vmlinux, &capture, &files, &source)?;
+        show(&self.show, kernel.vmlinux()?, &capture, &files, source)?;
         Ok(true)
     }
 
@@ -141,7 +162,11 @@ impl Trace {
             };
             stoppable(&share, limit, || remote::run(paths, ssh, &task))
         };
-        let Some(vmlinux) = &self.vmlinux else {
+        ensure!(
+            !self.given.is_given(),
+            "--kernel is for machines that boot: over ssh the kernel is there"
+        );
+        let Some(vmlinux) = self.given.vmlinux() else {
             ensure!(
                 self.capture.is_none() && self.show.html.is_none(),
                 "--capture and --html need --vmlinux with --on ssh://…"

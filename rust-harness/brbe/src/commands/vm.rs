@@ -12,10 +12,12 @@ use anyhow::{Context as _, Result};
 use clap::Args;
 
 use super::KernelArgs;
+use super::given::GivenArgs;
 use host::arch::Arch;
 use host::paths::Paths;
 use host::progress;
 use kernels::guest_root::{self, PackageName};
+use kernels::kernel::Kernel;
 use kernels::subject::Subject;
 use machine_args::MachineArgs;
 use machines::guest::Guest;
@@ -40,20 +42,16 @@ pub struct Vm {
     kernel: KernelArgs,
 
     /// Leave the patches out
-    #[arg(long)]
+    #[arg(long, conflicts_with = "image")]
     unpatched: bool,
 
-    /// Boot this kernel image, which was built elsewhere
-    #[arg(
-        long = "kernel",
-        value_name = "IMAGE",
-        conflicts_with_all = ["base", "series", "kernel_src", "unpatched"]
-    )]
-    image: Option<PathBuf>,
+    #[command(flatten)]
+    given: GivenArgs,
 
-    /// The vmlinux of that image: gdb takes its symbols from there
-    #[arg(long, value_name = "FILE", requires = "image")]
-    vmlinux: Option<PathBuf>,
+    /// The modules of that image: the directory that they were installed into
+    /// (INSTALL_MOD_PATH), which the guest sees as /lib/modules
+    #[arg(long, value_name = "DIR", requires = "image")]
+    modules: Option<PathBuf>,
 
     #[command(flatten)]
     machine: MachineArgs,
@@ -98,16 +96,6 @@ fn console(paths: &Paths) -> Result<PathBuf> {
     file.into_temp_path().keep().context("keeping a log")
 }
 
-/// A kernel that is booted.
-struct Booted {
-    /// Path of the image.
-    image: PathBuf,
-    /// Path of its `vmlinux`, if it is known.
-    vmlinux: Option<PathBuf>,
-    /// The kernel's name in messages.
-    title: String,
-}
-
 /// The exit status for a machine that died, which is also ssh's for a connection that did.
 const DIED: u8 = 255;
 
@@ -128,15 +116,11 @@ impl Vm {
         let arch = self.machine.arch();
         let mut spec = self.machine.spec()?;
         let guest = Guest::of_arch(paths, arch);
-        let Booted {
-            image,
-            vmlinux,
-            title,
-        } = guest.prepare_beside(|| self.kernel(paths))?;
+        let (kernel, title) = guest.prepare_beside(|| self.kernel(paths))?;
         if self.machine.has_gdb() && self.dry_run.is_none() {
             let stub = gdb::Stub::on_free_port()?;
             spec.qemu_args.extend(stub.qemu_args());
-            eprintln!("{}", stub.invitation(vmlinux.as_deref()));
+            eprintln!("{}", stub.invitation(kernel.vmlinux.as_deref()));
         }
         let share = Share::new(paths)?;
         let programs = match &self.dry_run {
@@ -147,7 +131,7 @@ impl Vm {
         guest.put_programs(programs)?;
         let machine = Machine {
             arch,
-            kernel: image,
+            kernel: kernel.image,
             root: self.root(paths, &guest)?,
             program: guest.session_program()?,
             plugin: guest.plugin_file(&spec)?,
@@ -179,18 +163,10 @@ impl Vm {
         })
     }
 
-    /// The kernel that is booted: the user's own, or one of a series.
-    fn kernel(&self, paths: &Paths) -> Result<Booted> {
-        if let Some(image) = &self.image {
-            let there = |file: &PathBuf| {
-                let found = file.canonicalize();
-                found.with_context(|| format!("looking for {}", file.display()))
-            };
-            return Ok(Booted {
-                image: there(image)?,
-                vmlinux: self.vmlinux.as_ref().map(there).transpose()?,
-                title: image.display().to_string(),
-            });
+    /// The kernel that is booted, the user's own or one of a series, and its name in messages.
+    fn kernel(&self, paths: &Paths) -> Result<(Kernel, String)> {
+        if let Some(given) = self.given.open(self.machine.needs())? {
+            return Ok((given.kernel, given.title));
         }
         let subject = Subject::prepare(paths, &self.kernel.choice())?;
         let subject = match self.machine.arch() {
@@ -200,11 +176,7 @@ impl Vm {
         let commit = subject.commit(!self.unpatched);
         let title = subject.title(!self.unpatched);
         let kernel = subject.kernel(&subject.builder, commit, &title)?;
-        Ok(Booted {
-            image: kernel.image,
-            vmlinux: Some(kernel.vmlinux),
-            title,
-        })
+        Ok((kernel, title))
     }
 
     /// Path of the guest's root: the user's own, or this project's.
@@ -218,8 +190,8 @@ impl Vm {
         }
     }
 
-    /// The directories that the guest sees: this project's programs, which are in the directory
-    /// `programs`, and those that the user names.
+    /// The directories that the guest sees: those that the user names, this project's programs,
+    /// which are in the directory `programs`, and the kernel's modules.
     fn directories(&self, programs: &Path) -> Result<Vec<HostDirectory>> {
         let programs = HostDirectory {
             path: path::absolute(programs).context("the path of a directory")?,
@@ -231,6 +203,12 @@ impl Vm {
         };
         let mut all = shares::of_user(&self.shares)?;
         all.push(programs);
+        all.extend(
+            self.modules
+                .as_deref()
+                .map(shares::of_modules)
+                .transpose()?,
+        );
         Ok(all)
     }
 

@@ -23,7 +23,7 @@ use report::Verdict;
 const PATIENCE: Duration = Duration::from_secs(120);
 
 pub(super) fn check(context: &Context<'_>) -> Result<Verdict> {
-    let Context { paths, subject, .. } = *context;
+    let (paths, subject) = (context.paths, context.subject()?);
     let kernel = context.kernel()?;
     let dir = Share::new(paths)?;
     let model = cargo::stand_in(paths)?;

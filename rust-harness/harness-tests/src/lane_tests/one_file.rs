@@ -10,7 +10,7 @@ use kernel_tests::context::Context;
 use report::Verdict;
 
 pub(super) fn check(context: &Context<'_>) -> Result<Verdict> {
-    let Context { paths, subject, .. } = *context;
+    let (paths, subject) = (context.paths, context.subject()?);
     let lane = paths.repo("scripts/lanes/example");
     // The lane knows nothing of this checkout: it has to be given the paths of brbe and of
     // the plugin.

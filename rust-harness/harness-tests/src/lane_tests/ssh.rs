@@ -261,7 +261,7 @@ impl Machine {
         test.expect_passed("cpu-wide-event")?;
         let (passed, _, skipped) = test.report()?.counts();
 
-        let vmlinux = kernel.vmlinux.display().to_string();
+        let vmlinux = kernel.vmlinux()?.display().to_string();
         let words = ["--errors", "array_map_alloc_check", "--"];
         let provoke = ["./branch-guest", "provoke", "refused-map"];
         let here = [

@@ -6,11 +6,14 @@ use anyhow::Result;
 use clap::Args;
 use comfy_table::{Table, presets::UTF8_FULL_CONDENSED};
 
+use crate::commands::given::GivenArgs;
 use crate::commands::{self, KernelArgs};
+use host::arch::Arch;
 use host::paths::Paths;
 use kernel_tests::context::Context;
 use kernel_tests::cost::{self, Cost, Costs, Measured, RECORDS};
 use kernel_tests::kept_figures;
+use kernels::requirements::MachineNeeds;
 use kernels::subject::Subject;
 use kernels::variant::Variant;
 use machines::guest::Guest;
@@ -25,9 +28,12 @@ pub(super) struct BenchSnapshot {
     #[command(flatten)]
     kernel: KernelArgs,
 
+    #[command(flatten)]
+    given: GivenArgs,
+
     /// Keep the counts in Documentation/cost.json, for cover letters, and make the tables of
     /// Documentation/cost.md anew
-    #[arg(long, conflicts_with = "kernel_src")]
+    #[arg(long, conflicts_with_all = ["kernel_src", "image"])]
     write: bool,
 
     /// Print the counts as JSON
@@ -38,18 +44,21 @@ pub(super) struct BenchSnapshot {
 impl BenchSnapshot {
     /// Runs the command.
     pub(super) fn run(&self, paths: &Paths) -> Result<()> {
-        let first = Subject::prepare(paths, &self.kernel.choice())?;
-        let mut subjects = vec![first];
-        if self.kernel.series.is_none() {
-            for variant in [Variant::Cheaper, Variant::Rust] {
-                subjects.extend(subjects[0].with(paths, variant)?);
-            }
-        }
         let guest = Guest::in_qemu(paths);
+        let given = self.given.open(MachineNeeds::of_tests(Arch::Arm64))?;
+        let subjects = match given {
+            Some(_) => Vec::new(),
+            None => self.subjects(paths)?,
+        };
+        let of_subjects = subjects
+            .iter()
+            .map(|subject| Context::patched(paths, &guest, subject));
+        let of_given = given
+            .iter()
+            .map(|given| Context::given(paths, &guest, given));
         // One series after the other: changing the configuration takes time.
         let mut rows = Vec::new();
-        for subject in &subjects {
-            let context = Context::patched(paths, &guest, subject);
+        for context in of_subjects.chain(of_given) {
             for records in RECORDS {
                 rows.push(Measured {
                     kernel: context.title.clone(),
@@ -62,6 +71,17 @@ impl BenchSnapshot {
             write(paths, &rows)?;
         }
         commands::print(self.json, &rows, |out| writeln!(out, "{}", table(&rows)))
+    }
+
+    /// The series whose snapshots are measured.
+    fn subjects(&self, paths: &Paths) -> Result<Vec<Subject>> {
+        let mut subjects = vec![Subject::prepare(paths, &self.kernel.choice())?];
+        if self.kernel.series.is_none() {
+            for variant in [Variant::Cheaper, Variant::Rust] {
+                subjects.extend(subjects[0].with(paths, variant)?);
+            }
+        }
+        Ok(subjects)
     }
 }
 

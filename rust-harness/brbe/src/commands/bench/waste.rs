@@ -7,10 +7,13 @@ use anyhow::Result;
 use clap::Args;
 use comfy_table::{Table, presets::UTF8_FULL_CONDENSED};
 
+use crate::commands::given::GivenArgs;
 use crate::commands::{self, KernelArgs};
+use host::arch::Arch;
 use host::paths::Paths;
 use kernel_tests::waste::{self, AttachedBy, FILTERS, Wasted};
 use kernels::bases;
+use kernels::requirements::MachineNeeds;
 use kernels::subject::{Choice, Subject};
 use kernels::variant::Variant;
 use machines::guest::Guest;
@@ -31,13 +34,16 @@ pub(super) struct Waste {
     #[command(flatten)]
     kernel: KernelArgs,
 
+    #[command(flatten)]
+    given: GivenArgs,
+
     /// On the kernel that checks itself, with lockdep and the irqsoff tracer
-    #[arg(long)]
+    #[arg(long, conflicts_with = "image")]
     debug: bool,
 
     /// On the kernel with lockdep alone, as the configuration of the kernel's BPF selftests for
     /// arm64 has it
-    #[arg(long, conflicts_with = "debug")]
+    #[arg(long, conflicts_with_all = ["debug", "image"])]
     lockdep: bool,
 
     /// Name each record that is wasted where all branches are recorded
@@ -45,18 +51,18 @@ pub(super) struct Waste {
     names: bool,
 
     /// All kernels: each base, with the snapshot and with less waste, each also with debugging
-    #[arg(long, conflicts_with_all = ["base", "kernel_src", "series", "debug", "lockdep"])]
+    #[arg(long, conflicts_with_all = ["base", "kernel_src", "series", "debug", "lockdep", "image"])]
     all: bool,
 
     /// What each patch of the series saves: the kernel before the first of them, and with
     /// each of them
-    #[arg(long, conflicts_with_all = ["names", "all", "debug", "lockdep"])]
+    #[arg(long, conflicts_with_all = ["names", "all", "debug", "lockdep", "image"])]
     each: bool,
 
     /// Keep what was seen in Documentation/waste.json, which `./brbe test` compares with, or
     /// with --each in waste-by-patch.json beside it, and make the tables and the plot of
     /// Documentation/waste.md anew
-    #[arg(long, conflicts_with = "kernel_src")]
+    #[arg(long, conflicts_with_all = ["kernel_src", "image"])]
     write: bool,
 
     /// Print what was seen as JSON
@@ -78,7 +84,16 @@ impl Waste {
             (.., true) => &[Checks::Lockdep],
             _ => &[Checks::None],
         };
-        let subjects = self.subjects(paths)?;
+        let given = self.given.open(MachineNeeds::of_tests(Arch::Arm64))?;
+        let subjects = match &given {
+            Some(given) => {
+                let (kernel, title) = (&given.kernel, given.title.clone());
+                let ways = waste::measure(paths, &guest, kernel, &title)?;
+                measured.insert(title, ways);
+                Vec::new()
+            }
+            None => self.subjects(paths)?,
+        };
         let kernels = subjects
             .iter()
             .flat_map(|subject| checks.iter().map(move |checks| (subject, *checks)));

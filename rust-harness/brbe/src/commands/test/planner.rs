@@ -183,7 +183,7 @@ impl<'a> Planner<'a> {
         let title = subject.title(false);
         let without = Context::at(paths, guest, subject, subject.unpatched(), title);
         let mut tested = Plan::default();
-        tested.any(unpatched::jobs(&without));
+        tested.any(unpatched::jobs(&without)?);
         tested.any(patches::style(paths, subject));
         tested.in_order(patches::builds(subject, None));
         let mutants = self.mutants(subject.variant, &context)?;
@@ -267,10 +267,10 @@ impl<'a> Planner<'a> {
 
     /// The jobs that try the mutants of a series on top of the kernel of `context`.
     fn mutants(&self, variant: Variant, context: &Context<'a>) -> Result<Vec<Job<'a>>> {
-        let mutants = proofs::load(self.paths, variant, &context.subject.base)?;
+        let mutants = proofs::load(self.paths, variant, &context.subject()?.base)?;
         let tier = if self.prove { Tier::Quick } else { Tier::All };
-        let job = |mutant| proofs::job(self.tests, context, mutant).in_tier(tier);
-        Ok(mutants.into_iter().map(job).collect())
+        let job = |mutant| Ok(proofs::job(self.tests, context, mutant)?.in_tier(tier));
+        mutants.into_iter().map(job).collect()
     }
 
     /// Plans the checks that only a series to be sent has to pass. Whether it builds in other
@@ -285,7 +285,7 @@ impl<'a> Planner<'a> {
     ) -> Result<()> {
         plan.group(ready::checks(self.tests, context, compiles)?);
         if has_mails {
-            plan.last(ready::mails(self.paths, context.subject));
+            plan.last(ready::mails(self.paths, context.subject()?));
         }
         Ok(())
     }

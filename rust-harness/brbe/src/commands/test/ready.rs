@@ -22,7 +22,7 @@ pub(super) fn checks<'a>(
     context: &Context<'a>,
     compiles: bool,
 ) -> Result<Plan<'a>> {
-    let Context { paths, subject, .. } = *context;
+    let (paths, subject) = (context.paths, context.subject()?);
     let mut plan = Plan::default();
     let mut in_tree = Vec::new();
     let builders = if compiles {

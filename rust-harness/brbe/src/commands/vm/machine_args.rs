@@ -8,6 +8,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 
 use host::arch::Arch;
 use kernel_tests::x86;
+use kernels::requirements::MachineNeeds;
 use machines::brbe_cpus::BrbeCpus;
 use machines::machine_spec::MachineSpec;
 
@@ -76,6 +77,16 @@ impl MachineArgs {
     /// The architecture of its CPUs.
     pub(super) fn arch(&self) -> Arch {
         self.arch
+    }
+
+    /// What it needs of its kernel.
+    pub(super) fn needs(&self) -> MachineNeeds {
+        MachineNeeds {
+            has_session: true,
+            has_network: self.net,
+            has_pseudo_nmi: self.pseudo_nmi,
+            ..MachineNeeds::of_tests(self.arch)
+        }
     }
 
     /// Whether it has a network.

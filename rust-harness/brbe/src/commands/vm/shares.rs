@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::convert::Infallible;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use anyhow::{Context as _, Result, ensure};
@@ -69,6 +69,30 @@ pub(super) fn of_user(shares: &[ShareArg]) -> Result<Vec<HostDirectory>> {
         });
     }
     Ok(all)
+}
+
+/// The modules in `dir`, into which they were installed, as QEMU and the guest are told of them.
+///
+/// # Errors
+///
+/// When there are none.
+pub(super) fn of_modules(dir: &Path) -> Result<HostDirectory> {
+    let installed = dir.join("lib/modules");
+    let path = installed.canonicalize().with_context(|| {
+        format!(
+            "looking for {}: make modules_install INSTALL_MOD_PATH={} makes it",
+            installed.display(),
+            dir.display()
+        )
+    })?;
+    Ok(HostDirectory {
+        path,
+        seen_as: SharedDirectory {
+            tag: "modules".to_owned(),
+            path: "/lib/modules".to_owned(),
+            is_read_only: true,
+        },
+    })
 }
 
 #[cfg(test)]

@@ -100,7 +100,9 @@ fn at(tree: &DeviceTree, path: &str, property: &'static str) -> Vec<u32> {
 fn fails(change: impl FnOnce(&mut DeviceTreeNode)) -> String {
     let mut tree = qemu();
     change(&mut tree.root);
-    split(&tree.to_dtb(), &BrbeCpus::first(2)).unwrap_err().to_string()
+    split(&tree.to_dtb(), &BrbeCpus::first(2))
+        .unwrap_err()
+        .to_string()
 }
 
 #[test]
@@ -222,7 +224,10 @@ fn input_is_bounded() {
     let whole = qemu().to_dtb();
     for end in 0..whole.len() {
         assert!(
-            matches!(split(&whole[..end], &BrbeCpus::first(2)), Err(Error::Malformed(_))),
+            matches!(
+                split(&whole[..end], &BrbeCpus::first(2)),
+                Err(Error::Malformed(_))
+            ),
             "{end}"
         );
     }
@@ -233,7 +238,10 @@ fn input_is_bounded() {
         let _ = split(&damaged, &BrbeCpus::first(2));
     }
     let large = vec![0; MAX_SIZE as usize + 1];
-    assert!(matches!(split(&large, &BrbeCpus::first(2)), Err(Error::TooLarge)));
+    assert!(matches!(
+        split(&large, &BrbeCpus::first(2)),
+        Err(Error::TooLarge)
+    ));
     let mut deep = node("leaf", &[], Vec::new());
     for _ in 0..MAX_DEPTH {
         deep = node("node", &[], vec![deep]);
