@@ -5,7 +5,10 @@
 //! * [`lane_tests`]: whether the other lanes do what QEMU does.
 //! * [`trace_tests`]: whether branch-trace shows what happened.
 //! * [`vm_tests`]: whether a machine can be sat at.
+//! * [`given_tests`]: whether a kernel that was built elsewhere is taken.
 
+mod as_user;
+pub mod given_tests;
 pub mod lane_tests;
 pub mod machine_tests;
 pub mod plugin_tests;
@@ -22,6 +25,7 @@ pub fn tests() -> Vec<Batch> {
         plugin_tests::tests(),
         lane_tests::tests(),
         vm_tests::tests(),
+        given_tests::tests(),
     ];
     several.into_iter().flatten().collect()
 }

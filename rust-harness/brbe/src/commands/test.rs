@@ -191,7 +191,8 @@ impl TestCommand {
         let KernelArgs {
             base, kernel_src, ..
         } = &self.kernel;
-        self.which() == Which::Default && base.is_none() && kernel_src.is_none()
+        let is_named = base.is_some() || kernel_src.is_some() || self.given.is_given();
+        self.which() == Which::Default && !is_named
     }
 
     /// Runs what is wanted of a plan, or lists it.

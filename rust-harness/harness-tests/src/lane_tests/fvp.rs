@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-use super::brbe;
+use crate::as_user::brbe;
 use host::arch::Arch;
 use host::cargo;
 use kernel_tests::context::Context;

@@ -2,7 +2,7 @@
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-use super::brbe;
+use crate::as_user::brbe;
 use host::arch::Arch;
 use host::cargo;
 use host::process;

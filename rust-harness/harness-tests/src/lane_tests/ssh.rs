@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-use super::{brbe, brbe_until};
+use crate::as_user::{brbe, brbe_until};
 use forwarding::join;
 use guest_runner::SHARE;
 use host::arch::Arch;
