@@ -29,13 +29,17 @@ const LIMIT: &str = "240";
 /// A test, by its name: given the kernel, it says what it has seen.
 type Check = fn(&Kernel) -> Result<String>;
 
-const CHECKS: [(&str, Check); 9] = [
+const CHECKS: [(&str, Check); 10] = [
     ("brbe vm: pipes, and the exit status", pipes),
     ("brbe vm: a terminal, its size and its keys", terminal),
     ("brbe vm: a network", network),
     ("brbe vm: a kernel that dies", death),
     ("brbe vm: BRBE on some CPUs", some_cpus),
     ("brbe vm: a kernel that lacks something", lacking),
+    (
+        "brbe vm: bpftool, bpftrace, strace, a static program",
+        tools,
+    ),
     ("brbe vm: gdb stops in a snapshot", debugged),
     ("brbe vm: the command that it prints", printed),
     ("brbe vm: nothing is left when it is killed", killed),
@@ -247,6 +251,54 @@ fn some_cpus(kernel: &Kernel) -> Result<String> {
         "--brbe-cpus 1,3: {output:?}"
     );
     Ok(seen.last().copied().unwrap_or_default().to_owned())
+}
+
+/// Other people's tools as Debian has them, and what each is to say.
+const TOOLS: [(&str, &str); 4] = [
+    (
+        "bpftool feature probe kernel | grep -A 200 'program type tracing'",
+        "- bpf_get_branch_snapshot",
+    ),
+    (
+        "bpftrace -e 'kfunc:vfs_read { @[comm] = count(); }' -c '/usr/bin/cat /proc/version'",
+        "@[cat]: ",
+    ),
+    (
+        "strace -e trace=openat cat /proc/version 2>&1",
+        "openat(AT_FDCWD, \"/proc/version\", O_RDONLY)",
+    ),
+    ("gdbserver --version", "GNU gdbserver"),
+];
+
+fn tools(kernel: &Kernel) -> Result<String> {
+    let dir = tempfile::tempdir().context("a directory to share")?;
+    // A program of somebody's own: any static one does.
+    let program = dir.path().join("mine");
+    let copy = "cp /opt/brbe/branch-trace mine && echo copied";
+    let share = dir.path().display().to_string();
+    let copied = run(kernel, &["--share", &share, "--", "sh", "-c", copy], b"")?;
+    ensure!(program.is_file(), "--share: {copied:?}");
+
+    let scripts: Vec<_> = TOOLS.iter().map(|(script, _)| *script).collect();
+    let scripts = format!("{}; ./mine --version", scripts.join("; "));
+    let packages = "bpftool,bpftrace,strace,gdbserver";
+    let arguments = [
+        "--packages",
+        packages,
+        "--share",
+        &share,
+        "--",
+        "sh",
+        "-c",
+        &scripts,
+    ];
+    let output = run(kernel, &arguments, b"")?;
+    let said = String::from_utf8_lossy(&output.stdout);
+    let expected = TOOLS.iter().map(|(_, words)| *words);
+    for words in expected.chain(["branch-trace "]) {
+        ensure!(said.contains(words), "nothing says {words:?}: {output:?}");
+    }
+    Ok(format!("{packages}, and a program in a share"))
 }
 
 fn lacking(kernel: &Kernel) -> Result<String> {
