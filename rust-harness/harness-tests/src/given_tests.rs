@@ -1,26 +1,32 @@
-//! Tests of the commands that take a kernel which was built elsewhere.
+//! Tests of the commands that take a kernel which was built elsewhere, or somebody else's patches.
 
-use anyhow::{Result, ensure};
+use std::fs;
+
+use anyhow::{Context as _, Result, ensure};
 
 use crate::as_user::brbe;
 use kernel_tests::context::Context;
 use kernel_tests::registry::{Batch, Scope, Test};
+use kernels::series::Patch;
 use report::Verdict;
 
 /// The tests.
 pub fn tests() -> Vec<Batch> {
-    let test = Test {
-        needs_plugin: true,
-        ..Test::new(
-            "--kernel: a kernel that was built elsewhere",
-            Scope::DEFAULT,
-        )
+    let of = |name, check: fn(&Context<'_>) -> Result<Verdict>| {
+        let test = Test {
+            needs_plugin: true,
+            ..Test::new(name, Scope::DEFAULT)
+        };
+        Batch::of_one(test, move |context, _| check(context)).about("machine")
     };
-    vec![Batch::of_one(test, |context, _| check(context)).about("machine")]
+    vec![
+        of("--kernel: a kernel that was built elsewhere", kernel),
+        of("--patches: patches of somebody else", patches),
+    ]
 }
 
 /// Tests a kernel, and takes a snapshot on it, by its files alone.
-fn check(context: &Context<'_>) -> Result<Verdict> {
+fn kernel(context: &Context<'_>) -> Result<Verdict> {
     let (paths, kernel) = (context.paths, context.kernel()?);
     let image = kernel.image.display().to_string();
     let vmlinux = kernel.vmlinux()?.display().to_string();
@@ -55,4 +61,40 @@ fn check(context: &Context<'_>) -> Result<Verdict> {
     Ok(Verdict::Pass(
         "tested, and a snapshot with lines".to_owned(),
     ))
+}
+
+/// Tests the patches of the series as somebody else's, in one mailbox. The kernel is that of the
+/// series, and so it is there.
+fn patches(context: &Context<'_>) -> Result<Verdict> {
+    let (paths, subject) = (context.paths, context.subject()?);
+    let dir = tempfile::tempdir().context("a directory for a mailbox")?;
+    let read = |patch: &Patch| {
+        let text = fs::read_to_string(&patch.path);
+        text.with_context(|| format!("reading {}", patch.path.display()))
+    };
+    let mails = subject.series.patches.iter().map(read);
+    let mails = mails.collect::<Result<Vec<_>>>()?;
+    let test = |name: &str, mails: &[String], only: &str| {
+        let mailbox = dir.path().join(name);
+        fs::write(&mailbox, mails.concat()).context("writing a mailbox")?;
+        let mailbox = mailbox.display().to_string();
+        let base = ["--base", &subject.base.name];
+        let words = ["test", "--json", "--patches", &mailbox, only];
+        brbe(paths, "given-patches", &[&words[..], &base].concat())
+    };
+    test("all.mbox", &mails, "with all.mbox: twice")?.expect_passed("twice")?;
+
+    // The last one alone goes on top of the others.
+    let last = test("last.mbox", &mails[mails.len() - 1..], "twice")?;
+    let said = last.report()?.table().to_string();
+    ensure!(
+        last.status == Some(1) && said.contains(" does not apply"),
+        "one patch without those before it: {:?}\n{said}\n{}",
+        last.status,
+        last.stderr
+    );
+    Ok(Verdict::Pass(format!(
+        "{} patches, and one that does not apply",
+        mails.len()
+    )))
 }

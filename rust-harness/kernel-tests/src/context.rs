@@ -124,6 +124,14 @@ impl<'a> Context<'a> {
         }
     }
 
+    /// Whether the implementation of the snapshot is that of a series of this project.
+    pub fn is_ours(&self) -> bool {
+        match &self.origin {
+            Origin::Commit(revision) => revision.subject.is_ours(),
+            Origin::Given(_) => false,
+        }
+    }
+
     /// The kernel, if it was built elsewhere.
     pub fn built_elsewhere(&self) -> Option<&'a GivenKernel> {
         match &self.origin {

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::context::Context;
 use crate::entry_code::{MASK_ALL, REGISTER, entry_code};
 use crate::kept_figures;
-use crate::registry::{Batch, Scope, Test};
+use crate::registry::{Batch, KernelNeeds, Scope, Test};
 use crate::watch::functions::functions;
 use crate::watch::window::{Window, windows};
 use host::paths::Paths;
@@ -85,6 +85,7 @@ pub fn tests() -> Batch {
     };
     let test = Test {
         needs_plugin: true,
+        needs: KernelNeeds::Figures,
         ..Test::new(TEST, scope)
     };
     Batch::of_one(test, |context, _| check(context))

@@ -9,6 +9,7 @@ use branch_records::path::{Flow, FlowKind, flow};
 use branch_records::vmlinux::Vmlinux;
 use object::{Object as _, ObjectSection as _};
 
+use crate::context::Context;
 use crate::registry::{Batch, KernelNeeds, Scope, Test};
 use report::{Tier, Verdict};
 
@@ -18,7 +19,24 @@ pub fn tests() -> Batch {
     let test = Test::new(name, Scope::SNAPSHOT).with(KernelNeeds::Symbols);
     // A branch there costs each snapshot a record, and no guest test counts it on each kernel.
     let test = test.in_tier(Tier::Quick);
-    Batch::of_one(test, |context, _| check(context.kernel()?.vmlinux()?))
+    Batch::of_one(test, |context, _| {
+        by_name(context, check(context.kernel()?.vmlinux()?))?.or_else(Ok)
+    })
+}
+
+/// What was found by the names that the functions of this project's snapshots have. An
+/// implementation of somebody else need not have them: then the test is skipped.
+///
+/// # Errors
+///
+/// When something is not found of a snapshot that is this project's.
+pub(crate) fn by_name<T>(context: &Context<'_>, found: Result<T>) -> Result<Result<T, Verdict>> {
+    match found {
+        Err(error) if !context.is_ours() => Ok(Err(Verdict::Skip(format!(
+            "the snapshot is not found in vmlinux by its name: {error:#}"
+        )))),
+        found => found.map(Ok),
+    }
 }
 
 /// The entry of a snapshot: the driver's function that BPF calls, in C and in Rust.

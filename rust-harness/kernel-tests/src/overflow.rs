@@ -18,6 +18,7 @@ use branch_records::record::RawRecord;
 use branch_records::sweep::Sweep;
 
 use crate::context::Context;
+use crate::entry_code;
 use crate::registry::{Batch, KernelNeeds, Scope, Test};
 use crate::watch::functions::functions;
 use crate::watch::window::{Functions, windows};
@@ -137,7 +138,11 @@ impl Sweeping<'_> {
     /// once more and the two count together: an interrupt may have kept an overflow from
     /// where it should have come.
     fn verdict(&self) -> Result<Verdict> {
-        let functions = functions(self.context.kernel()?.vmlinux()?)?;
+        let found = functions(self.context.kernel()?.vmlinux()?);
+        let functions = match entry_code::by_name(self.context, found)? {
+            Ok(functions) => functions,
+            Err(skip) => return Ok(skip),
+        };
         let once = || self.once(&functions);
         Ok(match once()? {
             Err(said) => Verdict::Fail(said),

@@ -86,6 +86,8 @@ pub enum KernelNeeds {
     Symbols,
     /// The source that it is built from.
     Source,
+    /// Figures of it that are kept in this repository: it is one of this project's.
+    Figures,
 }
 
 /// A test, with what it needs of its kernel and machine.
@@ -138,13 +140,16 @@ impl Test {
     /// Why the kernel of `context` does not do for the test; `None` if it does. A kernel that is
     /// built for the tests does for all.
     fn unmet_by_kernel(&self, context: &Context<'_>) -> Option<String> {
+        if self.needs == KernelNeeds::Figures && !context.is_ours() {
+            return Some("no figures are kept of kernels that are not this project's".to_owned());
+        }
         let given = context.built_elsewhere()?;
         let needs = match self.configuration {
             Configuration::Ordinary => self.needs,
             Configuration::Debug => KernelNeeds::Source,
         };
         match needs {
-            KernelNeeds::Source => return Some(NO_SOURCE.to_owned()),
+            KernelNeeds::Source | KernelNeeds::Figures => return Some(NO_SOURCE.to_owned()),
             KernelNeeds::Symbols if given.kernel.vmlinux.is_none() => {
                 return Some("it needs the kernel's vmlinux: --vmlinux FILE".to_owned());
             }

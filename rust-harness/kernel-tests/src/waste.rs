@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::context::Context;
 use crate::kept_figures;
-use crate::registry::{Batch, Scope, Test};
+use crate::registry::{Batch, KernelNeeds, Scope, Test};
 use host::paths::Paths;
 use kernels::kernel::Kernel;
 use kernels::variant::Variant;
@@ -310,6 +310,7 @@ pub fn tests() -> Batch {
     };
     let test = Test {
         needs_plugin: true,
+        needs: KernelNeeds::Figures,
         ..Test::new(TEST, scope).in_tier(Tier::All)
     };
     Batch::of_one(test, |context, _| check(context))

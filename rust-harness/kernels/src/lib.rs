@@ -1,7 +1,8 @@
 //! Kernels, from the mirror to an image that boots, and the guest's root beside them.
 //!
 //! [`bases`] names the kernels that there are series for, [`source`] fetches one, [`series`]
-//! turns patches into commits on top of it, [`mutants`] are patches that take a safeguard
+//! turns patches into commits on top of it, those of somebody else
+//! from [`mails`], [`mutants`] are patches that take a safeguard
 //! away again. [`variant`] says which series of a base there are and what each stands on; a
 //! [`subject`] is a base with one of them. [`kernel`] builds a commit in a configuration,
 //! [`guest_module`] a module for it. [`guest_root`] makes the root file system that guests
@@ -17,6 +18,7 @@ pub mod given;
 pub mod guest_module;
 pub mod guest_root;
 pub mod kernel;
+pub mod mails;
 pub mod mutants;
 pub mod rebase;
 pub mod requirements;

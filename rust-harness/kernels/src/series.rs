@@ -60,7 +60,7 @@ impl Change<'_> {
 }
 
 /// A series: the patches of a base, in the order in which they apply.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Series {
     /// The patches, in the order in which they apply.
     pub patches: Vec<Patch>,

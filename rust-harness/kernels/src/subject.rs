@@ -9,6 +9,7 @@ use host::paths::Paths;
 use crate::bases::{self, Base};
 use crate::config::KernelConfig;
 use crate::kernel::{Builder, Kernel};
+use crate::mails;
 use crate::series::{Change, Series};
 use crate::source::{self, Tree};
 use crate::variant::Variant;
@@ -22,6 +23,21 @@ pub struct Choice {
     pub kernel_src: Option<PathBuf>,
     /// A series of the base. `None` is the snapshot.
     pub series: Option<Variant>,
+    /// Whose implementation of the snapshot it is.
+    pub implementation: Implementation,
+}
+
+/// Whose implementation of the snapshot is built.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Implementation {
+    /// That of the series.
+    #[default]
+    Ours,
+    /// That of other patches, in the place of the series `snapshot` and of what it stands on:
+    /// those in a mailbox or a directory.
+    Patches(PathBuf),
+    /// That of the source tree, without any patch.
+    AsIs,
 }
 
 /// The configurations that kernels are tested in.
@@ -54,6 +70,9 @@ pub struct Subject {
     pub is_user_tree: bool,
     /// Which series of the base it is.
     pub variant: Variant,
+    /// What the kernel is called after its version, where that is not by the series: the
+    /// implementation is somebody else's.
+    theirs: Option<String>,
     /// All patches: those of the series that this one stands on, and then its own.
     pub series: Series,
     /// The commit of the unchanged source, then a commit for each patch.
@@ -88,6 +107,18 @@ impl Subject {
             is_user_tree: choice.kernel_src.is_some(),
             base,
         };
+        let theirs = match &choice.implementation {
+            Implementation::Ours => None,
+            Implementation::Patches(from) => {
+                let name = from.file_name().unwrap_or(from.as_os_str());
+                let name = format!("with {}", name.to_string_lossy());
+                Some((mails::series(paths, from)?, name))
+            }
+            Implementation::AsIs => Some((Series::default(), "as it is".to_owned())),
+        };
+        if let Some((series, name)) = theirs {
+            return Self::made(paths, source, variant, series, Some(name));
+        }
         let title = variant.name(&source.base);
         let none = || format!("there is no series {title} in kernel-patches");
         Self::of(paths, source, variant)?.with_context(none)
@@ -110,24 +141,38 @@ impl Subject {
         let Some((series, shared)) = variant.series(paths, &source.base)? else {
             return Ok(None);
         };
+        let made = Self::made(paths, source, variant, series, None)?;
+        Ok(Some(Self { shared, ..made }))
+    }
+
+    /// The subject of patches on a source. `theirs` is what their kernel is called, where they are
+    /// not those of a series of this project.
+    fn made(
+        paths: &Paths,
+        source: Source,
+        variant: Variant,
+        series: Series,
+        theirs: Option<String>,
+    ) -> Result<Self> {
         let tree = match variant.own_tree() {
             Some(name) => source.tree.second_tree(paths, name)?,
             None => source.tree,
         };
         let commits = series.commits(paths, &tree)?;
         let [builder, debug] = builders(paths, &tree, Arch::Arm64, variant.fragments())?;
-        Ok(Some(Self {
+        Ok(Self {
             is_default: source.is_default,
             base: source.base,
             tree,
             is_user_tree: source.is_user_tree,
             variant,
+            theirs,
             series,
             commits,
-            shared,
+            shared: 0,
             builder,
             debug,
-        }))
+        })
     }
 
     /// This subject on another architecture, which shares some of what the series changes.
@@ -139,6 +184,7 @@ impl Subject {
             tree: self.tree.clone(),
             is_user_tree: self.is_user_tree,
             variant: self.variant,
+            theirs: self.theirs.clone(),
             shared: self.shared,
             series: self.series.clone(),
             commits: self.commits.clone(),
@@ -226,10 +272,11 @@ impl Subject {
     /// The name of the kernel of the patched or the unpatched commit: `7.3.4 patched`. It
     /// ends in the architecture where that is not arm64.
     pub fn title(&self, patched: bool) -> String {
-        let title = if patched {
-            self.variant.title(&self.base)
-        } else {
-            format!("{} unpatched", self.base.version)
+        let version = &self.base.version;
+        let title = match (&self.theirs, patched) {
+            (_, false) => format!("{version} unpatched"),
+            (Some(theirs), true) => format!("{version} {theirs}"),
+            (None, true) => self.variant.title(&self.base),
         };
         match self.builder.arch() {
             Arch::Arm64 => title,
@@ -239,7 +286,15 @@ impl Subject {
 
     /// The name of the base and the series: `7.3 snapshot`.
     pub fn name(&self) -> String {
-        self.variant.name(&self.base)
+        match &self.theirs {
+            Some(theirs) => format!("{} {theirs}", self.base.name),
+            None => self.variant.name(&self.base),
+        }
+    }
+
+    /// Whether the implementation of the snapshot is that of a series of this project.
+    pub fn is_ours(&self) -> bool {
+        self.theirs.is_none()
     }
 }
 

@@ -147,6 +147,7 @@ impl KernelArgs {
             base: self.base.clone(),
             kernel_src: self.kernel_src.clone(),
             series: self.series,
+            ..Choice::default()
         }
     }
 }

@@ -100,6 +100,7 @@ impl Prove {
                     base: Some(base.name.clone()),
                     kernel_src: None,
                     series: Some(variant.proven_on()),
+                    ..Choice::default()
                 };
                 wanted.push((Subject::prepare(paths, &choice)?, mutants));
             }

@@ -6,6 +6,7 @@ mod ready;
 
 use std::fmt;
 use std::num::NonZeroUsize;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -13,9 +14,9 @@ use anyhow::{Result, ensure};
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 
-use super::KernelArgs;
 use super::given::GivenArgs;
 use super::lane::LaneArgs;
+use super::{Applied, KernelArgs};
 use bases::{Bases, Which};
 use host::arch::Arch;
 use host::paths::Paths;
@@ -25,12 +26,14 @@ use kernel_tests::matrix::{self, Only};
 use kernel_tests::registry::Extent;
 use kernels::given::GivenKernel;
 use kernels::requirements::MachineNeeds;
+use kernels::subject::{Choice, Implementation, Subject};
 use machines::backend::Backend;
 use machines::guest::Guest;
 use machines::lane::Lane;
 use machines::qemu::Qemu;
 use planner::Planner;
 use report::{Limit, Partition, Plan, RunNote, Runner, Selection, Tier};
+use submit::patches;
 
 /// Run tests and print one table of verdicts
 ///
@@ -41,7 +44,8 @@ use report::{Limit, Partition, Plan, RunNote, Runner, Selection, Tier};
 /// matrix, the records that are spent, and the commands of the documents.
 ///
 /// With --kernel nothing of a kernel is built: what needs no more than the image and vmlinux
-/// runs on that one kernel, in every tier, and the rest is skipped.
+/// runs on that one kernel, in every tier, and the rest is skipped. With --patches or --as-is the
+/// implementation of somebody else is built and tested in place of this project's.
 #[derive(Args, Debug)]
 pub struct TestCommand {
     #[command(flatten)]
@@ -49,6 +53,22 @@ pub struct TestCommand {
 
     #[command(flatten)]
     given: GivenArgs,
+
+    /// Test somebody else's patches in place of the series: those in this mailbox, or in this
+    /// directory
+    #[arg(
+        long,
+        value_name = "MBOX|DIR",
+        conflicts_with_all = ["series", "image", "matrix", "prove"]
+    )]
+    patches: Option<PathBuf>,
+
+    /// Test the source tree as it is, without any patch: it has an implementation already
+    #[arg(
+        long,
+        conflicts_with_all = ["series", "image", "matrix", "prove", "patches"]
+    )]
+    as_is: bool,
 
     /// Only tests whose line contains this, such as `7.3.4 patched: twice`; what they
     /// need is prepared
@@ -122,6 +142,9 @@ impl TestCommand {
                 self.run_plan(paths, plan, Kept::Nothing)
             }
             Lane::Machines(backend) => {
+                if let Some(implementation) = self.implementation() {
+                    return self.on_theirs(paths, backend, implementation);
+                }
                 if let Some(given) = self.given.open(MachineNeeds::of_tests(Arch::Arm64))? {
                     return self.on_given(paths, backend, &given);
                 }
@@ -153,6 +176,45 @@ impl TestCommand {
                 self.run_plan(paths, plan, kept)
             }
         }
+    }
+
+    /// The implementation that is tested in place of this project's own; `None`: none is.
+    fn implementation(&self) -> Option<Implementation> {
+        let patches = self.patches.clone().map(Implementation::Patches);
+        patches.or_else(|| self.as_is.then_some(Implementation::AsIs))
+    }
+
+    /// Runs the tests on an implementation that is not this project's.
+    fn on_theirs(
+        &self,
+        paths: &Paths,
+        backend: Arc<dyn Backend>,
+        implementation: Implementation,
+    ) -> Result<bool> {
+        let choice = Choice {
+            implementation,
+            ..self.kernel.choice()
+        };
+        let name = match &self.patches {
+            Some(patches) => patches.display().to_string(),
+            None => "the tree as it is".to_owned(),
+        };
+        let applied = Applied::new(name, Subject::prepare(paths, &choice))?;
+        let guest = Guest::on(paths, Arch::Arm64, backend);
+        let guest = match &applied.subject {
+            Some(subject) => guest.for_kernels_of(subject)?,
+            None => guest,
+        };
+        let mut plan = Plan::default();
+        plan.any([applied.job()]);
+        if let Some(subject) = &applied.subject {
+            plan.in_order(patches::builds(subject, None));
+            let context = Context::patched(paths, &guest, subject);
+            for batch in kernel_tests::tests() {
+                plan.any(batch.jobs(&context, Extent::Whole));
+            }
+        }
+        self.run_plan(paths, plan, Kept::Nothing)
     }
 
     /// Runs the tests on a kernel that was built elsewhere.
@@ -191,7 +253,8 @@ impl TestCommand {
         let KernelArgs {
             base, kernel_src, ..
         } = &self.kernel;
-        let is_named = base.is_some() || kernel_src.is_some() || self.given.is_given();
+        let is_named = base.is_some() || kernel_src.is_some();
+        let is_named = is_named || self.given.is_given() || self.implementation().is_some();
         self.which() == Which::Default && !is_named
     }
 
