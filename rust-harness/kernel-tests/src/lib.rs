@@ -13,7 +13,8 @@
 //! * [`x86`]: the selftests on x86-64, which shares the helper with arm64.
 //!
 //! [`kept_figures`] keeps the figures of [`cost`] and [`waste`] in `Documentation/`.
-//! [`registry`] is the model of a test, and [`tests`] are all of them. [`proofs`] runs one on
+//! [`registry`] is the model of a test, and [`tests`] are all of them. [`properties`] says what they
+//! decide of an implementation. [`proofs`] runs one on
 //! a mutant, and [`matrix`] runs tests on each combination of kernel and machine.
 
 pub mod compiler;
@@ -29,6 +30,7 @@ mod one_boot;
 pub mod overflow;
 pub mod perf;
 pub mod proofs;
+pub mod properties;
 pub mod raw_memory;
 pub mod registry;
 pub mod selftests;

@@ -1,6 +1,7 @@
 //! Which tests of a run are wanted: by their names, and by which part of them this
 //! machine is to run.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::num::NonZeroU32;
 use std::str::FromStr;
@@ -53,11 +54,21 @@ impl fmt::Display for Partition {
     }
 }
 
+/// What a test has to be called to be wanted.
+#[derive(Clone, Debug)]
+enum Only {
+    /// Anything.
+    All,
+    /// Its line, `subject: name`, contains this text.
+    Text(String),
+    /// Its name is one of these.
+    Names(BTreeSet<String>),
+}
+
 /// Which tests are wanted.
 #[derive(Clone, Debug)]
 pub struct Selection {
-    /// A text that the line of each wanted test contains. `None`: all tests are wanted.
-    only: Option<String>,
+    only: Only,
     /// The tier whose tests are wanted.
     tier: Tier,
 }
@@ -66,19 +77,39 @@ impl Selection {
     /// The tests of `tier` whose line, `subject: name`, contains `only`. `None` does not
     /// restrict them.
     pub fn of(only: Option<String>, tier: Tier) -> Self {
+        let only = only.map_or(Only::All, Only::Text);
         Self { only, tier }
+    }
+
+    /// The tests of these names, in whichever tier.
+    pub fn named(names: BTreeSet<String>) -> Self {
+        Self {
+            only: Only::Names(names),
+            tier: Tier::All,
+        }
     }
 
     /// Whether a test is wanted that is in `tier` and those after it.
     pub(crate) fn takes(&self, subject: &str, test: &str, tier: Tier) -> bool {
-        let line = || format!("{subject}: {test}");
-        tier <= self.tier && self.only.as_ref().is_none_or(|only| line().contains(only))
+        let is_wanted = match &self.only {
+            Only::All => true,
+            Only::Text(text) => format!("{subject}: {test}").contains(text),
+            Only::Names(names) => names.contains(test),
+        };
+        is_wanted && tier <= self.tier
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_are_whole() {
+        let selection = Selection::named(["twice".to_owned()].into());
+        assert!(selection.takes("7.3.4 patched", "twice", Tier::All));
+        assert!(!selection.takes("7.3.4 patched", "twice, debug kernel", Tier::Quick));
+    }
 
     #[test]
     fn partitions_are_parsed() {

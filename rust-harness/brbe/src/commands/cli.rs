@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
 
 use super::{
-    bench::Bench, ci_jobs::CiJobs, clean::Clean, prove::Prove, rebase::Rebase,
+    bench::Bench, ci_jobs::CiJobs, clean::Clean, judge::Judge, prove::Prove, rebase::Rebase,
     report::ReportCommand, snapshot::SnapshotCommand, submit::Submit, test::TestCommand,
     trace::Trace, vm::Vm,
 };
@@ -45,6 +45,7 @@ enum Command {
     Vm(Vm),
     Test(TestCommand),
     Prove(Prove),
+    Judge(Judge),
     Report(ReportCommand),
     CiJobs(CiJobs),
     Submit(Submit),
@@ -73,6 +74,7 @@ impl Cli {
             Command::Snapshot(snapshot) => with(|paths| snapshot.run(paths).map(|()| true)),
             Command::Trace(trace) => with(|paths| trace.run(paths)),
             Command::Test(test) => with(|paths| test.run(paths)),
+            Command::Judge(judge) => with(|paths| judge.run(paths)),
             Command::Prove(prove) => with(|paths| prove.run(paths)),
             Command::Report(report) => with(|paths| report.run(paths)),
             Command::CiJobs(jobs) => with(|paths| jobs.run(paths).map(|()| true)),

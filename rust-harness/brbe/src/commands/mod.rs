@@ -5,6 +5,8 @@ pub mod ci_jobs;
 pub mod clean;
 pub mod cli;
 mod given;
+mod implementation;
+pub mod judge;
 mod lane;
 pub mod prove;
 pub mod rebase;

@@ -6,7 +6,6 @@ mod ready;
 
 use std::fmt;
 use std::num::NonZeroUsize;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -14,26 +13,18 @@ use anyhow::{Result, ensure};
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 
-use super::given::GivenArgs;
+use super::KernelArgs;
+use super::implementation::ImplementationArgs;
 use super::lane::LaneArgs;
-use super::{Applied, KernelArgs};
 use bases::{Bases, Which};
-use host::arch::Arch;
 use host::paths::Paths;
-use kernel_tests::context::Context;
 use kernel_tests::guest_tests;
 use kernel_tests::matrix::{self, Only};
-use kernel_tests::registry::Extent;
-use kernels::given::GivenKernel;
-use kernels::requirements::MachineNeeds;
-use kernels::subject::{Choice, Implementation, Subject};
 use machines::backend::Backend;
-use machines::guest::Guest;
 use machines::lane::Lane;
 use machines::qemu::Qemu;
 use planner::Planner;
 use report::{Limit, Partition, Plan, RunNote, Runner, Selection, Tier};
-use submit::patches;
 
 /// Run tests and print one table of verdicts
 ///
@@ -52,23 +43,7 @@ pub struct TestCommand {
     kernel: KernelArgs,
 
     #[command(flatten)]
-    given: GivenArgs,
-
-    /// Test somebody else's patches in place of the series: those in this mailbox, or in this
-    /// directory
-    #[arg(
-        long,
-        value_name = "MBOX|DIR",
-        conflicts_with_all = ["series", "image", "matrix", "prove"]
-    )]
-    patches: Option<PathBuf>,
-
-    /// Test the source tree as it is, without any patch: it has an implementation already
-    #[arg(
-        long,
-        conflicts_with_all = ["series", "image", "matrix", "prove", "patches"]
-    )]
-    as_is: bool,
+    implementation: ImplementationArgs,
 
     /// Only tests whose line contains this, such as `7.3.4 patched: twice`; what they
     /// need is prepared
@@ -80,7 +55,7 @@ pub struct TestCommand {
 
     /// Run the matrix instead: the guest tests on each combination of kernel and
     /// machine in scripts/matrix.toml
-    #[arg(long, conflicts_with_all = ["prove", "series", "image"])]
+    #[arg(long, conflicts_with_all = ["prove", "series", "image", "patches", "as_is"])]
     matrix: bool,
 
     /// Of the matrix only what is like this, such as records=16,level=VHE; given
@@ -95,7 +70,7 @@ pub struct TestCommand {
     tier: Option<Tier>,
 
     /// Prove each safeguard by its absence too, as `brbe prove` does, of the kernels of any tier
-    #[arg(long, conflicts_with = "image")]
+    #[arg(long, conflicts_with_all = ["image", "patches", "as_is"])]
     prove: bool,
 
     /// How many guests and builds run at once at the most; without it, half as many again as
@@ -134,19 +109,21 @@ impl TestCommand {
         match self.lane.open()? {
             Lane::Remote(ssh) => {
                 ensure!(
-                    !self.given.is_given(),
-                    "--kernel is for machines that boot: over ssh the kernel is there"
+                    self.implementation.is_ours(),
+                    "--kernel, --patches and --as-is are for machines that boot: over ssh the kernel is \
+                     there"
                 );
                 let mut plan = Plan::default();
                 plan.any(guest_tests::on_remote(paths, &ssh));
                 self.run_plan(paths, plan, Kept::Nothing)
             }
             Lane::Machines(backend) => {
-                if let Some(implementation) = self.implementation() {
-                    return self.on_theirs(paths, backend, implementation);
-                }
-                if let Some(given) = self.given.open(MachineNeeds::of_tests(Arch::Arm64))? {
-                    return self.on_given(paths, backend, &given);
+                if !self.implementation.is_ours() {
+                    return self
+                        .implementation
+                        .with_plan(paths, &self.kernel, backend, |plan| {
+                            self.run_plan(paths, plan, Kept::Nothing)
+                        });
                 }
                 let bases = Bases::prepare(paths, &self.kernel, &backend, self.which())?;
                 // What others take says nothing about QEMU.
@@ -178,61 +155,6 @@ impl TestCommand {
         }
     }
 
-    /// The implementation that is tested in place of this project's own; `None`: none is.
-    fn implementation(&self) -> Option<Implementation> {
-        let patches = self.patches.clone().map(Implementation::Patches);
-        patches.or_else(|| self.as_is.then_some(Implementation::AsIs))
-    }
-
-    /// Runs the tests on an implementation that is not this project's.
-    fn on_theirs(
-        &self,
-        paths: &Paths,
-        backend: Arc<dyn Backend>,
-        implementation: Implementation,
-    ) -> Result<bool> {
-        let choice = Choice {
-            implementation,
-            ..self.kernel.choice()
-        };
-        let name = match &self.patches {
-            Some(patches) => patches.display().to_string(),
-            None => "the tree as it is".to_owned(),
-        };
-        let applied = Applied::new(name, Subject::prepare(paths, &choice))?;
-        let guest = Guest::on(paths, Arch::Arm64, backend);
-        let guest = match &applied.subject {
-            Some(subject) => guest.for_kernels_of(subject)?,
-            None => guest,
-        };
-        let mut plan = Plan::default();
-        plan.any([applied.job()]);
-        if let Some(subject) = &applied.subject {
-            plan.in_order(patches::builds(subject, None));
-            let context = Context::patched(paths, &guest, subject);
-            for batch in kernel_tests::tests() {
-                plan.any(batch.jobs(&context, Extent::Whole));
-            }
-        }
-        self.run_plan(paths, plan, Kept::Nothing)
-    }
-
-    /// Runs the tests on a kernel that was built elsewhere.
-    fn on_given(
-        &self,
-        paths: &Paths,
-        backend: Arc<dyn Backend>,
-        given: &GivenKernel,
-    ) -> Result<bool> {
-        let guest = Guest::on(paths, Arch::Arm64, backend).for_kernels_built_elsewhere()?;
-        let context = Context::given(paths, &guest, given);
-        let mut plan = Plan::default();
-        for batch in kernel_tests::tests() {
-            plan.any(batch.jobs(&context, Extent::Whole));
-        }
-        self.run_plan(paths, plan, Kept::Nothing)
-    }
-
     /// Whether all tests are run.
     fn is_whole(&self) -> bool {
         self.tier == Some(Tier::All) && self.only.is_none() && self.partition.is_none()
@@ -253,8 +175,7 @@ impl TestCommand {
         let KernelArgs {
             base, kernel_src, ..
         } = &self.kernel;
-        let is_named = base.is_some() || kernel_src.is_some();
-        let is_named = is_named || self.given.is_given() || self.implementation().is_some();
+        let is_named = base.is_some() || kernel_src.is_some() || !self.implementation.is_ours();
         self.which() == Which::Default && !is_named
     }
 

@@ -1,0 +1,437 @@
+//! What an implementation of the snapshot is to be, as named properties, and the tests that decide
+//! each of them.
+//!
+//! A test may look at several properties, and ends with the first thing that is wrong. So a
+//! failure counts against the properties whose words it has, and tells nothing about the others.
+
+use std::collections::BTreeSet;
+
+use report::{Report, Verdict};
+use serde::Serialize;
+
+/// Whether every implementation has to have a property.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PropertyKind {
+    /// It has to: callers rely on it, or the kernel does.
+    Promise,
+    /// It may be otherwise, and callers should know how it is.
+    Policy,
+}
+
+/// A test that decides a property, and the words of its failures that are about it. Without
+/// words each failure is.
+type Decides = (&'static str, &'static [&'static str]);
+
+/// A property of an implementation.
+#[derive(Clone, Copy, Debug)]
+pub struct Property {
+    /// What it is called.
+    pub name: &'static str,
+    /// What it says, as a sentence without its full stop.
+    pub says: &'static str,
+    kind: PropertyKind,
+    decided_by: &'static [Decides],
+}
+
+/// Words of failures that several tests have.
+const OWN: &[&str] = &["branches of the snapshot's own cost records"];
+const NO_PATH: &[&str] = &["the records of a snapshot are no path"];
+const LEFT: &[&str] = &["no timer tick after a snapshot", "did not end in time"];
+
+const fn promise(
+    name: &'static str,
+    says: &'static str,
+    decided_by: &'static [Decides],
+) -> Property {
+    Property {
+        name,
+        says,
+        kind: PropertyKind::Promise,
+        decided_by,
+    }
+}
+
+/// The properties, in the order in which they are printed.
+pub const PROPERTIES: [Property; 17] = [
+    promise(
+        "records are a path",
+        "The records of a snapshot are the branches before it, each leads to the next, and the last \
+         ones to the caller",
+        &[
+            ("snapshot of a failing BPF_MAP_CREATE", &[]),
+            ("get_branch_snapshot selftest", &[]),
+            ("half-records", &[]),
+            ("nested", NO_PATH),
+        ],
+    ),
+    promise(
+        "fields are true",
+        "Each bit of a record is what the architecture says, and nothing of a former entry is left \
+         in it",
+        &[("stale-bits", &[])],
+    ),
+    promise(
+        "nothing is claimed",
+        "Predictions and cycles that no event asked for are not in the records",
+        &[("flags", &[])],
+    ),
+    promise(
+        "nothing twice",
+        "No record is in a snapshot twice, in whichever bank it is",
+        &[("twice", &["are those before them once more"])],
+    ),
+    promise(
+        "count respected",
+        "No more is written than there is room for, and a call without room takes nothing away",
+        &[
+            (
+                "twice",
+                &[
+                    "without room for a record",
+                    "after a snapshot without room",
+                    "with room for one",
+                ],
+            ),
+            ("get_branch_snapshot selftest", &["/size:FAIL"]),
+        ],
+    ),
+    promise(
+        "no wasted branch",
+        "No branch of the kernel's own is recorded between the call and the pause",
+        &[
+            ("no branch before the pause, by the code", &[]),
+            ("twice", OWN),
+            ("traced", &[]),
+            ("twice, debug kernel", OWN),
+        ],
+    ),
+    promise(
+        "only of events that ask",
+        "A CPU without a branch event has no snapshot, not even of what it recorded before",
+        &[("no-event", &[])],
+    ),
+    promise(
+        "nothing of others",
+        "Nobody gets records of a program that they may not trace",
+        &[
+            ("privileges", &[]),
+            ("privileges, kernel at EL2 (VHE)", &[]),
+        ],
+    ),
+    promise(
+        "samples stay whole",
+        "A sampling event on the same CPU has its samples with the branches that it asks for",
+        &[
+            ("sampled", &[]),
+            ("frozen", &[]),
+            ("cpu-wide-event", &[]),
+            ("closing, pseudo-NMI", &[]),
+        ],
+    ),
+    promise(
+        "overflow safe",
+        "A counter may overflow at each instruction of a snapshot: the snapshot is right or is none, \
+         and the sample has its records",
+        &[
+            ("overflow at each instruction", &[]),
+            ("overflow at each instruction, interrupts off", &[]),
+            ("cycle-counter", &[]),
+        ],
+    ),
+    promise(
+        "pseudo-NMI safe",
+        "The PMU's interrupt may be a pseudo-NMI",
+        &[
+            ("overflow at each instruction, pseudo-NMI", &[]),
+            (
+                "overflow at each instruction, pseudo-NMI, interrupts off",
+                &[],
+            ),
+            ("overflow at each instruction, pseudo-NMI, two banks", &[]),
+            ("stress, pseudo-NMI", &[]),
+        ],
+    ),
+    promise(
+        "nesting safe",
+        "A snapshot in the middle of another one leaves the outer one whole",
+        &[("nested", &[])],
+    ),
+    promise(
+        "state restored",
+        "Interrupts, their mask and BRBE's filter are after a snapshot as before it",
+        &[
+            ("interrupts", LEFT),
+            ("interrupts, pseudo-NMI", LEFT),
+            ("filter", &[]),
+        ],
+    ),
+    promise(
+        "heterogeneous safe",
+        "CPUs without BRBE are not asked for records, and those with it have snapshots",
+        &[
+            ("heterogeneous", &[]),
+            ("get_branch_snapshot selftest, heterogeneous CPUs", &[]),
+        ],
+    ),
+    promise(
+        "order of loading",
+        "A program that is loaded before there is a PMU takes snapshots once there is one",
+        &[("late-pmu", &[])],
+    ),
+    promise(
+        "nothing printed",
+        "Lockdep, KASAN and the other checks of a debug kernel have nothing to say, and hear of \
+         interrupts that are disabled as often as of their being enabled",
+        &[
+            ("twice, debug kernel", &[]),
+            ("refused-flags, debug kernel", &[]),
+            ("raw-section, debug kernel", &[]),
+            ("stress, debug kernel", &[]),
+        ],
+    ),
+    Property {
+        name: "records are discarded",
+        says: "A snapshot has nothing in it that was in an earlier one: what was read is discarded",
+        kind: PropertyKind::Policy,
+        decided_by: &[
+            (
+                "twice",
+                &["some are of before the first one", "not what came after it"],
+            ),
+            ("get_branch_snapshot selftest", &["/repeated:FAIL"]),
+        ],
+    },
+];
+
+/// The names of all tests that decide a property.
+pub fn deciding() -> BTreeSet<String> {
+    let tests = PROPERTIES.iter().flat_map(|property| property.decided_by);
+    tests.map(|(test, _)| (*test).to_owned()).collect()
+}
+
+/// What a test said against a property.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Evidence {
+    /// The test's name.
+    pub test: String,
+    /// Its own words.
+    pub said: String,
+}
+
+/// Whether an implementation has a property.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "finding", rename_all = "kebab-case")]
+pub enum Finding {
+    /// Tests would have seen it if it had not, and they passed.
+    Upheld {
+        /// These tests.
+        by: Vec<String>,
+    },
+    /// It has not.
+    Broken {
+        /// What says so.
+        evidence: Vec<Evidence>,
+    },
+    /// No test could tell.
+    NotDecided {
+        /// Why each of them could not.
+        why: Vec<Evidence>,
+    },
+}
+
+/// A property, and whether an implementation has it.
+#[derive(Clone, Debug, Serialize)]
+pub struct JudgedProperty {
+    /// What it is called.
+    pub name: &'static str,
+    /// What it says.
+    pub says: &'static str,
+    /// Whether every implementation has to have it.
+    pub kind: PropertyKind,
+    /// Whether this one has.
+    #[serde(flatten)]
+    pub finding: Finding,
+}
+
+/// What tests tell about an implementation.
+#[derive(Clone, Debug, Serialize)]
+pub struct Judgement {
+    /// All properties.
+    pub properties: Vec<JudgedProperty>,
+    /// Failures that are about none of the properties.
+    pub others: Vec<Evidence>,
+}
+
+impl Judgement {
+    /// Judges an implementation by the tests that were run on it.
+    pub fn of(report: &Report) -> Self {
+        let properties = PROPERTIES.iter().map(|property| property.judge(report));
+        let properties: Vec<_> = properties.collect();
+        let is_explained = |test: &str| {
+            properties.iter().any(|judged| match &judged.finding {
+                Finding::Broken { evidence } => evidence.iter().any(|one| one.test == test),
+                _ => false,
+            })
+        };
+        let failed = report.rows().iter().filter_map(|row| match row.verdict() {
+            Verdict::Fail(said) if !is_explained(&row.test) => Some(evidence(&row.test, said)),
+            _ => None,
+        });
+        let others = failed.collect();
+        Self { properties, others }
+    }
+
+    /// Whether no promise is broken, and nothing else failed.
+    pub fn is_good(&self) -> bool {
+        let is_broken = |judged: &JudgedProperty| {
+            judged.kind == PropertyKind::Promise && matches!(judged.finding, Finding::Broken { .. })
+        };
+        self.others.is_empty() && !self.properties.iter().any(is_broken)
+    }
+}
+
+impl Property {
+    fn judge(&self, report: &Report) -> JudgedProperty {
+        let (mut by, mut against, mut why) = (Vec::new(), Vec::new(), Vec::new());
+        for (test, words) in self.decided_by {
+            match report.verdict(test) {
+                Some(Verdict::Pass(_)) => by.push((*test).to_owned()),
+                Some(Verdict::Fail(said)) => {
+                    let is_about_it = words.iter().any(|words| said.contains(words));
+                    if words.is_empty() || is_about_it {
+                        against.push(evidence(test, said));
+                    } else {
+                        why.push(evidence(test, "it failed for another reason before"));
+                    }
+                }
+                Some(Verdict::Skip(reason)) => why.push(evidence(test, reason)),
+                None => why.push(evidence(test, "it was not run")),
+            }
+        }
+        let finding = if !against.is_empty() {
+            Finding::Broken { evidence: against }
+        } else if !by.is_empty() {
+            Finding::Upheld { by }
+        } else {
+            Finding::NotDecided { why }
+        };
+        JudgedProperty {
+            name: self.name,
+            says: self.says,
+            kind: self.kind,
+            finding,
+        }
+    }
+}
+
+fn evidence(test: &str, said: &str) -> Evidence {
+    Evidence {
+        test: test.to_owned(),
+        said: said.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use report::Row;
+
+    use super::*;
+
+    fn judged(rows: &[(&str, Verdict)]) -> Judgement {
+        let row = |(test, verdict): &(&str, Verdict)| {
+            Row::new("7.3.4 with x", test, verdict.clone(), Duration::ZERO)
+        };
+        Judgement::of(&Report::from(rows.iter().map(row).collect::<Vec<_>>()))
+    }
+
+    fn finding<'a>(judgement: &'a Judgement, name: &str) -> &'a Finding {
+        let mut properties = judgement.properties.iter();
+        &properties
+            .find(|judged| judged.name == name)
+            .unwrap()
+            .finding
+    }
+
+    #[test]
+    fn each_test_of_a_kernel_decides_something_or_has_a_reason_not_to() {
+        // Figures of this project's own, and what no patch of the snapshot changes.
+        const NOTHING: [&str; 9] = [
+            "wasted records, no more than in Documentation/waste.json",
+            "instructions of a snapshot, as in Documentation/cost.json",
+            "BPF selftests of perf events",
+            "get_branch_snapshot selftest, 8 records",
+            "get_branch_snapshot selftest, debug kernel",
+            "get_branch_snapshot selftest, without bpf_testmod",
+            "perf test: branch stack sampling",
+            "get_branch_snapshot selftest: must not pass",
+            "the compiler",
+        ];
+        let batches = crate::tests();
+        let tests = batches.iter().flat_map(|batch| &batch.tests);
+        let names: BTreeSet<_> = tests.map(|test| test.name).collect();
+        let deciding = deciding();
+        for test in &deciding {
+            assert!(names.contains(test.as_str()), "there is no test {test}");
+        }
+        for name in names {
+            let is_of_others = ["perf record", "KUnit", "no reference"];
+            let is_of_others = is_of_others.iter().any(|start| name.starts_with(start));
+            assert!(
+                is_of_others || NOTHING.contains(&name) || deciding.contains(name),
+                "{name} decides no property"
+            );
+        }
+    }
+
+    #[test]
+    fn the_document_has_them_all() {
+        let document = include_str!("../../../Documentation/judging.md");
+        for property in &PROPERTIES {
+            let row = format!("\n| {} | ", property.name);
+            assert!(document.contains(&row), "{}", property.name);
+        }
+    }
+
+    #[test]
+    fn a_failure_counts_against_what_it_is_about() {
+        let kept = "40 records from one snapshot to the next: some are of before the first one";
+        let judgement = judged(&[
+            ("twice", Verdict::Fail(kept.to_owned())),
+            ("traced", Verdict::pass()),
+        ]);
+        assert!(judgement.is_good(), "a policy may differ");
+        assert!(matches!(
+            finding(&judgement, "records are discarded"),
+            Finding::Broken { evidence } if evidence[0].said == kept
+        ));
+        assert!(matches!(
+            finding(&judgement, "no wasted branch"),
+            Finding::Upheld { by } if by == &["traced"]
+        ));
+        let Finding::NotDecided { why } = finding(&judgement, "nothing twice") else {
+            panic!("the test had ended before it");
+        };
+        assert!(why[0].said.contains("another reason"));
+    }
+
+    #[test]
+    fn a_failure_that_is_about_nothing_here_is_not_lost() {
+        let judgement = judged(&[("twice", Verdict::Fail("out of memory".to_owned()))]);
+        assert_eq!(judgement.others, [evidence("twice", "out of memory")]);
+        assert!(!judgement.is_good());
+        let judgement = judged(&[("flags", Verdict::Fail("x".to_owned()))]);
+        assert!(judgement.others.is_empty() && !judgement.is_good());
+    }
+
+    #[test]
+    fn what_was_skipped_is_not_decided() {
+        let judgement = judged(&[("late-pmu", Verdict::Skip("no plugin".to_owned()))]);
+        let Finding::NotDecided { why } = finding(&judgement, "order of loading") else {
+            panic!("it was skipped");
+        };
+        assert_eq!(why, &[evidence("late-pmu", "no plugin")]);
+    }
+}
