@@ -5,10 +5,12 @@
 //! * [`lane_tests`]: whether the other lanes do what QEMU does.
 //! * [`trace_tests`]: whether branch-trace shows what happened.
 //! * [`vm_tests`]: whether a machine can be sat at.
+//! * [`judge_tests`]: whether implementations are told apart.
 //! * [`given_tests`]: whether a kernel that was built elsewhere is taken.
 
 mod as_user;
 pub mod given_tests;
+pub mod judge_tests;
 pub mod lane_tests;
 pub mod machine_tests;
 pub mod plugin_tests;
@@ -26,6 +28,7 @@ pub fn tests() -> Vec<Batch> {
         lane_tests::tests(),
         vm_tests::tests(),
         given_tests::tests(),
+        judge_tests::tests(),
     ];
     several.into_iter().flatten().collect()
 }

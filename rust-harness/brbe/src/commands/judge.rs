@@ -3,16 +3,20 @@
 mod reply;
 
 use std::io::{self, Write};
+use std::sync::Arc;
 
 use anyhow::{Result, bail};
 use clap::Args;
+use clap::builder::PossibleValuesParser;
 use comfy_table::{ContentArrangement, Table, presets::UTF8_FULL_CONDENSED};
 
 use super::KernelArgs;
 use super::implementation::ImplementationArgs;
 use super::lane::LaneArgs;
 use host::paths::Paths;
-use kernel_tests::properties::{self, Evidence, Finding, JudgedProperty, Judgement, PropertyKind};
+use kernel_tests::properties::{
+    self, Evidence, Finding, JudgedProperty, Judgement, Property, PropertyKind,
+};
 use machines::backend::Backend;
 use machines::lane::Lane;
 use report::{Report, Runner, Selection};
@@ -24,7 +28,7 @@ use report::{Report, Runner, Selection};
 /// tests that it names; what is broken comes with the test's own words. A policy is a property that
 /// an implementation may have or not.
 ///
-/// `./brbe judge --base 7.3 --patches their-series.mbox`
+/// `./brbe judge --base 7.3 --patches their-series.mbox "no wasted branch"`
 #[derive(Args, Debug)]
 pub struct Judge {
     #[command(flatten)]
@@ -35,6 +39,10 @@ pub struct Judge {
 
     #[command(flatten)]
     lane: LaneArgs,
+
+    /// Only these properties; without any, all
+    #[arg(value_name = "PROPERTY", value_parser = property())]
+    properties: Vec<String>,
 
     /// Print the properties as JSON
     #[arg(long)]
@@ -52,8 +60,9 @@ impl Judge {
             bail!("an implementation is judged on machines that boot it: not over ssh");
         };
         let machine = backend.description();
-        let report = self.tested(paths, backend)?;
-        let judgement = Judgement::of(&report);
+        let properties = properties::named(&self.properties);
+        let report = self.tested(paths, backend, &properties)?;
+        let judgement = Judgement::of(&report, &properties);
         super::print(self.json, &judgement, |out| {
             if self.reply {
                 return write!(out, "{}", reply::mail(&judgement, &report, &machine));
@@ -65,20 +74,31 @@ impl Judge {
     }
 
     /// Runs the tests.
-    fn tested(&self, paths: &Paths, backend: std::sync::Arc<dyn Backend>) -> Result<Report> {
+    fn tested(
+        &self,
+        paths: &Paths,
+        backend: Arc<dyn Backend>,
+        properties: &[Property],
+    ) -> Result<Report> {
         let kernel = &self.kernel;
         self.implementation
             .with_plan(paths, kernel, backend, |mut plan| {
-                plan.select(&Selection::named(properties::deciding()));
+                plan.select(&Selection::named(properties::deciding(properties)));
                 Runner::new(paths).run(plan)
             })
     }
 }
 
+/// The parser of a property's name.
+fn property() -> PossibleValuesParser {
+    PossibleValuesParser::new(properties::PROPERTIES.map(|property| property.name))
+}
+
 /// The word for a finding.
 fn word(judged: &JudgedProperty) -> &'static str {
     match (&judged.finding, judged.kind) {
-        (Finding::Upheld { .. }, PropertyKind::Promise) => "upheld",
+        (Finding::Upheld { but, .. }, PropertyKind::Promise) if but.is_empty() => "upheld",
+        (Finding::Upheld { .. }, PropertyKind::Promise) => "upheld in part",
         (Finding::Broken { .. }, PropertyKind::Promise) => "BROKEN",
         (Finding::Upheld { .. }, PropertyKind::Policy) => "policy: yes",
         (Finding::Broken { .. }, PropertyKind::Policy) => "policy: no",
@@ -93,7 +113,7 @@ fn table(properties: &[JudgedProperty]) -> Table {
     table.set_header(["property", "", "by"]);
     for judged in properties {
         let by = match &judged.finding {
-            Finding::Upheld { by } => by.join("; "),
+            Finding::Upheld { by, .. } => by.join("; "),
             Finding::Broken { evidence } | Finding::NotDecided { why: evidence } => {
                 tests(evidence).join("; ")
             }
@@ -111,8 +131,10 @@ fn tests(evidence: &[Evidence]) -> Vec<&str> {
 fn words(judgement: &Judgement, out: &mut dyn Write) -> io::Result<()> {
     for judged in &judgement.properties {
         let evidence = match &judged.finding {
-            Finding::Upheld { .. } => continue,
-            Finding::Broken { evidence } | Finding::NotDecided { why: evidence } => evidence,
+            Finding::Upheld { but, .. } if but.is_empty() => continue,
+            Finding::Upheld { but: evidence, .. }
+            | Finding::Broken { evidence }
+            | Finding::NotDecided { why: evidence } => evidence,
         };
         writeln!(out, "\n{}: {}\n{}.", judged.name, word(judged), judged.says)?;
         said(evidence, out)?;

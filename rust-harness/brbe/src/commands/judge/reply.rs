@@ -40,9 +40,18 @@ pub(super) fn mail(judgement: &Judgement, report: &Report, machine: &str) -> Str
         paragraph(&mut text, "These tests failed, too:");
         quote(&mut text, &judgement.others);
     }
-    list(&mut text, "These hold:", &judgement.properties, |finding| {
-        matches!(finding, Finding::Upheld { .. })
-    });
+    list(
+        &mut text,
+        "These hold:",
+        &judgement.properties,
+        |finding| matches!(finding, Finding::Upheld { but, .. } if but.is_empty()),
+    );
+    list(
+        &mut text,
+        "These hold as far as I could test them:",
+        &judgement.properties,
+        |finding| matches!(finding, Finding::Upheld { but, .. } if !but.is_empty()),
+    );
     list(
         &mut text,
         "I could not decide these:",
@@ -112,6 +121,7 @@ fn quote(text: &mut String, evidence: &[Evidence]) {
 mod tests {
     use std::time::Duration;
 
+    use kernel_tests::properties::PROPERTIES;
     use report::Row;
 
     use super::*;
@@ -132,7 +142,7 @@ mod tests {
         let rows = rows
             .map(|(test, verdict)| Row::new("7.3.4 with v2.mbox", test, verdict, Duration::ZERO));
         let report = Report::from(rows.to_vec());
-        let judgement = Judgement::of(&report);
+        let judgement = Judgement::of(&report, &PROPERTIES);
         insta::assert_snapshot!(mail(&judgement, &report, "an emulated machine"));
     }
 }

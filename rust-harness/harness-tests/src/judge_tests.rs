@@ -1,0 +1,133 @@
+//! Tests of `brbe judge`: it tells implementations apart, for the reasons that reviewers gave.
+
+use std::fs;
+
+use anyhow::{Context as _, Result, ensure};
+use serde::Deserialize;
+
+use crate::as_user::brbe;
+use kernel_tests::context::Context;
+use kernel_tests::registry::{Batch, Scope, Test};
+use report::Verdict;
+
+/// An implementation that is judged: a patch on top of the series, in `selftests/implementations`.
+struct Judged {
+    test: &'static str,
+    patch: Option<&'static str>,
+    /// Properties, and words of the test that says that they are broken. Without words they are
+    /// upheld.
+    expected: &'static [(&'static str, Option<&'static str>)],
+}
+
+const ALL: [Judged; 3] = [
+    Judged {
+        test: "judge: this project's implementation",
+        patch: None,
+        expected: &[
+            ("heterogeneous safe", None),
+            ("only of events that ask", None),
+            ("no wasted branch", None),
+        ],
+    },
+    Judged {
+        test: "judge: BRBE paused before exceptions are masked",
+        patch: Some("pause-first"),
+        expected: &[
+            ("heterogeneous safe", Some("Oops - Undefined instruction")),
+            ("only of events that ask", Some("the helper returned")),
+            (
+                "nothing is claimed",
+                Some("of mispred and predicted, not 0"),
+            ),
+        ],
+    },
+    Judged {
+        test: "judge: counters stopped while records are read",
+        patch: Some("counters-stopped"),
+        expected: &[
+            ("heterogeneous safe", Some("Oops - Undefined instruction")),
+            ("only of events that ask", Some("the helper returned")),
+        ],
+    },
+];
+
+/// The tests.
+pub fn tests() -> Vec<Batch> {
+    let batch = |judged: &'static Judged| {
+        let test = Test {
+            needs_plugin: true,
+            ..Test::new(judged.test, Scope::DEFAULT)
+        };
+        let batch = Batch::of_one(test, move |context, _| judged.check(context));
+        batch.about("machine")
+    };
+    ALL.iter().map(batch).collect()
+}
+
+/// What `brbe judge --json` prints of a property.
+#[derive(Deserialize)]
+struct Property {
+    name: String,
+    finding: String,
+    #[serde(default)]
+    evidence: Vec<Evidence>,
+}
+
+#[derive(Deserialize)]
+struct Evidence {
+    said: String,
+}
+
+#[derive(Deserialize)]
+struct Judgement {
+    properties: Vec<Property>,
+}
+
+impl Judged {
+    fn check(&self, context: &Context<'_>) -> Result<Verdict> {
+        let (paths, subject) = (context.paths, context.subject()?);
+        let own = self
+            .patch
+            .map(|name| paths.repo(format!("selftests/implementations/{name}.patch")));
+        let patches = subject
+            .series
+            .patches
+            .iter()
+            .map(|patch| patch.path.clone());
+        let mut mails = Vec::new();
+        for file in patches.chain(own) {
+            let mail = fs::read(&file).with_context(|| format!("reading {}", file.display()))?;
+            mails.extend(mail);
+        }
+        let dir = tempfile::tempdir().context("a directory for a mailbox")?;
+        let mailbox = dir.path().join("series.mbox");
+        fs::write(&mailbox, mails).context("writing a mailbox")?;
+        let mailbox = mailbox.display().to_string();
+        let mut words = vec!["judge", "--json", "--base", &subject.base.name];
+        words.extend(["--patches", &mailbox]);
+        words.extend(self.expected.iter().map(|(property, _)| *property));
+        let ran = brbe(paths, &self.test.replace([':', ' '], "-"), &words)?;
+        let judgement: Judgement = serde_json::from_str(&ran.stdout)
+            .with_context(|| format!("no judgement: {}\n{}", ran.stdout, ran.stderr))?;
+        let is_broken = self.expected.iter().any(|(_, words)| words.is_some());
+        ensure!(
+            ran.status == Some(i32::from(is_broken)),
+            "status {:?}\n{}",
+            ran.status,
+            ran.stderr
+        );
+        for (name, words) in self.expected {
+            let mut properties = judgement.properties.iter();
+            let property = properties.find(|property| property.name == *name);
+            let property = property.with_context(|| format!("nothing of {name:?}"))?;
+            let is_as_expected = match words {
+                None => property.finding == "upheld",
+                Some(words) => property.evidence.iter().any(|one| one.said.contains(words)),
+            };
+            ensure!(is_as_expected, "{name:?}: {}\n{}", ran.stdout, ran.stderr);
+        }
+        let names: Vec<_> = self.expected.iter().map(|(name, _)| *name).collect();
+        let what = if is_broken { "broken" } else { "upheld" };
+        Ok(Verdict::Pass(format!("{what}: {}", names.join(", "))))
+    }
+}
