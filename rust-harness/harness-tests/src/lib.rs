@@ -5,10 +5,12 @@
 //! * [`lane_tests`]: whether the other lanes do what QEMU does.
 //! * [`trace_tests`]: whether branch-trace shows what happened.
 //! * [`vm_tests`]: whether a machine can be sat at.
+//! * [`export_tests`]: whether a copy of the machine boots by itself.
 //! * [`judge_tests`]: whether implementations are told apart.
 //! * [`given_tests`]: whether a kernel that was built elsewhere is taken.
 
 mod as_user;
+pub mod export_tests;
 pub mod given_tests;
 pub mod judge_tests;
 pub mod lane_tests;
@@ -29,6 +31,7 @@ pub fn tests() -> Vec<Batch> {
         vm_tests::tests(),
         given_tests::tests(),
         judge_tests::tests(),
+        export_tests::tests(),
     ];
     several.into_iter().flatten().collect()
 }

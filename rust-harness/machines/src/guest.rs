@@ -171,14 +171,23 @@ impl Guest {
         Ok(self.programs()?.session)
     }
 
-    /// Copies the programs for people, `branch-guest` and `branch-trace`, into a directory.
+    /// Paths of the programs for people: `branch-guest` and `branch-trace`.
+    ///
+    /// # Errors
+    ///
+    /// When they cannot be built.
+    pub fn programs_for_people(&self) -> Result<[PathBuf; 2]> {
+        let GuestPrograms { tests, tracer, .. } = self.programs()?;
+        Ok([tests, tracer])
+    }
+
+    /// Copies the programs for people into a directory.
     ///
     /// # Errors
     ///
     /// When they cannot be built or copied.
     pub fn put_programs(&self, into: &Path) -> Result<()> {
-        let GuestPrograms { tests, tracer, .. } = self.programs()?;
-        for program in [tests, tracer] {
+        for program in self.programs_for_people()? {
             let name = program.file_name().context("a file has a name")?;
             fs::copy(&program, into.join(name))
                 .with_context(|| format!("copying {}", program.display()))?;

@@ -1,6 +1,7 @@
 //! The command of a session: what it is started with, and what it is started as.
 
 use std::ffi::OsStr;
+use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt as _;
@@ -39,6 +40,13 @@ pub(crate) fn with_pipes(config: &SessionConfig) -> io::Result<Started> {
         errors: Some(child.stderr.take().ok_or_else(missing)?.into()),
         child,
     })
+}
+
+/// Starts the command of a session with files for what it prints, and nothing to read.
+pub(crate) fn on_files(config: &SessionConfig, output: File, errors: File) -> io::Result<Child> {
+    let mut command = command(config);
+    command.stdin(Stdio::null()).stdout(output).stderr(errors);
+    command.spawn()
 }
 
 /// Starts the command of a session on a new terminal.

@@ -18,6 +18,35 @@ pub struct SessionConfig {
     pub has_network: bool,
     /// What the command's standard streams are.
     pub streams: Streams,
+    /// Where the root comes from.
+    #[serde(default)]
+    pub root: Root,
+}
+
+/// Where the root comes from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Root {
+    /// A directory of the host.
+    #[default]
+    Host,
+    /// The initramfs.
+    Initramfs,
+}
+
+impl SessionConfig {
+    /// This session with the command in `words`, each of which ends with a NUL. Its streams have
+    /// ports of their own.
+    pub fn running(self, words: &[u8]) -> Self {
+        let words = words.strip_suffix(b"\0").unwrap_or(words);
+        let words = words.split(|byte| *byte == 0);
+        Self {
+            command: words
+                .map(|word| String::from_utf8_lossy(word).into_owned())
+                .collect(),
+            streams: Streams::Ports,
+            ..self
+        }
+    }
 }
 
 /// A directory of the host that the guest sees.
@@ -42,6 +71,8 @@ pub enum Streams {
     Terminal(WindowSize),
     /// The machine's own console, of this size. Nothing goes through the port.
     Console(WindowSize),
+    /// Ports for output and errors, and for the exit status. There is nothing to read.
+    Ports,
 }
 
 /// The size of a terminal in characters.
@@ -60,5 +91,18 @@ impl Default for WindowSize {
             rows: 24,
             columns: 80,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_may_be_empty_and_have_anything_in_them() {
+        let words = |bytes: &[u8]| SessionConfig::default().running(bytes).command;
+        let script = b"sh\0-c\0echo \"a b\"\n\0\0";
+        assert_eq!(words(script), ["sh", "-c", "echo \"a b\"\n", ""]);
+        assert_eq!(words(b"true\0"), ["true"]);
     }
 }

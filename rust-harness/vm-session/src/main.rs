@@ -16,7 +16,7 @@ use rustix::process::{Pid, WaitOptions, wait};
 use rustix::system::{RebootCommand, reboot};
 use vm_session::config::SessionConfig;
 use vm_session::frame::Frame;
-use vm_session::{CONFIG, PROGRAM};
+use vm_session::{COMMAND, CONFIG, PROGRAM};
 
 /// The word by which this program starts itself for the session.
 const SESSION: &str = "session";
@@ -63,6 +63,11 @@ fn first_process() -> ! {
 fn run() -> Result<()> {
     let text = fs::read_to_string(format!("/{CONFIG}")).context("reading the configuration")?;
     let config: SessionConfig = serde_json::from_str(&text).context("reading the configuration")?;
+    let config = match fs::read(format!("/{COMMAND}")) {
+        Ok(words) => config.running(&words),
+        Err(_) => config,
+    };
+    let text = serde_json::to_string(&config).context("describing the session")?;
     root::assemble(&config)?;
     let session = Command::new("/proc/self/exe")
         .arg(SESSION)

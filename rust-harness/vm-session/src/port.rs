@@ -1,4 +1,4 @@
-//! The port of the virtio console that the frames go through.
+//! The ports of the virtio console, that of the frames above all.
 
 use std::fs::{self, File};
 use std::io;
@@ -15,20 +15,29 @@ const PORTS: &str = "/sys/class/virtio-ports";
 /// How long the port may take to appear after the machine's start.
 const APPEARS: Duration = Duration::from_secs(10);
 
-/// Opens the port.
+/// Opens the port that the frames go through.
 ///
 /// # Errors
 ///
 /// When the machine has no such port, or it cannot be opened.
 pub(crate) fn open() -> Result<File> {
+    named(PORT)
+}
+
+/// Opens the port of this name.
+///
+/// # Errors
+///
+/// When the machine has no such port, or it cannot be opened.
+pub(crate) fn named(name: &str) -> Result<File> {
     let until = Instant::now() + APPEARS;
     loop {
-        if let Some(device) = find().context("looking for the port")? {
+        if let Some(device) = find(name).context("looking for the port")? {
             let port = File::options().read(true).write(true).open(&device);
             return port.with_context(|| format!("opening {}", device.display()));
         }
         if Instant::now() > until {
-            bail!("the machine has no port {PORT}");
+            bail!("the machine has no port {name}");
         }
         thread::sleep(Duration::from_millis(5));
     }
@@ -45,7 +54,7 @@ pub(crate) fn wait_for_host(port: &mut File) -> Result<()> {
     Ok(())
 }
 
-fn find() -> io::Result<Option<PathBuf>> {
+fn find(wanted: &str) -> io::Result<Option<PathBuf>> {
     let ports = match fs::read_dir(PORTS) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         ports => ports?,
@@ -54,7 +63,7 @@ fn find() -> io::Result<Option<PathBuf>> {
         let port = port?;
         // A port has no name before the host has given it one.
         let name = fs::read_to_string(port.path().join("name")).unwrap_or_default();
-        if name.trim_end() == PORT {
+        if name.trim_end() == wanted {
             return Ok(Some(PathBuf::from("/dev").join(port.file_name())));
         }
     }

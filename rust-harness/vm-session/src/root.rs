@@ -11,7 +11,7 @@ use std::process::Command;
 use anyhow::{Context as _, Result, ensure};
 use rustix::mount::{MountFlags, mount, mount_move};
 use rustix::process::{chdir, chroot};
-use vm_session::config::{SessionConfig, SharedDirectory};
+use vm_session::config::{Root, SessionConfig, SharedDirectory};
 use vm_session::{PROGRAM, ROOT};
 
 /// Where the root is put together.
@@ -39,6 +39,18 @@ pub(crate) fn assemble(config: &SessionConfig) -> Result<()> {
     new("proc", "/proc")?;
     new("sysfs", "/sys")?;
     new("devtmpfs", "/dev")?;
+    if config.root == Root::Host {
+        enter_root_of_host(config)?;
+    }
+    furnish();
+    if config.has_network {
+        network().context("the network")?;
+    }
+    Ok(())
+}
+
+/// Puts a directory of the host together with what is written to it, and enters it.
+fn enter_root_of_host(config: &SessionConfig) -> Result<()> {
     plan9(ROOT, BELOW, MountFlags::RDONLY, CONSTANT)?;
     overlay()?;
     for SharedDirectory {
@@ -62,12 +74,7 @@ pub(crate) fn assemble(config: &SessionConfig) -> Result<()> {
     chdir(NEW).context("entering the root")?;
     mount_move(".", "/").context("moving the root")?;
     chroot(".").context("entering the root")?;
-    chdir("/").context("entering the root")?;
-    furnish();
-    if config.has_network {
-        network().context("the network")?;
-    }
-    Ok(())
+    chdir("/").context("entering the root")
 }
 
 /// Mounts the rest of what programs expect.

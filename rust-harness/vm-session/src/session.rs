@@ -14,9 +14,9 @@ use anyhow::{Context as _, Result, anyhow};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
-use vm_session::PROGRAM;
 use vm_session::config::{SessionConfig, Streams};
 use vm_session::frame::{Frame, Stream};
+use vm_session::{ERRORS_PORT, OUTPUT_PORT, PROGRAM, STATUS_PORT};
 
 use crate::command::{self, Started};
 use crate::port;
@@ -49,6 +49,7 @@ pub(crate) fn main() -> Result<()> {
             child.wait().context("waiting for the command")?;
             return Ok(());
         }
+        Streams::Ports => return on_ports(&config),
         Streams::Pipes => command::with_pipes(&config),
         Streams::Terminal(size) => command::on_terminal(&config, size),
     };
@@ -82,6 +83,23 @@ pub(crate) fn main() -> Result<()> {
             port::wait_for_host(&mut port)
         }
     }
+}
+
+/// Runs a command whose streams have ports of their own.
+fn on_ports(config: &SessionConfig) -> Result<()> {
+    let output = port::named(OUTPUT_PORT)?;
+    let mut errors = port::named(ERRORS_PORT)?;
+    let mut port = port::named(STATUS_PORT)?;
+    let started = command::on_files(config, output, errors.try_clone().context("the port")?);
+    let status = match started {
+        Ok(mut child) => exit_status(child.wait().context("waiting for the command")?),
+        Err(error) => {
+            let name = config.command.first().map_or("a shell", String::as_str);
+            writeln!(errors, "{PROGRAM}: {name}: {error}").context("the port")?;
+            command::status_of(&error)
+        }
+    };
+    write!(port, "{status}").context("the port")
 }
 
 /// The device of the console, which can be the terminal of a session, as `/dev/console` cannot.

@@ -240,7 +240,7 @@ impl Running {
     fn converse(mut self, streams: &Streams, sender: SyncSender<Event>) -> Result<Ended> {
         let mut size = match streams {
             Streams::Terminal(size) => Some(*size),
-            Streams::Pipes | Streams::Console(_) => None,
+            Streams::Pipes | Streams::Console(_) | Streams::Ports => None,
         };
         let raw = size.is_some().then(Raw::new).transpose()?;
         let to_guest = send(&self.connection)?;

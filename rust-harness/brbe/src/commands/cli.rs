@@ -6,9 +6,9 @@ use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
 
 use super::{
-    bench::Bench, ci_jobs::CiJobs, clean::Clean, judge::Judge, prove::Prove, rebase::Rebase,
-    report::ReportCommand, snapshot::SnapshotCommand, submit::Submit, test::TestCommand,
-    trace::Trace, vm::Vm,
+    bench::Bench, ci_jobs::CiJobs, clean::Clean, export::Export, judge::Judge, prove::Prove,
+    rebase::Rebase, report::ReportCommand, snapshot::SnapshotCommand, submit::Submit,
+    test::TestCommand, trace::Trace, vm::Vm,
 };
 use host::cache::{Lock, RUNS};
 use host::paths::Paths;
@@ -43,6 +43,7 @@ enum Command {
     Snapshot(SnapshotCommand),
     Trace(Trace),
     Vm(Vm),
+    Export(Export),
     Test(TestCommand),
     Prove(Prove),
     Judge(Judge),
@@ -74,6 +75,7 @@ impl Cli {
             Command::Snapshot(snapshot) => with(|paths| snapshot.run(paths).map(|()| true)),
             Command::Trace(trace) => with(|paths| trace.run(paths)),
             Command::Test(test) => with(|paths| test.run(paths)),
+            Command::Export(export) => with(|paths| export.run(paths).map(|()| true)),
             Command::Judge(judge) => with(|paths| judge.run(paths)),
             Command::Prove(prove) => with(|paths| prove.run(paths)),
             Command::Report(report) => with(|paths| report.run(paths)),

@@ -1,9 +1,11 @@
 //! The commands of `brbe`, one module for each, and what they share.
 
 pub mod bench;
+mod booted;
 pub mod ci_jobs;
 pub mod clean;
 pub mod cli;
+pub mod export;
 mod given;
 mod implementation;
 pub mod judge;

@@ -11,20 +11,17 @@ use std::process::ExitCode;
 use anyhow::{Context as _, Result};
 use clap::Args;
 
-use super::KernelArgs;
-use super::given::GivenArgs;
-use host::arch::Arch;
+use super::booted::BootedArgs;
 use host::paths::Paths;
 use host::progress;
 use kernels::guest_root::{self, PackageName};
-use kernels::kernel::Kernel;
-use kernels::subject::Subject;
 use machine_args::MachineArgs;
 use machines::guest::Guest;
 use machines::share::Share;
 use shares::ShareArg;
 use vm::run::{END_KEY_NAME, Ended};
 use vm::{HostDirectory, Machine};
+use vm_session::PROGRAMS;
 use vm_session::config::{SessionConfig, SharedDirectory};
 
 /// A shell, or a command, in a machine with branch records
@@ -39,14 +36,7 @@ use vm_session::config::{SessionConfig, SharedDirectory};
 #[command(after_help = HELP)]
 pub struct Vm {
     #[command(flatten)]
-    kernel: KernelArgs,
-
-    /// Leave the patches out
-    #[arg(long, conflicts_with = "image")]
-    unpatched: bool,
-
-    #[command(flatten)]
-    given: GivenArgs,
+    booted: BootedArgs,
 
     /// The modules of that image: the directory that they were installed into
     /// (INSTALL_MOD_PATH), which the guest sees as /lib/modules
@@ -99,8 +89,6 @@ fn console(paths: &Paths) -> Result<PathBuf> {
 /// The exit status for a machine that died, which is also ssh's for a connection that did.
 const DIED: u8 = 255;
 
-/// Where the guest sees this project's own programs.
-const PROGRAMS: &str = "/opt/brbe";
 /// The mount tag of these programs.
 const PROGRAMS_TAG: &str = "programs";
 
@@ -116,7 +104,8 @@ impl Vm {
         let arch = self.machine.arch();
         let mut spec = self.machine.spec()?;
         let guest = Guest::of_arch(paths, arch);
-        let (kernel, title) = guest.prepare_beside(|| self.kernel(paths))?;
+        let (kernel, title) =
+            guest.prepare_beside(|| self.booted.kernel(paths, self.machine.needs()))?;
         if self.machine.has_gdb() && self.dry_run.is_none() {
             let stub = gdb::Stub::on_free_port()?;
             spec.qemu_args.extend(stub.qemu_args());
@@ -163,22 +152,6 @@ impl Vm {
         })
     }
 
-    /// The kernel that is booted, the user's own or one of a series, and its name in messages.
-    fn kernel(&self, paths: &Paths) -> Result<(Kernel, String)> {
-        if let Some(given) = self.given.open(self.machine.needs())? {
-            return Ok((given.kernel, given.title));
-        }
-        let subject = Subject::prepare(paths, &self.kernel.choice())?;
-        let subject = match self.machine.arch() {
-            Arch::Arm64 => subject,
-            other => subject.on(paths, other)?,
-        };
-        let commit = subject.commit(!self.unpatched);
-        let title = subject.title(!self.unpatched);
-        let kernel = subject.kernel(&subject.builder, commit, &title)?;
-        Ok((kernel, title))
-    }
-
     /// Path of the guest's root: the user's own, or this project's.
     fn root(&self, paths: &Paths, guest: &Guest) -> Result<PathBuf> {
         match &self.root {
@@ -215,25 +188,16 @@ impl Vm {
     /// The session. It begins in the first of the user's directories, which come before the one
     /// with the programs.
     fn session(&self, directories: &[HostDirectory]) -> SessionConfig {
-        let first = directories.first().filter(|_| !self.shares.is_empty());
-        let path = format!("/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:{PROGRAMS}");
         let terminal = std::env::var("TERM").unwrap_or_else(|_| "linux".to_owned());
-        let environment = [
-            ("PATH", path.as_str()),
-            ("HOME", "/root"),
-            ("LANG", "C.UTF-8"),
-            ("TERM", &terminal),
-            ("PS1", r"brbe:\w\$ "),
-        ];
+        let first = directories.first().filter(|_| !self.shares.is_empty());
         SessionConfig {
             command: self.command.clone(),
-            environment: environment
-                .map(|(name, value)| (name.to_owned(), value.to_owned()))
-                .to_vec(),
+            environment: vm::environment(&terminal),
             directory: first.map_or("/root", |one| &one.seen_as.path).to_owned(),
             shares: Vec::new(),
             has_network: self.machine.has_network(),
             streams: vm::run::streams(self.command.is_empty()),
+            ..SessionConfig::default()
         }
     }
 }

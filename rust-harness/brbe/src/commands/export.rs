@@ -1,0 +1,71 @@
+//! `brbe export`: a copy of the machine to take away.
+
+use std::path::PathBuf;
+
+use anyhow::{Context as _, Result};
+use clap::Args;
+use comfy_table::{CellAlignment, Table, presets::UTF8_FULL_CONDENSED};
+
+use super::booted::BootedArgs;
+use host::arch::Arch;
+use host::paths::Paths;
+use host::process;
+use kernels::requirements::MachineNeeds;
+use machines::guest::Guest;
+use machines::machine_spec::MachineSpec;
+use vm::export::Exported;
+
+/// Make a copy of the machine to take away
+///
+/// Writes a directory with the kernel, the guest's root, the plugin, and a script that boots them
+/// by QEMU 11.1 alone, without this project: `DIR/run` is a shell, `DIR/run -- COMMAND` runs one.
+#[derive(Args, Debug)]
+pub struct Export {
+    #[command(flatten)]
+    booted: BootedArgs,
+
+    /// The directory, which is made
+    #[arg(value_name = "DIR")]
+    dir: PathBuf,
+}
+
+impl Export {
+    /// Runs the command.
+    pub fn run(&self, paths: &Paths) -> Result<()> {
+        let guest = Guest::in_qemu(paths);
+        let needs = MachineNeeds {
+            has_session: true,
+            ..MachineNeeds::of_tests(Arch::Arm64)
+        };
+        let (kernel, title) = guest.prepare_beside(|| self.booted.kernel(paths, needs))?;
+        let plugin = guest.plugin_file(&MachineSpec::default())?;
+        let exported = Exported {
+            kernel: kernel.image,
+            vmlinux: kernel.vmlinux,
+            root: guest.root()?,
+            program: guest.session_program()?,
+            programs: guest.programs_for_people()?.into(),
+            plugin: plugin.context("QEMU's machines have a plugin")?.path,
+        };
+        let log = process::fresh(paths.log("export"))?;
+        let files = exported.write(vm::environment("xterm"), &self.dir, &log)?;
+        let mut table = Table::new();
+        table
+            .load_preset(UTF8_FULL_CONDENSED)
+            .set_header(["file", "MB"]);
+        for (name, size) in &files {
+            table.add_row([name.clone(), megabytes(*size)]);
+        }
+        let all: u64 = files.iter().map(|(_, size)| size).sum();
+        table.add_row(["all".to_owned(), megabytes(all)]);
+        if let Some(column) = table.column_mut(1) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+        println!("{table}\n{title}: {}/run --help", self.dir.display());
+        Ok(())
+    }
+}
+
+fn megabytes(size: u64) -> String {
+    format!("{:.1}", size as f64 / 1e6)
+}

@@ -1,0 +1,88 @@
+//! Test of `brbe export`: the copy boots where there is nothing of this project.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use anyhow::{Context as _, Result, ensure};
+
+use crate::as_user::brbe;
+use host::paths::Paths;
+use kernel_tests::context::Context;
+use kernel_tests::registry::{Batch, Scope, Test};
+use report::Verdict;
+
+/// The test.
+pub fn tests() -> Vec<Batch> {
+    let test = Test {
+        needs_plugin: true,
+        ..Test::new("export: a copy boots by itself", Scope::DEFAULT)
+    };
+    vec![Batch::of_one(test, |context, _| check(context)).about("machine")]
+}
+
+/// A script that hides the checkout and the caches, its first two arguments, and runs the rest in
+/// an empty environment.
+const ALONE: &str = "mount -t tmpfs none \"$1\" && mount -t tmpfs none \"$2\" && shift 2 && \
+                     exec env -i PATH=/usr/bin timeout 180 \"$@\"";
+
+/// Runs the copy in `dir`, where nothing of this project is seen.
+fn run(paths: &Paths, dir: &Path, arguments: &[&str]) -> Result<Output> {
+    let mut alone = Command::new("unshare");
+    alone.args(["--mount", "sh", "-c", ALONE, "sh"]);
+    alone.arg(paths.repo("")).arg(paths.home(""));
+    alone.arg(dir.join("run")).args(arguments).current_dir("/");
+    alone.output().context("running the copy")
+}
+
+fn check(context: &Context<'_>) -> Result<Verdict> {
+    let (paths, kernel) = (context.paths, context.kernel()?);
+    let scratch = tempfile::tempdir().context("a directory for the copy")?;
+    let dir = scratch.path().join("copy");
+    let [image, vmlinux, into] =
+        [&kernel.image, kernel.vmlinux()?, &*dir].map(|path: &Path| path.display().to_string());
+    let export = ["export", "--kernel", &image, "--vmlinux", &vmlinux, &into];
+    let exported = brbe(paths, "export", &export)?;
+    ensure!(
+        exported.status == Some(0),
+        "{export:?}: {}",
+        exported.stderr
+    );
+    for file in ["Image", "vmlinux.zst", "root.tar.xz", "root.cpio.zst"] {
+        ensure!(dir.join(file).is_file(), "the copy has no {file}");
+    }
+    let again = brbe(paths, "export-again", &export)?;
+    ensure!(
+        again.status == Some(3) && again.stderr.contains("is there: remove it"),
+        "a second copy: {}",
+        again.stderr
+    );
+
+    let twice = run(paths, &dir, &["--", "./branch-guest", "twice"])?;
+    ensure!(
+        twice.status.success() && twice.stdout.starts_with(b"PASS"),
+        "twice: {twice:?}"
+    );
+    let script = "echo out; echo err >&2; nproc; exit 3";
+    let arguments = ["--cpus", "1", "--records", "8", "--", "sh", "-c", script];
+    let streams = run(paths, &dir, &arguments)?;
+    ensure!(
+        streams.status.code() == Some(3)
+            && streams.stdout == b"out\n1\n"
+            && streams.stderr == b"err\n",
+        "{arguments:?}: {streams:?}"
+    );
+    let crash = ["--", "sh", "-c", "echo c >/proc/sysrq-trigger; sleep 100"];
+    let crashed = run(paths, &dir, &crash)?;
+    ensure!(
+        crashed.status.code() == Some(255)
+            && String::from_utf8_lossy(&crashed.stderr).contains("sysrq triggered crash"),
+        "a kernel that dies: {crashed:?}"
+    );
+    let mut lines = exported.stdout.lines();
+    let sum = lines.find(|line| line.contains(" all "));
+    let size = sum.and_then(|line| line.split_whitespace().rev().nth(1));
+    Ok(Verdict::Pass(format!(
+        "{} MB, without the checkout and the caches",
+        size.unwrap_or("?")
+    )))
+}

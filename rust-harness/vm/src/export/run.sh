@@ -1,0 +1,128 @@
+#!/bin/sh
+# Boots the machine in this directory: arm64 CPUs with BRBE, in QEMU 11.1 or later.
+#
+#   ./run                 a shell; Ctrl-A X ends the machine
+#   ./run -- COMMAND ...  runs a command; its output and its exit status come back
+#
+# before --:
+#   --records N     branch records of each CPU: 8, 16, 32 or 64 (64)
+#   --cpus N        how many CPUs (2)
+#   --memory MIB    how much memory (1536)
+#   --append WORDS  for the kernel's command line
+#   --qemu-arg ARG  for QEMU; several, one after the other
+#
+# QEMU is $QEMU, or qemu-system-aarch64 in the PATH. A command begins in /opt/brbe, where
+# branch-guest and branch-trace are. What is written in the machine is not kept. Without an exit
+# status of the command, as where the kernel died, this script's is 255.
+set -eu
+
+fail() {
+	printf 'run: %s\n' "$1" >&2
+	exit 2
+}
+
+here=$(cd "$(dirname "$0")" && pwd -P)
+case $here in
+*,*) fail "$here: QEMU takes no comma in the path of a plugin" ;;
+esac
+qemu=${QEMU:-qemu-system-aarch64}
+command -v "$qemu" >/dev/null || fail "there is no $qemu: install QEMU 11.1, or set QEMU to its path"
+records=64 cpus=2 memory=1536 append=''
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM HUP
+: >"$scratch/arguments"
+while [ $# -gt 0 ]; do
+	case $1 in
+	--)
+		shift
+		break
+		;;
+	-h | --help)
+		sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p;}' "$0"
+		exit 0
+		;;
+	--records | --cpus | --memory | --append | --qemu-arg)
+		[ $# -ge 2 ] || fail "$1 needs a value"
+		;;
+	*) fail "$1: no such option; ./run --help lists them" ;;
+	esac
+	case $1 in
+	--records) records=$2 ;;
+	--cpus) cpus=$2 ;;
+	--memory) memory=$2 ;;
+	--append) append="$append $2" ;;
+	--qemu-arg) printf '%s\n' "$2" >>"$scratch/arguments" ;;
+	esac
+	shift 2
+done
+
+# One file of an initramfs (cpio, newc): its name there, and the file.
+entry() {
+	size=$(wc -c <"$2")
+	length=$((${#1} + 1))
+	printf '070701'
+	printf '%08x' 0 0100644 0 0 1 0 "$size" 0 0 0 0 "$length" 0
+	printf '%s\0' "$1"
+	pad $((110 + length))
+	cat "$2"
+	pad "$size"
+}
+
+# Zeros up to a multiple of four bytes.
+pad() {
+	zeros=$((-$1 & 3))
+	while [ "$zeros" -gt 0 ]; do
+		printf '\0'
+		zeros=$((zeros - 1))
+	done
+}
+
+initramfs=$here/root.cpio.zst
+has_command=
+if [ $# -gt 0 ]; then
+	has_command=yes
+	for word in "$@"; do printf '%s\0' "$word"; done >"$scratch/command"
+	initramfs=$scratch/initramfs
+	{
+		cat "$here/root.cpio.zst"
+		pad "$(wc -c <"$here/root.cpio.zst")"
+		entry command "$scratch/command"
+		entry 'TRAILER!!!' /dev/null
+	} >"$initramfs"
+fi
+
+set -- -nodefaults -no-reboot -display none
+set -- "$@" -machine virt,gic-version=3 -cpu max -smp "$cpus" -m "${memory}M"
+set -- "$@" -plugin "$here/libqemu_brbe.so,records=$records"
+set -- "$@" -kernel "$here/Image" -initrd "$initramfs"
+while IFS= read -r word; do set -- "$@" "$word"; done <"$scratch/arguments"
+words="console=ttyAMA0 panic=-1$append"
+
+if [ -z "$has_command" ]; then
+	"$qemu" "$@" -append "$words quiet" -serial mon:stdio
+	exit
+fi
+mkfifo "$scratch/output" "$scratch/errors"
+cat "$scratch/output" &
+output=$!
+cat "$scratch/errors" >&2 &
+errors=$!
+set -- "$@" -device virtio-serial-pci
+for port in output errors status; do
+	set -- "$@" -chardev "file,id=$port,path=$scratch/$port"
+	set -- "$@" -device "virtserialport,chardev=$port,name=org.brbe.$port"
+done
+"$qemu" "$@" -append "$words" -serial "file:$scratch/console" </dev/null || :
+# Where QEMU did not come so far, nobody has opened these.
+: <>"$scratch/output"
+: <>"$scratch/errors"
+wait "$output" "$errors" || :
+if [ -s "$scratch/status" ]; then
+	status=$(cat "$scratch/status")
+	exit "$status"
+fi
+echo 'run: the machine ended before the command did. Its console ends with:' >&2
+[ ! -e "$scratch/console" ] || tail -n 30 "$scratch/console" >&2
+exit 255
