@@ -78,6 +78,12 @@ fn check(context: &Context<'_>) -> Result<Verdict> {
             && String::from_utf8_lossy(&crashed.stderr).contains("sysrq triggered crash"),
         "a kernel that dies: {crashed:?}"
     );
+    let plugin = scratch.path().join("plugin");
+    let words = ["export", "--plugin", &plugin.display().to_string()];
+    brbe(paths, "export-plugin", &words)?;
+    for file in ["libqemu_brbe.so", "libqemu_brbe.7"] {
+        ensure!(plugin.join(file).is_file(), "{words:?} makes no {file}");
+    }
     let mut lines = exported.stdout.lines();
     let sum = lines.find(|line| line.contains(" all "));
     let size = sum.and_then(|line| line.split_whitespace().rev().nth(1));

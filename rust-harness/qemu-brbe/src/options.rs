@@ -119,6 +119,16 @@ fn parse_cpus(list: &str) -> Option<Vec<u32>> {
 mod tests {
     use super::*;
 
+    #[test]
+    fn the_manual_page_has_each_option() {
+        let page = include_str!("../libqemu_brbe.7");
+        let keys = KEYS.trim_start_matches("one of ").split(", ");
+        for key in keys {
+            let key = key.replace('-', "\\-");
+            assert!(page.contains(&format!(" {key}")), "{key}");
+        }
+    }
+
     fn parse(arguments: &[&str]) -> Result<Options, String> {
         Options::parse(arguments.iter().copied()).map_err(|error| error.to_string())
     }

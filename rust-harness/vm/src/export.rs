@@ -118,6 +118,21 @@ impl Exported {
     }
 }
 
+/// Writes the plugin and its manual page into the directory `into`, which is made if it is not
+/// there.
+///
+/// # Errors
+///
+/// When one of them cannot be read or written.
+pub fn plugin(plugin: &Path, page: &Path, into: &Path) -> Result<()> {
+    fs::create_dir_all(into).with_context(|| format!("creating {}", into.display()))?;
+    for file in [plugin, page] {
+        let name = file.file_name().context("a file has a name")?;
+        copy(file, &into.join(name))?;
+    }
+    Ok(())
+}
+
 fn copy(from: &Path, to: &Path) -> Result<()> {
     fs::copy(from, to).with_context(|| format!("copying {}", from.display()))?;
     Ok(())

@@ -24,6 +24,10 @@ pub struct Export {
     #[command(flatten)]
     booted: BootedArgs,
 
+    /// Only the plugin, with its manual page
+    #[arg(long, conflicts_with_all = ["base", "series", "kernel_src", "unpatched", "image"])]
+    plugin: bool,
+
     /// The directory, which is made
     #[arg(value_name = "DIR")]
     dir: PathBuf,
@@ -33,19 +37,28 @@ impl Export {
     /// Runs the command.
     pub fn run(&self, paths: &Paths) -> Result<()> {
         let guest = Guest::in_qemu(paths);
+        if self.plugin {
+            let plugin = plugin_of(&guest)?;
+            let page = paths.repo("rust-harness/qemu-brbe/libqemu_brbe.7");
+            vm::export::plugin(&plugin, &page, &self.dir)?;
+            println!(
+                "{0}/libqemu_brbe.so, man -l {0}/libqemu_brbe.7",
+                self.dir.display()
+            );
+            return Ok(());
+        }
         let needs = MachineNeeds {
             has_session: true,
             ..MachineNeeds::of_tests(Arch::Arm64)
         };
         let (kernel, title) = guest.prepare_beside(|| self.booted.kernel(paths, needs))?;
-        let plugin = guest.plugin_file(&MachineSpec::default())?;
         let exported = Exported {
             kernel: kernel.image,
             vmlinux: kernel.vmlinux,
             root: guest.root()?,
             program: guest.session_program()?,
             programs: guest.programs_for_people()?.into(),
-            plugin: plugin.context("QEMU's machines have a plugin")?.path,
+            plugin: plugin_of(&guest)?,
         };
         let log = process::fresh(paths.log("export"))?;
         let files = exported.write(vm::environment("xterm"), &self.dir, &log)?;
@@ -64,6 +77,12 @@ impl Export {
         println!("{table}\n{title}: {}/run --help", self.dir.display());
         Ok(())
     }
+}
+
+/// Path of the plugin that QEMU's machines have.
+fn plugin_of(guest: &Guest) -> Result<PathBuf> {
+    let plugin = guest.plugin_file(&MachineSpec::default())?;
+    Ok(plugin.context("QEMU's machines have a plugin")?.path)
 }
 
 fn megabytes(size: u64) -> String {
