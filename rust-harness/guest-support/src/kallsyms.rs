@@ -29,9 +29,6 @@ struct Symbol {
 }
 
 impl Kallsyms {
-    /// The function that takes snapshots of BRBE.
-    pub const SNAPSHOT_FUNCTION: &str = "arm_brbe_snapshot_branch_stack";
-
     /// Reads the symbols as they are now: those of BPF programs and trampolines come and
     /// go.
     pub fn read() -> Result<Self> {

@@ -6,3 +6,4 @@ pub mod cpus;
 pub mod kallsyms;
 pub mod kcore;
 pub mod perf;
+pub mod snapshot_function;

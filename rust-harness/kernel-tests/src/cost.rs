@@ -3,14 +3,15 @@
 use std::io::BufReader;
 
 use anyhow::{Context as _, Result, bail, ensure};
+use branch_records::vmlinux::Vmlinux;
 use serde::{Deserialize, Serialize};
 
 use crate::context::Context;
+use crate::entry::ENTRY;
 use crate::entry_code::{MASK_ALL, REGISTER, entry_code};
 use crate::kept_figures;
 use crate::registry::{Batch, KernelNeeds, Scope, Test};
-use crate::watch::functions::functions;
-use crate::watch::window::{Window, windows};
+use crate::watch::{self, Window, windows};
 use host::paths::Paths;
 use kernels::subject::Configuration;
 use kernels::variant::Variant;
@@ -118,11 +119,11 @@ pub fn measure(context: &Context<'_>, records: u8) -> Result<Costs> {
     let log = share.path().join("watch.log");
     let kernel = context.kernel()?;
     let vmlinux = kernel.vmlinux()?;
-    let functions = functions(vmlinux)?;
+    let entry = Vmlinux::open(vmlinux)?.function(ENTRY)?.start;
     let machine = MachineSpec {
         cpus: 1,
         records: Some(records),
-        plugin: Some(functions.watched_in(&log)),
+        plugin: Some(watch::options(entry, &log)),
         kernel_args: vec!["nokaslr".to_owned()],
         ..MachineSpec::default()
     };
@@ -134,7 +135,7 @@ pub fn measure(context: &Context<'_>, records: u8) -> Result<Costs> {
     let line = line.context("the guest did not print its counts")?;
     let counts: Vec<usize> = serde_json::from_str(line).context("reading the guest's counts")?;
     let log = share::open_from_guest(&log, LOG).context("opening the plugin's log")?;
-    let windows = windows(BufReader::new(log), &functions)?;
+    let windows = windows(BufReader::new(log))?;
     ensure!(
         windows.len() == counts.len(),
         "the plugin saw {} snapshots, the guest {}",

@@ -10,6 +10,7 @@ use branch_records::vmlinux::Vmlinux;
 use object::{Object as _, ObjectSection as _};
 
 use crate::context::Context;
+use crate::entry::ENTRY;
 use crate::registry::{Batch, KernelNeeds, Scope, Test};
 use report::{Tier, Verdict};
 
@@ -20,27 +21,20 @@ pub fn tests() -> Batch {
     // A branch there costs each snapshot a record, and no guest test counts it on each kernel.
     let test = test.in_tier(Tier::Quick);
     Batch::of_one(test, |context, _| {
-        by_name(context, check(context.kernel()?.vmlinux()?))?.or_else(Ok)
+        by_name(context, check(context.kernel()?.vmlinux()?))
     })
 }
 
-/// What was found by the names that the functions of this project's snapshots have. An
-/// implementation of somebody else need not have them: then the test is skipped.
-///
-/// # Errors
-///
-/// When something is not found of a snapshot that is this project's.
-pub(crate) fn by_name<T>(context: &Context<'_>, found: Result<T>) -> Result<Result<T, Verdict>> {
+/// The verdict on code that was found by the name that it has in this project's series. An
+/// implementation of somebody else need not have that name: then the test is skipped.
+fn by_name(context: &Context<'_>, found: Result<Verdict>) -> Result<Verdict> {
     match found {
-        Err(error) if !context.is_ours() => Ok(Err(Verdict::Skip(format!(
+        Err(error) if !context.is_ours() => Ok(Verdict::Skip(format!(
             "the snapshot is not found in vmlinux by its name: {error:#}"
-        )))),
-        found => found.map(Ok),
+        ))),
+        found => found,
     }
 }
-
-/// The entry of a snapshot: the driver's function that BPF calls, in C and in Rust.
-pub const ENTRY: &str = "arm_brbe_snapshot_branch_stack";
 
 /// The instruction `MSR DAIFSet, #15` (Arm ARM, C6.2, "MSR (immediate)"), which masks all of
 /// DAIF.

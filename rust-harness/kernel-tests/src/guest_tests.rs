@@ -1,6 +1,6 @@
 //! The tests that `branch-guest` decides itself, and the machines that they need.
 
-mod outcome;
+pub(crate) mod outcome;
 mod remote;
 
 use std::path::PathBuf;
@@ -10,6 +10,7 @@ use anyhow::{Context as _, Result};
 
 use crate::context::{Context, Revision};
 use crate::one_boot::{self, Judged};
+use crate::properties::PropertyKind;
 use crate::registry::{Batch, KernelNeeds, Scope, Test};
 use host::paths::Paths;
 use kernels::guest_module;
@@ -33,6 +34,7 @@ pub struct GuestTest {
     machine: MachineSpec,
     configuration: Configuration,
     scope: Scope,
+    decides: PropertyKind,
     /// The test loads the module that is built for its kernel.
     has_module: bool,
     /// How long the run may take, from power-on to power-off.
@@ -47,9 +49,18 @@ fn ordinary(name: &'static str) -> GuestTest {
         machine: MachineSpec::default(),
         configuration: Configuration::Ordinary,
         scope: Scope::SNAPSHOT,
+        decides: PropertyKind::Promise,
         has_module: false,
         // Several times as long as they take on a slow machine beside another guest.
         timeout: Duration::from_secs(120),
+    }
+}
+
+/// A test of what another implementation may do in another way.
+fn policy(name: &'static str) -> GuestTest {
+    GuestTest {
+        decides: PropertyKind::Policy,
+        ..ordinary(name)
     }
 }
 
@@ -98,9 +109,11 @@ fn all() -> Vec<GuestTest> {
         ordinary("stale-bits"),
         ordinary("half-records"),
         ordinary("twice"),
+        policy("discarded"),
         ordinary("nested"),
         ordinary("flags"),
         ordinary("frozen"),
+        policy("frozen-left-alone"),
         ordinary("cycle-counter"),
         ordinary("traced"),
         ordinary("sampled"),
@@ -188,6 +201,7 @@ fn batch(boot: Vec<GuestTest>) -> Batch {
         machine: test.machine.clone(),
         configuration: test.configuration,
         needs: KernelNeeds::Image,
+        decides: test.decides,
         // What the patches break is mostly seen on the ordinary machine. The others look at what
         // only they have: EL2, pseudo-NMIs, other CPUs, the checks of a debug kernel.
         tier: if test.is_ordinary() {

@@ -5,7 +5,8 @@
 //! * [`perf`]: recordings of perf, and the kernel's own test of perf.
 //! * [`kunit`]: tests that the kernel decides itself (KUnit).
 //! * [`overflow`]: a counter overflows at each instruction of a snapshot. [`watch`] reads
-//!   from the plugin's log which instruction each overflow hit.
+//!   from the plugin's log which instruction each overflow hit, and [`entry`] says where a
+//!   snapshot begins.
 //! * [`entry_code`], [`raw_memory`]: checks of a kernel's machine code and of its Rust
 //!   source.
 //! * [`cost`]: how many instructions a snapshot executes.
@@ -20,6 +21,7 @@
 pub mod compiler;
 pub mod context;
 pub mod cost;
+pub mod entry;
 pub mod entry_code;
 mod explained;
 pub mod guest_tests;

@@ -13,17 +13,16 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use branch_records::path;
+use branch_records::path::{self, Pausing};
 use branch_records::record::RawRecord;
 use branch_records::sweep::Sweep;
 
 use crate::context::Context;
-use crate::entry_code;
+use crate::entry::entry;
 use crate::registry::{Batch, KernelNeeds, Scope, Test};
-use crate::watch::functions::functions;
-use crate::watch::window::{Functions, windows};
+use crate::watch::{self, windows};
 use host::progress;
-use judge::SweepFindings;
+use judge::{FrozenBefore, SweepFindings};
 use machines::guest;
 use machines::machine_spec::MachineSpec;
 use machines::share;
@@ -75,7 +74,7 @@ pub fn tests() -> Vec<Batch> {
                 ..MachineSpec::deterministic(1)
             },
             needs_plugin: true,
-            needs: KernelNeeds::Symbols,
+            needs: KernelNeeds::Image,
             // One sweep finds what a change breaks at an overflow; the others differ in how the
             // snapshot is taken.
             tier: if name == EACH {
@@ -138,12 +137,11 @@ impl Sweeping<'_> {
     /// once more and the two count together: an interrupt may have kept an overflow from
     /// where it should have come.
     fn verdict(&self) -> Result<Verdict> {
-        let found = functions(self.context.kernel()?.vmlinux()?);
-        let functions = match entry_code::by_name(self.context, found)? {
-            Ok(functions) => functions,
-            Err(skip) => return Ok(skip),
+        let entry = match entry(self.context, self.machine)? {
+            Ok(entry) => entry,
+            Err(verdict) => return Ok(verdict),
         };
-        let once = || self.once(&functions);
+        let once = || self.once(entry);
         Ok(match once()? {
             Err(said) => Verdict::Fail(said),
             Ok(findings) if findings.wrong > 0 || findings.missed().is_empty() => {
@@ -161,11 +159,11 @@ impl Sweeping<'_> {
 
     /// Runs the sweep in one boot. Returns what it showed, or the guest's output if the
     /// guest's program failed.
-    fn once(&self, functions: &Functions) -> Result<Result<SweepFindings, String>> {
+    fn once(&self, entry: u64) -> Result<Result<SweepFindings, String>> {
         let share = self.context.share()?;
         let [saw, log] = ["sweep.json", "watch.log"].map(|file| share.path().join(file));
         let machine = MachineSpec {
-            plugin: Some(functions.watched_in(&log)),
+            plugin: Some(watch::options(entry, &log)),
             ..self.machine.clone()
         };
         let command = format!(
@@ -178,11 +176,49 @@ impl Sweeping<'_> {
         if guest::status(&run)? != 0 {
             return Ok(Err(run.output));
         }
-        let findings = read(&saw, &log, functions);
+        let findings = self.read(&saw, &log, entry);
         if !matches!(&findings, Ok(findings) if findings.wrong == 0) {
             self.keep([(&saw, "json"), (&log, "watch")])?;
         }
         findings.map(Ok)
+    }
+
+    /// Reads the guest's document `saw` and the plugin's log `log` of the same sweep, and judges
+    /// the sweep.
+    fn read(&self, saw: &Path, log: &Path, entry: u64) -> Result<SweepFindings> {
+        let open = |path: &Path| share::open_from_guest(path, MOST).map(BufReader::new);
+        let sweep = Sweep::from_reader(open(saw)?).context("what the guest saw")?;
+        // A snapshot of this project's series keeps no record, so that there is no gap.
+        let entry = (!self.context.is_ours()).then_some(entry);
+        let code = Pausing {
+            code: &sweep.code,
+            entry,
+        };
+        let (mut possible, mut undecided) = (0, 0);
+        let impossible = |records: &[RawRecord]| {
+            let path = path::check(records, &code);
+            possible += path.possible;
+            undecided += path.undecided;
+            let broken = path.broken.first().map(ToString::to_string);
+            broken.or_else(|| uncounted(records, entry))
+        };
+        let windows = windows(open(log)?)?;
+        let findings = judge::judge(&sweep, &windows, self.frozen_before(), impossible)?;
+        Ok(SweepFindings {
+            possible,
+            undecided,
+            ..findings
+        })
+    }
+
+    /// What a snapshot may do with the records of a BRBE that was frozen before it. That they are
+    /// the handler's alone is a policy of this project's series.
+    fn frozen_before(&self) -> FrozenBefore {
+        if self.context.is_ours() {
+            FrozenBefore::LeftAlone
+        } else {
+            FrozenBefore::Shared
+        }
     }
 
     /// Keeps files of a sweep beside the logs, each with its ending.
@@ -233,9 +269,23 @@ impl Sweeping<'_> {
                 missed.len()
             ));
         }
+        let stopped = match findings.stopped.end.min(*instructions) {
+            0 => String::new(),
+            end => format!(
+                " that counters count at ({} to {end} they do not)",
+                findings.stopped.start
+            ),
+        };
+        let taken = match findings.taken_frozen {
+            0 => String::new(),
+            taken => format!(
+                "; {taken} snapshots have records of a BRBE that was frozen before, as the samples \
+                 have"
+            ),
+        };
         Verdict::Pass(format!(
-            "all {instructions} instructions hit in {rounds} rounds; {possible} steps from record to \
-             record possible, {undecided} undecided"
+            "all {instructions} instructions{stopped} hit in {rounds} rounds; {possible} steps from \
+             record to record possible, {undecided} undecided{taken}"
         ))
     }
 }
@@ -244,34 +294,13 @@ impl Sweeping<'_> {
 /// usual.
 const MOST: u64 = 4 << 30;
 
-/// Reads the guest's document `saw` and the plugin's log `log` of the same sweep, and judges
-/// the sweep.
-fn read(saw: &Path, log: &Path, functions: &Functions) -> Result<SweepFindings> {
-    let open = |path: &Path| share::open_from_guest(path, MOST).map(BufReader::new);
-    let sweep = Sweep::from_reader(open(saw)?).context("what the guest saw")?;
-    let (mut possible, mut undecided) = (0, 0);
-    let impossible = |records: &[RawRecord]| {
-        let path = path::check(records, &sweep.code);
-        possible += path.possible;
-        undecided += path.undecided;
-        let broken = path.broken.first().map(ToString::to_string);
-        broken.or_else(|| uncounted(records))
-    };
-    let windows = windows(open(log)?, functions)?;
-    let findings = judge::judge(&sweep, &windows, impossible)?;
-    Ok(SweepFindings {
-        possible,
-        undecided,
-        ..findings
-    })
-}
-
 /// The first of the records, newest first, whose cycle count is not the number of
 /// instructions since the target of the record before it, in words; `None` if there is none.
-fn uncounted(records: &[RawRecord]) -> Option<String> {
+/// Behind a branch to `entry` recording may have stopped.
+fn uncounted(records: &[RawRecord], entry: Option<u64>) -> Option<String> {
     records.windows(2).enumerate().find_map(|(index, pair)| {
         let [newer, older] = pair else { return None };
-        if newer.from == 0 || older.to == 0 {
+        if newer.from == 0 || older.to == 0 || entry == Some(older.to) {
             return None;
         }
         let decoded = newer.decode();
@@ -307,17 +336,18 @@ mod tests {
             record(0x2004, 0x3000, 2),
             record(0x1000, 0x2000, 0),
         ];
-        assert_eq!(uncounted(&path), None);
+        assert_eq!(uncounted(&path, None), None);
         let [newest, _, oldest] = path;
-        assert!(uncounted(&[newest, oldest]).is_some());
+        assert!(uncounted(&[newest, oldest], None).is_some());
+        assert_eq!(uncounted(&[newest, oldest], Some(oldest.to)), None);
         // An interrupt's source was not executed.
         let irq = RawRecord {
             from: 0x3010,
             to: 0x5000,
             flags: 12 << 20 | 4 << 4,
         };
-        assert_eq!(uncounted(&[irq, path[1]]), None);
+        assert_eq!(uncounted(&[irq, path[1]], None), None);
         // A branch that starts further on is seen by its cycles, too.
-        assert!(uncounted(&[record(0x2010, 0x4000, 4), oldest]).is_some());
+        assert!(uncounted(&[record(0x2010, 0x4000, 4), oldest], None).is_some());
     }
 }

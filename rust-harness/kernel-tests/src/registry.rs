@@ -7,6 +7,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result, bail};
 
 use crate::context::{Context, NO_SOURCE};
+use crate::properties::{ANOTHER_POLICY, PropertyKind};
 use kernels::requirements::{self, MachineNeeds};
 use kernels::subject::Configuration;
 use kernels::variant::Variant;
@@ -103,6 +104,8 @@ pub struct Test {
     pub needs: KernelNeeds,
     /// The kernels that it is for.
     pub scope: Scope,
+    /// What it decides.
+    pub decides: PropertyKind,
     /// Whether it needs what only QEMU with the plugin has, whatever its machine.
     pub needs_plugin: bool,
     /// The first tier that has it, on the kernel that is tested first. On other kernels
@@ -120,6 +123,7 @@ impl Test {
             configuration: Configuration::Ordinary,
             needs: KernelNeeds::Source,
             scope,
+            decides: PropertyKind::Promise,
             needs_plugin: false,
             tier: Tier::Full,
         }
@@ -135,6 +139,20 @@ impl Test {
     #[must_use]
     pub fn with(self, needs: KernelNeeds) -> Self {
         Self { needs, ..self }
+    }
+
+    /// What came of the test on the kernel of `context`, by what it decided. An implementation of
+    /// somebody else may have another policy than this project's.
+    fn on(&self, context: &Context<'_>, decided: Decided) -> Decided {
+        match decided.verdict {
+            Verdict::Fail(said) if self.decides == PropertyKind::Policy && !context.is_ours() => {
+                Decided {
+                    verdict: Verdict::Pass(format!("{ANOTHER_POLICY}: {said}")),
+                    ..decided
+                }
+            }
+            _ => decided,
+        }
     }
 
     /// Why the kernel of `context` does not do for the test; `None` if it does. A kernel that is
@@ -303,10 +321,15 @@ impl Batch {
         let names = tests().map(|test| test.name.to_owned()).collect();
         let tiers: Vec<_> = tests().map(|test| test.tier).collect();
         let needed = self.needed(context, &places);
-        let (decide, context) = (self.decide.clone(), context.clone());
+        let (batch, context) = (self.clone(), context.clone());
         let job = Job::partial(subject, names, move |wanted: &[usize]| {
             let wanted: Vec<_> = wanted.iter().map(|index| places[*index]).collect();
-            decide(&context, &wanted)
+            let decided = (batch.decide)(&context, &wanted)?;
+            let tests = wanted.iter().map(|place| &batch.tests[*place]);
+            let decided = tests.zip(decided);
+            Ok(decided
+                .map(|(test, decided)| test.on(&context, decided))
+                .collect())
         });
         jobs.push(job.in_tiers(&tiers).needing(needed));
         jobs

@@ -80,10 +80,8 @@ extern "C" fn translated(tb: *mut c_void, _: *mut c_void) {
     }
     if let (Some(first), Some((insn, address, word))) = (first, last) {
         instrument_block(translated, insn, Block::new(first, address, word), word);
-        if plugin().watches(first) {
-            let block = WatchedBlock::new(first, translated.len());
-            let flags = CallbackFlags::ReadRegisters;
-            translated.call(Call(watched_block, flags, block.into_userdata()));
+        if let Some(function) = plugin().watched() {
+            watch_block(translated, first, function);
         }
     }
 }
@@ -104,6 +102,21 @@ fn instrument_block(translated: translation::Block<'_>, last: Insn<'_>, block: B
     // it is taken.
     if block.is_ambiguous() && !is_conditional_to_next(word) {
         last.store(scoreboard.word(Word::Reached), 1);
+    }
+}
+
+/// Has a block followed that starts at `first`: always where the watched function may begin, and
+/// else while a call of it has not returned.
+fn watch_block(translated: translation::Block<'_>, first: u64, function: u64) {
+    let block = WatchedBlock::new(first, translated.len());
+    let flags = CallbackFlags::ReadRegisters;
+    let call = Call(watched_block, flags, block.into_userdata());
+    // The page need not be where it was when the block was translated.
+    if first & 0xfff == function & 0xfff {
+        translated.call(call);
+    } else {
+        let word = plugin().scoreboard.word(Word::Called);
+        translated.call_if(word, Cond::NotEqual, 0, call);
     }
 }
 

@@ -12,8 +12,8 @@
 //! | `cc=on\|off` | cycle counts; off, all are unknown; on |
 //! | `stats=FILE` | counts per vCPU, as JSON, at exit |
 //! | `log=FILE` | a line for every record, freeze and access to BRBE |
-//! | `watch=START-END:…` | addresses where each executed block is logged |
-//! | `watch-log=FILE` | a line for each of these blocks, overflows and interrupts |
+//! | `watch=ADDRESS` | the function whose calls are followed |
+//! | `watch-log=FILE` | a line for all that such a call executes, and for what comes in between |
 //!
 //! Each instruction is looked at once, when QEMU translates it. `MRS`, `MSR` and `BRB` of
 //! BRBE are taken over. Branches and exception returns report to the vCPU that they run

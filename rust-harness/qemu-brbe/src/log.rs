@@ -19,7 +19,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use brbe_model::{BrbeRecord, Instruction, Register};
+use brbe_model::BrbeRecord;
 
 /// The number of bytes that are kept before they are written.
 const CHUNK: usize = 1 << 16;
@@ -66,18 +66,6 @@ impl Log {
 
     pub(crate) fn record(&self, record: BrbeRecord) {
         self.line(format_args!("record {record}"));
-    }
-
-    pub(crate) fn read(&self, register: Register, value: u64, pc: u64) {
-        self.line(format_args!("read {register} {value:#x} at {pc:#x}"));
-    }
-
-    pub(crate) fn write(&self, register: Register, value: u64, pc: u64) {
-        self.line(format_args!("write {register} {value:#x} at {pc:#x}"));
-    }
-
-    pub(crate) fn execute(&self, instruction: Instruction, pc: u64) {
-        self.line(format_args!("execute {instruction} at {pc:#x}"));
     }
 
     pub(crate) fn undefined(&self, word: u32, pc: u64) {

@@ -5,8 +5,6 @@ use std::path::PathBuf;
 
 use brbe_model::{Config, NumRecords, Version};
 
-use crate::watch::Ranges;
-
 /// The plugin's options, as the user gave them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Options {
@@ -18,9 +16,9 @@ pub(crate) struct Options {
     pub(crate) stats: Option<PathBuf>,
     /// The file that gets a line for each record and access.
     pub(crate) log: Option<PathBuf>,
-    /// The addresses where each executed block is logged. `watch_log` is the file for
+    /// The address of the function whose calls are followed. `watch_log` is the file for
     /// that.
-    pub(crate) watch: Ranges,
+    pub(crate) watch: Option<u64>,
     pub(crate) watch_log: Option<PathBuf>,
 }
 
@@ -51,7 +49,7 @@ impl Options {
                 expected,
             })?;
         }
-        if options.watch.is_empty() == options.watch_log.is_some() {
+        if options.watch.is_some() != options.watch_log.is_some() {
             return Err(Error {
                 argument: "watch=, watch-log=".to_owned(),
                 expected: "both or neither",
@@ -83,8 +81,8 @@ impl Options {
                 };
             }
             "watch" => {
-                self.watch = Ranges::parse(value)
-                    .ok_or("addresses such as 0xffff800080010000-0xffff800080010080:…")?;
+                let address = parse_address(value);
+                self.watch = Some(address.ok_or("an address such as 0xffff800080010000")?);
             }
             "stats" | "log" | "watch-log" if value.is_empty() => return Err("a file name"),
             "watch-log" => self.watch_log = Some(value.into()),
@@ -99,6 +97,12 @@ impl Options {
     pub(crate) fn has_brbe(&self, vcpu: u32) -> bool {
         self.cpus.is_empty() || self.cpus.contains(&vcpu)
     }
+}
+
+/// Parses the address of an instruction.
+fn parse_address(text: &str) -> Option<u64> {
+    let address = u64::from_str_radix(text.strip_prefix("0x")?, 16).ok()?;
+    address.is_multiple_of(4).then_some(address)
 }
 
 /// Parses a list of vCPUs such as `0:2-3`. A comma would end the option for QEMU.
@@ -149,7 +153,7 @@ mod tests {
             "cc=off",
             "stats=a.json",
             "log=a.log",
-            "watch=0x1000-0x1010",
+            "watch=0x1000",
             "watch-log=b.log",
         ])
         .unwrap();
@@ -160,7 +164,7 @@ mod tests {
         assert!(!options.config.cycle_counts);
         assert_eq!(options.stats, Some("a.json".into()));
         assert_eq!(options.log, Some("a.log".into()));
-        assert!(options.watch.contain(0x100c));
+        assert_eq!(options.watch, Some(0x1000));
         assert_eq!(options.watch_log, Some("b.log".into()));
     }
 
@@ -182,6 +186,14 @@ mod tests {
                 "cpus=",
                 "option 'cpus=': expected vCPU numbers such as 0-1:4",
             ),
+            (
+                "watch=0x1002",
+                "option 'watch=0x1002': expected an address such as 0xffff800080010000",
+            ),
+            (
+                "watch=1000",
+                "option 'watch=1000': expected an address such as 0xffff800080010000",
+            ),
             ("stats=", "option 'stats=': expected a file name"),
             ("log=", "option 'log=': expected a file name"),
         ] {
@@ -191,7 +203,7 @@ mod tests {
             let message = parse(&[argument]).unwrap_err();
             assert!(message.ends_with(&format!("expected {KEYS}")), "{message}");
         }
-        for argument in ["watch=0x1000-0x1010", "watch-log=b.log"] {
+        for argument in ["watch=0x1000", "watch-log=b.log"] {
             assert_eq!(
                 parse(&[argument]),
                 Err("option 'watch=, watch-log=': expected both or neither".to_owned())

@@ -62,10 +62,7 @@ impl Plugin {
                     index,
                     counts: Counts::default(),
                     log: self.log.clone().map(|file| Log::new(index, file)),
-                    watch: self.watch_log.clone().map(|file| {
-                        let log = Log::new(index, file);
-                        Watch::new(log, self.options.watch.clone())
-                    }),
+                    watch: self.watch(index),
                     counts_exactly: self.log.is_some() || self.options.stats.is_some(),
                 });
                 let brbe = Brbe::new(self.options.config);
@@ -81,9 +78,14 @@ impl Plugin {
         }
     }
 
-    /// Whether code that executes at `address` is watched.
-    pub(crate) fn watches(&self, address: u64) -> bool {
-        self.options.watch.contain(address)
+    fn watch(&self, index: u32) -> Option<Watch> {
+        let log = Log::new(index, self.watch_log.clone()?);
+        Some(Watch::new(log, self.watched()?))
+    }
+
+    /// The address of the function whose calls are followed, if there is one.
+    pub(crate) fn watched(&self) -> Option<u64> {
+        self.options.watch
     }
 
     /// The vCPU that a callback runs on, if it has BRBE.

@@ -14,6 +14,8 @@ pub(crate) enum Word {
     Active,
     /// Set by translated code when the block's last instruction was reached.
     Reached,
+    /// Set while a watched call has not returned.
+    Called,
 }
 
 impl Place for Word {
@@ -23,4 +25,4 @@ impl Place for Word {
 }
 
 /// The words of all vCPUs.
-pub(crate) type Scoreboard = scoreboard::Scoreboard<3>;
+pub(crate) type Scoreboard = scoreboard::Scoreboard<4>;

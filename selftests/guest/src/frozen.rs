@@ -1,5 +1,5 @@
-//! An overflow has frozen BRBE, and its handler has not run yet: there is no snapshot,
-//! and the records are the handler's.
+//! An overflow has frozen BRBE, and its handler has not run yet: the handler has the records,
+//! whatever a snapshot does before it. Whether a snapshot has them, too, is a policy.
 
 use std::mem::MaybeUninit;
 
@@ -13,7 +13,28 @@ use crate::ring::Ring;
 use crate::verdict::{self, Verdict, check};
 use crate::{cpus, perf};
 
+/// Checks that the handler has the records.
 pub(crate) fn run() -> Result<Verdict> {
+    check_with(|_, _| None)
+}
+
+/// Checks that a snapshot leaves the records alone: they did not lead to it.
+pub(crate) fn run_left_alone() -> Result<Verdict> {
+    check_with(|cpu, returned| {
+        let is_left_alone = returned == [NOTHING; 2];
+        (!is_left_alone).then(|| {
+            format!(
+                "CPU {cpu}, an overflow has frozen BRBE and waits for its handler: the helper \
+                 returned {}, then {}, not {NOTHING}",
+                returned[0], returned[1]
+            )
+        })
+    })
+}
+
+/// Takes two snapshots while an overflow waits for its handler, on each CPU. `wrong` says what is
+/// wrong with what the helper returned, if anything is.
+fn check_with(wrong: impl Fn(u32, [i64; 2]) -> Option<String>) -> Result<Verdict> {
     verdict::needs_snapshots(&Kallsyms::read()?)?;
     if let Some(reason) = pending::cannot_wait()? {
         return Ok(Verdict::Skip(reason));
@@ -32,13 +53,9 @@ pub(crate) fn run() -> Result<Verdict> {
             ring.take_samples()?;
             Ok(())
         })?;
-        check!(
-            returned == [NOTHING; 2],
-            "CPU {cpu}, an overflow has frozen BRBE and waits for its handler: the helper \
-             returned {}, then {}, not {NOTHING}",
-            returned[0],
-            returned[1]
-        );
+        if let Some(reason) = wrong(*cpu, returned) {
+            return Ok(Verdict::Fail(reason));
+        }
         let samples = ring.take_samples()?;
         let [sample] = &samples[..] else {
             return Ok(Verdict::Fail(format!(

@@ -9,6 +9,8 @@ mod contract;
 mod cost;
 mod cpu_wide;
 mod cycle_counter;
+mod discarded;
+mod entry;
 mod filter;
 mod flags;
 mod frozen;
@@ -67,7 +69,7 @@ struct Arguments {
 type Plain = (&'static str, &'static str, fn() -> anyhow::Result<Verdict>);
 
 /// All tests without options. A new one is a line here.
-const PLAIN: [Plain; 17] = [
+const PLAIN: [Plain; 20] = [
     (
         "cost",
         "Take snapshots of full, half full and empty buffers, and print how many records each had",
@@ -79,14 +81,29 @@ const PLAIN: [Plain; 17] = [
         cycle_counter::run,
     ),
     (
+        "discarded",
+        "Check that a snapshot discards the records that it has read",
+        discarded::run,
+    ),
+    (
+        "entry",
+        "Print the address of the function that takes snapshots",
+        entry::run,
+    ),
+    (
         "flags",
         "Check that flags and cycles that no event asks for are not claimed",
         flags::run,
     ),
     (
         "frozen",
-        "Check that there is no snapshot while an overflow waits for its handler",
+        "Check that an overflow has its records, though snapshots are taken before its handler runs",
         frozen::run,
+    ),
+    (
+        "frozen-left-alone",
+        "Check that there is no snapshot while an overflow waits for its handler",
+        frozen::run_left_alone,
     ),
     (
         "half-records",
@@ -152,7 +169,7 @@ const PLAIN: [Plain; 17] = [
 ];
 
 /// The tests that print a result of their own on standard output.
-const VERDICT_ON_STDERR: [&str; 2] = ["loops", "cost"];
+const VERDICT_ON_STDERR: [&str; 3] = ["loops", "cost", "entry"];
 
 /// How the period of an event grows from round to round.
 #[derive(clap::Args)]

@@ -5,8 +5,9 @@ use std::collections::{HashMap, HashSet};
 
 use anyhow::Result;
 use branch_records::capture::CodeRange;
-use branch_records::path::{self, Code, Findings};
+use branch_records::path::{self, Code, Findings, Pausing};
 use branch_records::record::RawRecord;
+use guest_support::snapshot_function;
 
 use crate::kallsyms::Kallsyms;
 use crate::kcore::Kcore;
@@ -39,6 +40,8 @@ pub(crate) fn list(records: &[RawRecord]) -> Result<()> {
 #[derive(Debug)]
 pub(crate) struct Paths {
     kcore: Option<Kcore>,
+    /// The function that takes snapshots, if there is one yet.
+    entry: Option<u64>,
 }
 
 impl Paths {
@@ -46,12 +49,19 @@ impl Paths {
     /// nothing is checked.
     pub(crate) fn open() -> Self {
         if !cfg!(target_arch = "aarch64") {
-            return Self { kcore: None };
+            return Self {
+                kcore: None,
+                entry: None,
+            };
         }
         let kcore = Kcore::open().inspect_err(|error| {
             eprintln!("snapshots are not checked for being a path: {error:#}");
         });
-        Self { kcore: kcore.ok() }
+        let entry = Kallsyms::read().and_then(|symbols| snapshot_function::installed(&symbols));
+        Self {
+            kcore: kcore.ok(),
+            entry: entry.unwrap_or_default(),
+        }
     }
 
     /// Checks records, newest first, that no filter has left any branch out of. The code
@@ -66,7 +76,11 @@ impl Paths {
             return Ok(Findings::default());
         };
         let code = kcore.around([records]).code;
-        Ok(unless_broken(path::check(records, &code))?)
+        let (code, entry) = (&code, self.entry);
+        Ok(unless_broken(path::check(
+            records,
+            &Pausing { code, entry },
+        ))?)
     }
 }
 
@@ -75,6 +89,8 @@ impl Paths {
 #[derive(Debug)]
 pub(crate) struct Steady {
     kcore: Option<Kcore>,
+    /// The function that takes snapshots.
+    entry: Option<u64>,
     /// The pages of code that were read, by the address of the first instruction. `None`
     /// for a page that cannot be read.
     pages: RefCell<HashMap<u64, Option<CodeRange>>>,
@@ -89,7 +105,7 @@ impl Steady {
     /// Reads which places the kernel changes itself. What is traced now has to be traced
     /// until the last check.
     pub(crate) fn read(symbols: &Kallsyms) -> Self {
-        let Paths { kcore } = Paths::open();
+        let Paths { kcore, entry } = Paths::open();
         let table = kcore.as_ref().and_then(|kcore| {
             let start = symbols.address_of("__start___jump_table")?;
             let stop = symbols.address_of("__stop___jump_table")?;
@@ -100,6 +116,7 @@ impl Steady {
             // Without the table, a place that has changed would be taken for a wrong
             // path.
             kcore: kcore.filter(|_| table.is_some()),
+            entry,
             pages: RefCell::default(),
             jump_labels: table.as_ref().map(jump_labels).unwrap_or_default(),
         }
@@ -141,6 +158,10 @@ impl Code for Steady {
             .or_insert_with(|| kcore.read(first, first + PAGE - 4).ok());
         let word = page.as_ref()?.words.get((address - first) as usize / 4);
         word.copied().filter(|_| address.is_multiple_of(4))
+    }
+
+    fn pauses(&self, address: u64) -> bool {
+        self.entry == Some(address)
     }
 }
 

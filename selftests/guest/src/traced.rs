@@ -9,8 +9,8 @@ use anyhow::{Context as _, Result};
 use branch_records::record::RawRecord;
 
 use crate::contract::{Helper, MAX_RECORDS};
+use crate::entry::Entry;
 use crate::kallsyms::Kallsyms;
-use crate::twice::begins_at_entry;
 use crate::verdict::{self, Verdict, check};
 use crate::{cpus, perf};
 
@@ -29,6 +29,7 @@ pub(crate) fn run() -> Result<Verdict> {
     };
     let mut object = MaybeUninit::uninit();
     let mut helper = Helper::load(&mut object)?;
+    let entry = Entry::find(&symbols)?;
     for (cpu, _) in &events {
         cpus::pin_to(*cpu)?;
         let answer = helper.call(RawRecord::SIZE * MAX_RECORDS, 0)?;
@@ -38,9 +39,9 @@ pub(crate) fn run() -> Result<Verdict> {
             answer.returned
         );
         check!(
-            begins_at_entry(&answer, &symbols),
+            entry.begins(&answer),
             "CPU {cpu}: the newest branch is not the one into {}: the tracer's cost records",
-            Kallsyms::SNAPSHOT_FUNCTION
+            entry.name
         );
     }
     drop(tracer);

@@ -3,9 +3,10 @@
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
-use anyhow::{Error, Result, ensure};
+use anyhow::{Error, Result};
 use guest_support::kallsyms::{Kallsyms, NO_SNAPSHOTS};
 use guest_support::perf::CannotRecord;
+use guest_support::snapshot_function;
 use serde::Serialize;
 
 use crate::path::NoPath;
@@ -41,11 +42,16 @@ struct Skipped(String);
 
 /// Checks that the kernel has snapshots.
 pub(crate) fn needs_snapshots(symbols: &Kallsyms) -> Result<()> {
-    ensure!(
-        symbols.has_snapshot_function(),
-        Skipped(NO_SNAPSHOTS.to_owned())
-    );
-    Ok(())
+    let is_installed = || matches!(snapshot_function::installed(symbols), Ok(Some(_)));
+    if symbols.has_snapshot_function() || is_installed() {
+        return Ok(());
+    }
+    Err(no_snapshots())
+}
+
+/// The error of a test where the kernel has no snapshots. The test is skipped.
+pub(crate) fn no_snapshots() -> Error {
+    Skipped(NO_SNAPSHOTS.to_owned()).into()
 }
 
 /// The error of a test where branches cannot be recorded. The test is skipped where that is

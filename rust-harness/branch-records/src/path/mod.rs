@@ -41,6 +41,31 @@ impl From<RawRecord> for PathBranch {
 pub trait Code {
     /// The instruction at `address`, if it is known.
     fn fetch(&self, address: u64) -> Option<u32>;
+
+    /// Whether what a branch to `address` leads to may stop recording for a while.
+    fn pauses(&self, _address: u64) -> bool {
+        false
+    }
+}
+
+/// Code in which one function stops recording for a while: the one that takes snapshots. Where a
+/// snapshot keeps the records that it reads, there is a gap behind the branch to that function.
+#[derive(Clone, Copy, Debug)]
+pub struct Pausing<'a, C> {
+    /// The code.
+    pub code: &'a C,
+    /// The address of the function, if it is known.
+    pub entry: Option<u64>,
+}
+
+impl<C: Code> Code for Pausing<'_, C> {
+    fn fetch(&self, address: u64) -> Option<u32> {
+        self.code.fetch(address)
+    }
+
+    fn pauses(&self, address: u64) -> bool {
+        self.entry == Some(address)
+    }
 }
 
 /// The most bytes of code that are believed to be executed without a taken branch.
@@ -112,6 +137,9 @@ fn step(
     let (start, end) = (older.to, newer.from);
     if start == 0 || end == 0 {
         return Err(Doubt::Half);
+    }
+    if code.pauses(start) {
+        return Err(Doubt::Unknown);
     }
     // An `SVC`, `HVC` or `SMC` is executed, and lies before its record's source.
     let way = match newer.kind {

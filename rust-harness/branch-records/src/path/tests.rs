@@ -256,3 +256,19 @@ fn a_sample_may_go_on_in_the_vector_of_a_breakpoint() {
     let findings = check_sample(&good, &program);
     assert_eq!((&*findings.broken, findings.unknown), (&[][..], 1));
 }
+
+#[test]
+fn a_snapshot_that_keeps_records_leaves_a_gap_behind_the_branch_to_it() {
+    let code = program();
+    // What was recorded before a snapshot at 0x2000, and after it.
+    let records = [record(0x5000, 0x1000, RETURN), record(0x1008, 0x2000, CALL)];
+    assert_eq!(check(&records, &code).broken.len(), 1);
+    let pausing = |entry| {
+        let code = &code;
+        check(&records, &Pausing { code, entry })
+    };
+    let findings = pausing(Some(0x2000));
+    assert!(findings.broken.is_empty(), "{findings}");
+    assert_eq!(pausing(Some(0x1000)).broken.len(), 1);
+    assert_eq!(pausing(None).broken.len(), 1);
+}

@@ -6,7 +6,7 @@ use report::Verdict;
 const SKIPPED: i32 = 77;
 
 /// The verdict on a test, by its exit status and what it printed.
-pub(super) fn verdict(status: i32, output: &str) -> Verdict {
+pub(crate) fn verdict(status: i32, output: &str) -> Verdict {
     let lines = output.lines().rev();
     let last = lines.map(str::trim).find(|line| !line.is_empty());
     let last = last.unwrap_or_default();

@@ -12,19 +12,32 @@
 //! * later: the snapshot has the records, and the handler may have none, since they are
 //!   discarded then.
 //!
+//! Another implementation may also return the records of a BRBE that was frozen before
+//! ([`FrozenBefore`]), if the handler has them, too.
+//!
 //! Each snapshot that is not empty has to be the path that led to it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
+use std::ops::Range;
 
 use anyhow::{Context as _, Result, ensure};
 use branch_records::record::RawRecord;
 use branch_records::sweep::{Round, Sweep};
 
-use crate::watch::window::{Hit, Position, Window};
+use crate::watch::{Hit, Position, Window};
 
 /// How many wrong rounds are described in words. The others are only counted.
 const EXAMPLES: usize = 5;
+
+/// What a snapshot may do with the records of a BRBE that was frozen before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FrozenBefore {
+    /// They are the handler's alone: the snapshot has none.
+    LeftAlone,
+    /// The snapshot has none of them, or those that the handler has.
+    Shared,
+}
 
 /// What all rounds of a sweep showed.
 #[derive(Clone, Debug, Default)]
@@ -35,6 +48,8 @@ pub struct SweepFindings {
     pub instructions: u64,
     /// The indices of those instructions of a snapshot that overflows hit, from 0.
     pub hit: BTreeSet<u64>,
+    /// The indices of those instructions that no overflow can hit.
+    pub stopped: Range<u64>,
     /// Overflows before the snapshot, handled after it.
     pub pending: usize,
     /// Overflows that interrupted the snapshot at once.
@@ -43,6 +58,8 @@ pub struct SweepFindings {
     pub masked: usize,
     /// Snapshots without a record.
     pub empty: usize,
+    /// Snapshots with records of a BRBE that was frozen before.
+    pub taken_frozen: usize,
     /// Samples of an overflow in the snapshot that have no record.
     pub empty_samples: usize,
     /// Steps from record to record that are possible.
@@ -56,10 +73,10 @@ pub struct SweepFindings {
 }
 
 impl SweepFindings {
-    /// The indices of the instructions that no overflow hit.
+    /// The indices of the instructions that no overflow hit, and that one could have hit.
     pub fn missed(&self) -> Vec<u64> {
         (0..self.instructions)
-            .filter(|index| !self.hit.contains(index))
+            .filter(|index| !self.hit.contains(index) && !self.stopped.contains(index))
             .collect()
     }
 
@@ -71,6 +88,7 @@ impl SweepFindings {
         self.interrupted += other.interrupted;
         self.masked += other.masked;
         self.empty += other.empty;
+        self.taken_frozen += other.taken_frozen;
         self.empty_samples += other.empty_samples;
         self.possible += other.possible;
         self.undecided += other.undecided;
@@ -81,7 +99,8 @@ impl SweepFindings {
 
 /// Judges the rounds of `sweep`. `windows` are all its snapshots, from the plugin's log.
 /// `impossible` says what is impossible about the records of a snapshot or sample, if
-/// anything is.
+/// anything is. `frozen_before` says what the snapshot may do with records that are the
+/// handler's.
 ///
 /// # Errors
 ///
@@ -90,6 +109,7 @@ impl SweepFindings {
 pub fn judge(
     sweep: &Sweep,
     windows: &[Window],
+    frozen_before: FrozenBefore,
     mut impossible: impl FnMut(&[RawRecord]) -> Option<String>,
 ) -> Result<SweepFindings> {
     ensure!(
@@ -104,8 +124,9 @@ pub fn judge(
         ..SweepFindings::default()
     };
     let windows = &windows[sweep.measured as usize..];
-    findings.instructions =
-        usual_length(windows).context("not one snapshot without an overflow in it")?;
+    let usual = usual(windows).context("not one snapshot without an overflow in it")?;
+    findings.instructions = usual.instructions;
+    findings.stopped = usual.stopped.clone().unwrap_or_default();
     for (round, window) in sweep.rounds.iter().zip(windows) {
         let position = match window.hit {
             Some(Hit::Interrupted(position)) => {
@@ -126,10 +147,12 @@ pub fn judge(
         };
         findings.hit.extend(position.map(|position| position.index));
         findings.empty += usize::from(round.snapshot.is_empty());
+        let is_frozen = window.is_frozen_before() && !round.snapshot.is_empty();
+        findings.taken_frozen += usize::from(is_frozen);
         let first = round.samples.first();
         findings.empty_samples +=
             usize::from(window.hit.is_some() && first.is_some_and(|sample| sample.0.is_empty()));
-        if let Some(problem) = problem(round, window, &mut impossible) {
+        if let Some(problem) = problem(round, window, frozen_before, &mut impossible) {
             findings.wrong += 1;
             if findings.examples.len() < EXAMPLES {
                 let place = HitPlace(window.hit);
@@ -143,22 +166,23 @@ pub fn judge(
     Ok(findings)
 }
 
-/// How many instructions a snapshot has that no overflow disturbs: the most frequent number.
-/// A few are longer or shorter than the rest, since that depends on what the records hold.
-/// `None` if an overflow is in each.
-fn usual_length(windows: &[Window]) -> Option<u64> {
-    let mut lengths = BTreeMap::<_, usize>::new();
+/// A snapshot that no overflow disturbs, with as many instructions as most of them have. A few
+/// are longer or shorter than the rest, since that depends on what the records hold. `None` if
+/// an overflow is in each.
+fn usual(windows: &[Window]) -> Option<&Window> {
+    let mut lengths = BTreeMap::<_, Vec<&Window>>::new();
     for window in windows.iter().filter(|window| window.hit.is_none()) {
-        *lengths.entry(window.instructions).or_default() += 1;
+        lengths.entry(window.instructions).or_default().push(window);
     }
-    let (length, _) = lengths.into_iter().max_by_key(|(_, count)| *count)?;
-    Some(length)
+    let usual = lengths.into_values().max_by_key(Vec::len)?;
+    usual.first().copied()
 }
 
 /// What is wrong with a round, in words; `None` if nothing is.
 fn problem(
     round: &Round,
     window: &Window,
+    frozen_before: FrozenBefore,
     impossible: &mut impl FnMut(&[RawRecord]) -> Option<String>,
 ) -> Option<String> {
     if let Some(why) = impossible(&round.snapshot) {
@@ -185,16 +209,31 @@ fn problem(
         Some(Hit::Interrupted(_)) if first.0.is_empty() => {
             Some("the sample of the overflow has no record".to_owned())
         }
-        Some(Hit::Pending) => not_left(round),
-        Some(Hit::Masked(position)) => match (window.sampled, window.read_by) {
-            (Some(sampled), _) if position.index <= sampled => not_left(round),
-            // BRBE was frozen by the time that the records had been read: they were left to
-            // the handler as they are.
-            (Some(_), Some(by)) if position.index <= by => not_shared(round),
-            (Some(_), Some(_)) => None,
-            _ => Some("the snapshot did not read the records".to_owned()),
+        Some(Hit::Pending | Hit::Masked(_)) if window.is_frozen_before() => match frozen_before {
+            FrozenBefore::Shared if !round.snapshot.is_empty() => not_shared(round),
+            _ => not_left(round),
+        },
+        // BRBE was frozen by the time that the records had been read: they were left to the
+        // handler as they are.
+        Some(Hit::Masked(position)) => match window.read_by {
+            Some(by) if position.index <= by => not_shared(round),
+            Some(_) => None,
+            None => Some("the snapshot did not read the records".to_owned()),
         },
         _ => None,
+    }
+}
+
+impl Window {
+    /// Whether BRBE was frozen before the snapshot found out whether it is paused.
+    fn is_frozen_before(&self) -> bool {
+        match self.hit {
+            Some(Hit::Pending) => true,
+            Some(Hit::Masked(position)) => self
+                .sampled
+                .is_some_and(|sampled| position.index <= sampled),
+            _ => false,
+        }
     }
 }
 
@@ -270,6 +309,7 @@ mod tests {
             hit,
             sampled: Some(1),
             read_by: Some(2),
+            stopped: None,
         }
     }
 
@@ -281,7 +321,7 @@ mod tests {
     fn judge(rounds: Vec<Round>, hits: &[Option<Hit>]) -> SweepFindings {
         let windows: Vec<_> = hits.iter().copied().map(window).collect();
         let sweep = Sweep::new(0, Vec::new(), rounds);
-        super::judge(&sweep, &windows, |_| None).unwrap()
+        super::judge(&sweep, &windows, FrozenBefore::LeftAlone, |_| None).unwrap()
     }
 
     #[test]
@@ -336,13 +376,48 @@ mod tests {
     }
 
     #[test]
+    fn another_implementation_may_share_what_was_frozen_before() {
+        let shared = |second| {
+            let sweep = Sweep::new(0, Vec::new(), vec![round(2, &[2, 2]), second]);
+            let windows = [window(None), window(Some(Hit::Pending))];
+            super::judge(&sweep, &windows, FrozenBefore::Shared, |_| None).unwrap()
+        };
+        let findings = shared(round(2, &[2, 3]));
+        assert_eq!((findings.wrong, findings.taken_frozen), (0, 1));
+        let findings = shared(round(0, &[2, 3]));
+        assert_eq!((findings.wrong, findings.taken_frozen), (0, 0));
+        for lost in [round(2, &[0, 3]), round(0, &[0, 3]), round(2, &[3, 3])] {
+            assert_eq!(shared(lost).wrong, 1);
+        }
+    }
+
+    #[test]
+    fn what_no_overflow_can_hit_is_not_missed() {
+        let stopped = Window {
+            stopped: Some(1..3),
+            ..window(None)
+        };
+        let sweep = Sweep::new(0, Vec::new(), vec![round(2, &[2, 2]); 2]);
+        let windows = [stopped, window(masked(3))];
+        let frozen_before = FrozenBefore::LeftAlone;
+        let findings = super::judge(&sweep, &windows, frozen_before, |_| None).unwrap();
+        assert_eq!(findings.missed(), [0]);
+    }
+
+    #[test]
     fn a_snapshot_that_did_not_look_is_wrong() {
         let blind = Window {
-            sampled: None,
+            read_by: None,
             ..window(masked(2))
         };
         let sweep = Sweep::new(0, Vec::new(), vec![round(2, &[2, 2]); 2]);
-        let findings = super::judge(&sweep, &[window(None), blind], |_| None).unwrap();
+        let findings = super::judge(
+            &sweep,
+            &[window(None), blind],
+            FrozenBefore::LeftAlone,
+            |_| None,
+        )
+        .unwrap();
         assert_eq!(findings.wrong, 1);
     }
 
@@ -370,7 +445,8 @@ mod tests {
     fn impossible_records_are_wrong() {
         let sweep = Sweep::new(0, Vec::new(), vec![round(2, &[1, 1])]);
         let impossible = |records: &[RawRecord]| (records.len() == 1).then(|| "no".to_owned());
-        let findings = super::judge(&sweep, &[window(None)], impossible).unwrap();
+        let findings =
+            super::judge(&sweep, &[window(None)], FrozenBefore::LeftAlone, impossible).unwrap();
         assert_eq!(findings.wrong, 1);
         assert!(findings.examples[0].contains("sample 0 is not a path: no"));
     }
@@ -378,6 +454,7 @@ mod tests {
     #[test]
     fn a_snapshot_that_is_missing_is_an_error() {
         let sweep = Sweep::new(1, Vec::new(), vec![round(2, &[2, 2])]);
-        assert!(super::judge(&sweep, &[window(None)], |_| None).is_err());
+        let frozen_before = FrozenBefore::LeftAlone;
+        assert!(super::judge(&sweep, &[window(None)], frozen_before, |_| None).is_err());
     }
 }

@@ -6,8 +6,11 @@ use super::{Pending, Vcpu};
 use crate::block::Block;
 use crate::insn::Site;
 use crate::trail::{TrailBranch, TrailStep, Wanted};
-use crate::watch::WatchedBlock;
+use crate::watch::{Place, PmuState, WatchedBlock};
 use crate::words::Word;
+
+/// The number of the register that has the address to return to.
+const LR: u8 = 30;
 
 impl Vcpu {
     /// Called when a block starts.
@@ -48,11 +51,26 @@ impl Vcpu {
         self.trail.push_with(block, address);
     }
 
-    /// Called when a block of watched code starts.
-    pub(crate) fn watched_block(&self, block: WatchedBlock) {
-        if let Some(watch) = &self.shared.watch {
-            let r = &self.registers;
-            watch.block(block, r.read(r.pc), r.read(r.pmovsset));
+    /// Called when a block starts that may be of a watched call.
+    pub(crate) fn watched_block(&mut self, block: WatchedBlock) {
+        let Some(watch) = &self.shared.watch else {
+            return;
+        };
+        let r = &self.registers;
+        let place = Place {
+            address: block.address(r.read(r.pc)),
+            sp: r.read(r.sp),
+        };
+        let pmu = PmuState {
+            overflow: r.read(r.pmovsset),
+            pmcr: r.read(r.pmcr),
+        };
+        let was_called = self.call.is_some();
+        watch.block(&mut self.call, place, block, r.read_x(LR), pmu);
+        let is_called = self.call.is_some();
+        if is_called != was_called {
+            let index = self.shared.index;
+            self.scoreboard.set(Word::Called, index, is_called.into());
         }
     }
 

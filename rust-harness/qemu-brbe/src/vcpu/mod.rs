@@ -13,6 +13,7 @@ use crate::insn::Site;
 use crate::registers::Registers;
 use crate::shared::Shared;
 use crate::trail::Trail;
+use crate::watch::WatchedCall;
 use crate::words::{Scoreboard, Word};
 
 pub(crate) use system::SystemEffect;
@@ -50,6 +51,8 @@ pub(crate) struct Vcpu {
     touched: bool,
     /// The address at which the vCPU went idle, while it is idle.
     idle_at: Option<u64>,
+    /// The call of the watched function that has not returned.
+    call: Option<WatchedCall>,
     started: Instant,
 }
 
@@ -74,6 +77,7 @@ impl Vcpu {
             active: false,
             touched: false,
             idle_at: None,
+            call: None,
             started: Instant::now(),
         }
     }

@@ -1,5 +1,6 @@
 //! Emulates `MRS`, `MSR`, `BRB` and `WFE`.
 
+use std::fmt::Display;
 use std::thread;
 
 use brbe_model::{Denied, ExceptionLevel, Instruction, Register};
@@ -101,18 +102,14 @@ impl Vcpu {
         self.registers.write_x(rt, value);
         let newest = register == Register::Inf(0) && self.brbe.bank() == 0;
         self.shared.counts.snapshots.add(newest.into());
-        if let Some(log) = &self.shared.log {
-            log.read(register, value, pc);
-        }
+        self.note(format_args!("read {register} {value:#x}"), pc);
         Ok(())
     }
 
     fn write_register(&mut self, register: Register, rt: u8, pc: u64) -> Result<(), Denied> {
         let value = self.registers.read_x(rt);
         self.brbe.write(&self.pe, register, value)?;
-        if let Some(log) = &self.shared.log {
-            log.write(register, value, pc);
-        }
+        self.note(format_args!("write {register} {value:#x}"), pc);
         Ok(())
     }
 
@@ -120,9 +117,20 @@ impl Vcpu {
         self.brbe.execute(&self.pe, instruction)?;
         let invalidates = instruction == Instruction::Iall;
         self.shared.counts.invalidations.add(invalidates.into());
-        if let Some(log) = &self.shared.log {
-            log.execute(instruction, pc);
-        }
+        self.note(format_args!("execute {instruction}"), pc);
         Ok(())
+    }
+
+    /// Logs an access to BRBE.
+    fn note(&self, access: impl Display, pc: u64) {
+        let line = format_args!("{access} at {pc:#x}");
+        if let Some(log) = &self.shared.log {
+            log.line(line);
+        }
+        if let (Some(watch), Some(call)) = (&self.shared.watch, &self.call)
+            && call.is_executing()
+        {
+            watch.line(line);
+        }
     }
 }

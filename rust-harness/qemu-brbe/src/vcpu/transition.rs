@@ -4,6 +4,7 @@ use brbe_model::{ExceptionKind, ExceptionLevel, Pe};
 
 use super::{Pending, Vcpu, level};
 use crate::insn::Site;
+use crate::watch::GoesOn;
 
 /// What exception a vector is for: bits 8:7 of its offset in the table.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -80,11 +81,7 @@ impl Vcpu {
     /// Called when an exception or interrupt was taken from `from` to the vector `tgt`.
     pub(crate) fn exception(&mut self, from: u64, tgt: u64) {
         self.aarch32 = false;
-        if let Some(watch) = &self.shared.watch
-            && watch.covers(from)
-        {
-            watch.interrupt(from, self.registers.read(self.registers.pmovsset));
-        }
+        self.interrupt_call(from);
         if self.idle_at.is_some() {
             self.wake(from);
             self.publish();
@@ -127,6 +124,25 @@ impl Vcpu {
         self.publish();
         // An overflow where recording is prohibited leads here.
         self.check_freeze();
+    }
+
+    /// Tells the watch of an exception that was taken from `from`.
+    fn interrupt_call(&mut self, from: u64) {
+        let (Some(watch), r) = (&self.shared.watch, &self.registers) else {
+            return;
+        };
+        if !watch.is_interrupted(self.call.as_ref(), from) {
+            return;
+        }
+        watch.interrupt(from, r.read(r.pmovsset));
+        let el = ExceptionLevel::from_bits(r.read(r.cpsr) >> 2);
+        let (Some(call), Some(n)) = (&mut self.call, level(el)) else {
+            return;
+        };
+        let read = |register: Option<_>| register.map_or(0, |register| r.read(register));
+        let (address, spsr) = (read(r.elr[n]), read(r.spsr[n]));
+        let sp = (ExceptionLevel::from_bits(spsr >> 2) == el).then(|| r.read(r.sp));
+        call.leave(GoesOn { address, sp });
     }
 
     /// Completes what led to `from`, where an exception was taken in the state `before`.

@@ -1,5 +1,6 @@
 //! What the plugin refuses, and how.
 
+use std::collections::HashMap;
 use std::path::Path;
 
 use crate::run::*;
@@ -82,38 +83,40 @@ fn the_log_shows_what_happened() {
     assert!(text.lines().all(|line| line.starts_with("0 ")));
 }
 
-/// All of the guest is watched, and then only the function that the guest calls.
-#[test]
-fn watched_code_is_logged_block_by_block() {
-    let log = Path::new(env!("CARGO_TARGET_TMPDIR")).join("watched.log");
-    let watch = |range: String| {
-        let options = format!(",watch={range},watch-log={}", log.display());
-        let labels = Run::new("branches.S", "", &options).labels;
-        (labels, std::fs::read_to_string(&log).unwrap())
-    };
-    let (labels, all) = watch("0x40000000-0x50000000".to_owned());
-    assert!(all.contains("\n0 overflow 0x1\n0 block 0x"), "{all}");
-    let function = labels["FUNCTION"];
-    let one = format!("0 block {function:#x} 1\n");
-    assert!(all.contains(&one), "{all}");
-    let (_, text) = watch(format!("{function:#x}-{:#x}", function + 4));
-    assert_eq!(text, one.repeat(all.matches(&one).count()));
+/// Runs a guest while the function at one of its labels is watched. Returns the addresses of all
+/// labels, and the watch's log.
+fn watched(source: &str, machine: &str, function: &str) -> (HashMap<String, u64>, String) {
+    let log = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{source}.watch"));
+    let (_, labels) = guest(source);
+    let options = format!(",watch={:#x},watch-log={}", labels[function], log.display());
+    Run::with(source, machine, &options, &["-icount", "shift=0"]);
+    (labels, std::fs::read_to_string(log).unwrap())
 }
 
-/// An interrupt names the instruction that it came before.
 #[test]
-fn an_interrupt_of_watched_code_is_reported() {
-    let log = Path::new(env!("CARGO_TARGET_TMPDIR")).join("interrupted.log");
-    let options = format!(",watch=0x40000000-0x50000000,watch-log={}", log.display());
-    let run = Run::with(
-        "interrupts.S",
-        ",gic-version=3",
-        &options,
-        &["-icount", "shift=0"],
+fn each_call_of_the_watched_function_is_logged() {
+    let (labels, text) = watched("branches.S", "", "FUNCTION");
+    let called = |next: &str| {
+        let (function, next) = (labels["FUNCTION"], labels[next]);
+        format!("0 call {function:#x}\n0 block {function:#x} 1\n0 return {next:#x}\n")
+    };
+    let expected = called("BL_NEXT") + &called("BLR_NEXT");
+    assert!(text.starts_with(&expected), "{text}");
+}
+
+/// An interrupt names the instruction that it came before, and its handler is not followed.
+#[test]
+fn an_interrupt_of_a_watched_call_is_logged() {
+    let (labels, text) = watched("interrupts.S", ",gic-version=3", "CALLED");
+    let [called, interrupted, returned] =
+        ["CALLED", "INTERRUPTED", "RETURNED"].map(|label| labels[label]);
+    assert!(text.starts_with(&format!("0 call {called:#x}\n")), "{text}");
+    let handled = format!(
+        "0 interrupt {interrupted:#x} 0x0\n0 block {interrupted:#x} 2\n\
+         0 block {:#x} 1\n0 return {returned:#x}\n",
+        interrupted + 8
     );
-    let text = std::fs::read_to_string(log).unwrap();
-    let interrupted = format!("0 interrupt {:#x} 0x0\n", run.labels["SELF"]);
-    assert!(text.contains(&interrupted), "{text}");
+    assert!(text.ends_with(&handled), "{text}");
 }
 
 /// The first fields of `qemu_info_t`.

@@ -80,7 +80,17 @@ UNMASKED: msr	daifclr, #2
 UNMASKED_NEXT: nop
 	end
 	msr	daifset, #2
-	b	finish
+
+	/* A call that an interrupt comes in the middle of. */
+	bl	CALLED
+RETURNED: b	finish
+
+CALLED:	arm_timer
+	wfi
+	msr	daifclr, #2
+INTERRUPTED: nop
+	msr	daifset, #2
+	ret
 
 	.balign	0x800
 vectors:

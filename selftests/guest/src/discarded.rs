@@ -1,0 +1,41 @@
+//! Two snapshots, one right after the other: the first one leaves nothing of what it has read.
+//! Callers can live with the other policy, if they know it.
+
+use std::mem::MaybeUninit;
+
+use anyhow::Result;
+use branch_records::record::RawRecord;
+
+use crate::contract::{Helper, MAX_RECORDS};
+use crate::kallsyms::Kallsyms;
+use crate::verdict::{self, Verdict, check};
+use crate::{cpus, perf};
+
+/// The size of memory with room for all records, in bytes.
+const WHOLE: usize = RawRecord::SIZE * MAX_RECORDS;
+/// The number of branches from the end of one snapshot to the beginning of the next, with
+/// something to spare: the driver's way out, and the program's way in.
+const BETWEEN: usize = 12;
+
+pub(crate) fn run() -> Result<Verdict> {
+    verdict::needs_snapshots(&Kallsyms::read()?)?;
+    let events = perf::open_everywhere(&cpus::online()?, perf::FOR_SNAPSHOTS)
+        .map_err(verdict::cannot_record)?;
+    let mut object = MaybeUninit::uninit();
+    let mut helper = Helper::load(&mut object)?;
+    for (cpu, _) in &events {
+        cpus::pin_to(*cpu)?;
+        // A snapshot with room for one record takes away all records that there are.
+        for size in [WHOLE, RawRecord::SIZE] {
+            let [first, second] = helper.call_twice([size, WHOLE])?;
+            check!(
+                second.records().len() <= BETWEEN,
+                "CPU {cpu}: {} records from a snapshot of {} to the next one: some are of before \
+                 the first one",
+                second.records().len(),
+                first.records().len()
+            );
+        }
+    }
+    Ok(Verdict::Pass)
+}
