@@ -1,5 +1,6 @@
 //! What a test runs on: a kernel, and the guests that it is booted in.
 
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::{Result, anyhow};
@@ -48,6 +49,8 @@ pub struct Context<'a> {
     origin: Origin<'a>,
     /// The name of the kernel in messages and logs: `7.3.4 patched`.
     pub title: String,
+    /// The address of the function that takes snapshots, once the kernel has told it.
+    pub(crate) told_entry: Arc<Mutex<Option<u64>>>,
 }
 
 impl<'a> Context<'a> {
@@ -73,6 +76,7 @@ impl<'a> Context<'a> {
                 commit: commit.to_owned(),
             }),
             title,
+            told_entry: Arc::default(),
         }
     }
 
@@ -83,6 +87,7 @@ impl<'a> Context<'a> {
             guest,
             origin: Origin::Given(given),
             title: given.title.clone(),
+            told_entry: Arc::default(),
         }
     }
 

@@ -1,5 +1,7 @@
 //! Where a snapshot begins: the function that `bpf_get_branch_snapshot()` calls.
 
+use std::sync::PoisonError;
+
 use anyhow::{Result, bail};
 use branch_records::vmlinux::Vmlinux;
 
@@ -25,6 +27,12 @@ pub fn entry(context: &Context<'_>, machine: &MachineSpec) -> Result<Result<u64,
         let vmlinux = Vmlinux::open(context.kernel()?.vmlinux()?)?;
         return Ok(Ok(vmlinux.function(ENTRY)?.start));
     }
+    // One test asks, and the others wait for it.
+    let told = context.told_entry.lock();
+    let mut told = told.unwrap_or_else(PoisonError::into_inner);
+    if let Some(address) = *told {
+        return Ok(Ok(address));
+    }
     let share = context.share()?;
     let run = context.run(
         machine,
@@ -38,8 +46,9 @@ pub fn entry(context: &Context<'_>, machine: &MachineSpec) -> Result<Result<u64,
     }
     let mut lines = run.output.lines();
     let address = lines.find_map(|line| u64::from_str_radix(line.strip_prefix("0x")?, 16).ok());
-    match address {
-        Some(address) => Ok(Ok(address)),
-        None => bail!("the guest did not print an address:\n{}", run.output),
-    }
+    let Some(address) = address else {
+        bail!("the guest did not print an address:\n{}", run.output);
+    };
+    *told = Some(address);
+    Ok(Ok(address))
 }

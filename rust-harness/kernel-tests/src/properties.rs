@@ -19,9 +19,63 @@ pub enum PropertyKind {
     Policy,
 }
 
-/// A test that decides a property, and the words of its failures that are about it. Without
-/// words each failure is.
-type Decides = (&'static str, &'static [&'static str]);
+impl PropertyKind {
+    /// What came of a test that decides this, of an implementation which is not this project's.
+    /// It may have another policy.
+    pub(crate) fn of_others(self, verdict: Verdict) -> Verdict {
+        match verdict {
+            Verdict::Fail(said) if self == Self::Policy => {
+                Verdict::Pass(format!("{ANOTHER_POLICY}: {said}"))
+            }
+            _ => verdict,
+        }
+    }
+}
+
+/// What of a test is about a property.
+#[derive(Clone, Copy, Debug)]
+enum Part {
+    /// All of it.
+    Whole,
+    /// Failures with any of these words. The test ends with its first failure.
+    Says(&'static [&'static str]),
+    /// These subtests, which are decided each by itself.
+    Subtests(&'static [&'static str]),
+}
+
+/// What a failure of a test tells of a property that it decides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Told {
+    Broken,
+    Upheld,
+    Nothing,
+}
+
+impl Part {
+    /// What the failure tells that says this.
+    fn told(self, said: &str) -> Told {
+        let any = |words: &[&str]| words.iter().any(|words| said.contains(words));
+        match self {
+            Self::Whole => Told::Broken,
+            Self::Says(words) if any(words) => Told::Broken,
+            Self::Says(_) => Told::Nothing,
+            Self::Subtests(names) => {
+                let ended = |word: &str| {
+                    let mut names = names.iter();
+                    names.any(|name| said.contains(&format!("/{name}:{word}")))
+                };
+                match (ended("FAIL"), ended("OK")) {
+                    (true, _) => Told::Broken,
+                    (false, true) => Told::Upheld,
+                    (false, false) => Told::Nothing,
+                }
+            }
+        }
+    }
+}
+
+/// A test that decides a property.
+type Decides = (&'static str, Part);
 
 /// A property of an implementation.
 #[derive(Clone, Copy, Debug)]
@@ -35,12 +89,17 @@ pub struct Property {
 }
 
 /// The words of a test that decides a policy, where an implementation has another one.
-pub(crate) const ANOTHER_POLICY: &str = "another policy";
+const ANOTHER_POLICY: &str = "another policy";
 
 /// Words of failures that several tests have.
-const OWN: &[&str] = &["branches of the snapshot's own cost records"];
-const NO_PATH: &[&str] = &["the records of a snapshot are no path"];
-const LEFT: &[&str] = &["no timer tick after a snapshot", "did not end in time"];
+const OWN: Part = Part::Says(&["branches of the snapshot's own cost records"]);
+const NO_PATH: Part = Part::Says(&["the records of a snapshot are no path"]);
+const LEFT: Part = Part::Says(&["no timer tick after a snapshot", "did not end in time"]);
+
+/// The kernel's own test of the helper.
+const SELFTEST: &str = "get_branch_snapshot selftest";
+/// The check of the machine code of the function that the helper calls.
+const BY_THE_CODE: &str = "no branch before the pause, by the code";
 
 const fn promise(
     name: &'static str,
@@ -73,9 +132,9 @@ pub const PROPERTIES: [Property; 19] = [
         "The records of a snapshot are the branches before it, each leads to the next, and the last \
          ones to the caller",
         &[
-            ("snapshot of a failing BPF_MAP_CREATE", &[]),
-            ("get_branch_snapshot selftest", &[]),
-            ("half-records", &[]),
+            ("snapshot of a failing BPF_MAP_CREATE", Part::Whole),
+            (SELFTEST, Part::Subtests(&["leads_here", "traced_function"])),
+            ("half-records", Part::Whole),
             ("nested", NO_PATH),
         ],
     ),
@@ -83,17 +142,20 @@ pub const PROPERTIES: [Property; 19] = [
         "fields are true",
         "Each bit of a record is what the architecture says, and nothing of a former entry is left \
          in it",
-        &[("stale-bits", &[])],
+        &[("stale-bits", Part::Whole)],
     ),
     promise(
         "nothing is claimed",
         "Predictions and cycles that no event asked for are not in the records",
-        &[("flags", &[])],
+        &[
+            ("flags", Part::Whole),
+            (SELFTEST, Part::Subtests(&["no_flags", "no_cycles"])),
+        ],
     ),
     promise(
         "nothing twice",
         "No record is in a snapshot twice, in whichever bank it is",
-        &[("twice", &["are those before them once more"])],
+        &[("twice", Part::Says(&["are those before them once more"]))],
     ),
     promise(
         "count respected",
@@ -101,46 +163,52 @@ pub const PROPERTIES: [Property; 19] = [
         &[
             (
                 "twice",
-                &[
+                Part::Says(&[
                     "without room for a record",
                     "after a snapshot without room",
                     "with room for one record",
-                ],
+                ]),
             ),
-            ("get_branch_snapshot selftest", &["/size:FAIL"]),
+            (SELFTEST, Part::Subtests(&["size"])),
         ],
     ),
     promise(
         "no wasted branch",
         "No branch of the kernel's own is recorded between the call and the pause",
         &[
-            ("no branch before the pause, by the code", &[]),
+            (
+                BY_THE_CODE,
+                Part::Says(&["is a branch before BRBE is paused", "BRBE is not paused"]),
+            ),
             ("twice", OWN),
-            ("traced", &[]),
+            ("traced", Part::Whole),
             ("twice, debug kernel", OWN),
         ],
     ),
     promise(
         "only of events that ask",
         "A CPU without a branch event has no snapshot, not even of what it recorded before",
-        &[("no-event", &[])],
+        &[
+            ("no-event", Part::Whole),
+            (SELFTEST, Part::Subtests(&["no_event"])),
+        ],
     ),
     promise(
         "nothing of others",
         "Nobody gets records of a program that they may not trace",
         &[
-            ("privileges", &[]),
-            ("privileges, kernel at EL2 (VHE)", &[]),
+            ("privileges", Part::Whole),
+            ("privileges, kernel at EL2 (VHE)", Part::Whole),
         ],
     ),
     promise(
         "samples stay whole",
         "A sampling event on the same CPU has its samples with the branches that it asks for",
         &[
-            ("sampled", &[]),
-            ("frozen", &[]),
-            ("cpu-wide-event", &[]),
-            ("closing, pseudo-NMI", &[]),
+            ("sampled", Part::Whole),
+            ("frozen", Part::Whole),
+            ("cpu-wide-event", Part::Whole),
+            ("closing, pseudo-NMI", Part::Whole),
         ],
     ),
     promise(
@@ -148,32 +216,39 @@ pub const PROPERTIES: [Property; 19] = [
         "A counter may overflow at each instruction of a snapshot: the snapshot is right or is none, \
          and the sample has its records",
         &[
-            ("overflow at each instruction", &[]),
-            ("overflow at each instruction, interrupts off", &[]),
+            ("overflow at each instruction", Part::Whole),
+            ("overflow at each instruction, interrupts off", Part::Whole),
+            (
+                BY_THE_CODE,
+                Part::Says(&["BRBE is paused before exceptions are masked"]),
+            ),
         ],
     ),
     promise(
         "no false freeze",
         "An overflow of the cycle counter freezes nothing, and is not taken for a freeze",
-        &[("cycle-counter", &[])],
+        &[("cycle-counter", Part::Whole)],
     ),
     promise(
         "pseudo-NMI safe",
         "The PMU's interrupt may be a pseudo-NMI",
         &[
-            ("overflow at each instruction, pseudo-NMI", &[]),
+            ("overflow at each instruction, pseudo-NMI", Part::Whole),
             (
                 "overflow at each instruction, pseudo-NMI, interrupts off",
-                &[],
+                Part::Whole,
             ),
-            ("overflow at each instruction, pseudo-NMI, two banks", &[]),
-            ("stress, pseudo-NMI", &[]),
+            (
+                "overflow at each instruction, pseudo-NMI, two banks",
+                Part::Whole,
+            ),
+            ("stress, pseudo-NMI", Part::Whole),
         ],
     ),
     promise(
         "nesting safe",
         "A snapshot in the middle of another one leaves the outer one whole",
-        &[("nested", &[])],
+        &[("nested", Part::Whole)],
     ),
     promise(
         "state restored",
@@ -181,43 +256,43 @@ pub const PROPERTIES: [Property; 19] = [
         &[
             ("interrupts", LEFT),
             ("interrupts, pseudo-NMI", LEFT),
-            ("filter", &[]),
+            ("filter", Part::Whole),
         ],
     ),
     promise(
         "heterogeneous safe",
         "CPUs without BRBE are not asked for records, and those with it have snapshots",
-        &[("heterogeneous", &[])],
+        &[("heterogeneous", Part::Whole)],
     ),
     promise(
         "order of loading",
         "A program that is loaded before there is a PMU takes snapshots once there is one",
-        &[("late-pmu", &[])],
+        &[("late-pmu", Part::Whole)],
     ),
     promise(
         "nothing printed",
         "Lockdep, KASAN and the other checks of a debug kernel have nothing to say, and hear of \
          interrupts that are disabled as often as of their being enabled",
         &[
-            ("twice, debug kernel", &[]),
-            ("refused-flags, debug kernel", &[]),
-            ("raw-section, debug kernel", &[]),
-            ("stress, debug kernel", &[]),
+            ("twice, debug kernel", Part::Whole),
+            ("refused-flags, debug kernel", Part::Whole),
+            ("raw-section, debug kernel", Part::Whole),
+            ("stress, debug kernel", Part::Whole),
         ],
     ),
     policy(
         "records are discarded",
         "A snapshot has nothing in it that was in an earlier one: what was read is discarded",
         &[
-            ("discarded", &[]),
-            ("get_branch_snapshot selftest", &["/repeated:FAIL"]),
+            ("discarded", Part::Whole),
+            (SELFTEST, Part::Subtests(&["repeated"])),
         ],
     ),
     policy(
         "frozen is left alone",
         "What an overflow has frozen is its handler's alone: before the handler runs, there is no \
          snapshot",
-        &[("frozen-left-alone", &[])],
+        &[("frozen-left-alone", Part::Whole)],
     ),
 ];
 
@@ -320,20 +395,19 @@ impl Judgement {
 impl Property {
     fn judge(&self, report: &Report) -> JudgedProperty {
         let (mut by, mut against, mut why) = (Vec::new(), Vec::new(), Vec::new());
-        for (test, words) in self.decided_by {
+        for (test, part) in self.decided_by {
             match report.verdict(test) {
                 Some(Verdict::Pass(said)) if said.contains(ANOTHER_POLICY) => {
                     against.push(evidence(test, said));
                 }
                 Some(Verdict::Pass(_)) => by.push((*test).to_owned()),
-                Some(Verdict::Fail(said)) => {
-                    let is_about_it = words.iter().any(|words| said.contains(words));
-                    if words.is_empty() || is_about_it {
-                        against.push(evidence(test, said));
-                    } else {
+                Some(Verdict::Fail(said)) => match part.told(said) {
+                    Told::Broken => against.push(evidence(test, said)),
+                    Told::Upheld => by.push((*test).to_owned()),
+                    Told::Nothing => {
                         why.push(evidence(test, "it failed for another reason before"));
                     }
-                }
+                },
                 Some(Verdict::Skip(reason)) => why.push(evidence(test, reason)),
                 None => why.push(evidence(test, "it was not run")),
             }
@@ -433,7 +507,10 @@ mod tests {
     fn a_failure_counts_against_what_it_is_about() {
         let kept = format!("{ANOTHER_POLICY}: some are of before the first one");
         let is_kept = ("discarded", Verdict::Pass(kept.clone()));
-        assert!(judged(std::slice::from_ref(&is_kept)).is_good(), "a policy may differ");
+        assert!(
+            judged(std::slice::from_ref(&is_kept)).is_good(),
+            "a policy may differ"
+        );
         let judgement = judged(&[
             ("twice", Verdict::Fail("records cost records".to_owned())),
             is_kept,
@@ -455,12 +532,39 @@ mod tests {
     }
 
     #[test]
+    fn a_subtest_is_decided_whatever_becomes_of_the_others() {
+        let said = "#1/1 get_branch_snapshot/no_event:FAIL\n#1/3 get_branch_snapshot/size:OK\n";
+        let judgement = judged(&[(SELFTEST, Verdict::Fail(said.to_owned()))]);
+        let is = |name| finding(&judgement, name);
+        assert!(matches!(
+            is("only of events that ask"),
+            Finding::Broken { .. }
+        ));
+        assert!(matches!(is("count respected"), Finding::Upheld { by, .. } if by == &[SELFTEST]));
+        assert!(matches!(
+            is("records are a path"),
+            Finding::NotDecided { .. }
+        ));
+        assert!(judgement.others.is_empty());
+    }
+
+    #[test]
     fn a_failure_that_is_about_nothing_here_is_not_lost() {
         let judgement = judged(&[("twice", Verdict::Fail("out of memory".to_owned()))]);
         assert_eq!(judgement.others, [evidence("twice", "out of memory")]);
         assert!(!judgement.is_good());
         let judgement = judged(&[("flags", Verdict::Fail("x".to_owned()))]);
         assert!(judgement.others.is_empty() && !judgement.is_good());
+    }
+
+    #[test]
+    fn only_a_policy_may_be_otherwise() {
+        let failed = || Verdict::Fail("kept".to_owned());
+        let expected = Verdict::Pass(format!("{ANOTHER_POLICY}: kept"));
+        assert_eq!(PropertyKind::Policy.of_others(failed()), expected);
+        assert_eq!(PropertyKind::Promise.of_others(failed()), failed());
+        let passed = PropertyKind::Policy.of_others(Verdict::pass());
+        assert_eq!(passed, Verdict::pass());
     }
 
     #[test]

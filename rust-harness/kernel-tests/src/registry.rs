@@ -7,7 +7,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result, bail};
 
 use crate::context::{Context, NO_SOURCE};
-use crate::properties::{ANOTHER_POLICY, PropertyKind};
+use crate::properties::PropertyKind;
 use kernels::requirements::{self, MachineNeeds};
 use kernels::subject::Configuration;
 use kernels::variant::Variant;
@@ -141,17 +141,15 @@ impl Test {
         Self { needs, ..self }
     }
 
-    /// What came of the test on the kernel of `context`, by what it decided. An implementation of
-    /// somebody else may have another policy than this project's.
+    /// What came of the test on the kernel of `context`, by what it decided.
     fn on(&self, context: &Context<'_>, decided: Decided) -> Decided {
-        match decided.verdict {
-            Verdict::Fail(said) if self.decides == PropertyKind::Policy && !context.is_ours() => {
-                Decided {
-                    verdict: Verdict::Pass(format!("{ANOTHER_POLICY}: {said}")),
-                    ..decided
-                }
+        if context.is_ours() {
+            decided
+        } else {
+            Decided {
+                verdict: self.decides.of_others(decided.verdict),
+                ..decided
             }
-            _ => decided,
         }
     }
 

@@ -12,7 +12,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 
 use crate::cpus;
 use crate::kallsyms::Kallsyms;
-use crate::path::Steady;
+use crate::path::{Gaps, Steady};
 use crate::perf;
 use crate::ring::Ring;
 use crate::verdict::{self, Verdict, check};
@@ -26,7 +26,7 @@ pub(crate) fn run(time: Duration) -> Result<Verdict> {
         .collect::<Result<Vec<_>>>()?;
     switch_contexts(&events, time)?;
     drop(events);
-    let code = Steady::read(&Kallsyms::read()?);
+    let code = Steady::read(&Kallsyms::read()?, Gaps::BehindSnapshots);
     let (mut seen, mut possible) = (0, 0);
     for (cpu, mut ring) in rings {
         let samples = ring.take_samples()?;

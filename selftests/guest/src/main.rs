@@ -49,6 +49,7 @@ use clap::{ArgMatches, CommandFactory as _, FromArgMatches, Parser, Subcommand};
 use guest_support::{cpus, kallsyms, kcore, perf};
 
 use overflow::Taken;
+use path::Gaps;
 use verdict::Verdict;
 
 /// Tests branch snapshots on the kernel that runs here.
@@ -248,6 +249,10 @@ enum WithOptions {
         /// little time for anything else
         #[arg(long, value_name = "CYCLES", default_value_t = 20_000_000, value_parser = clap::value_parser!(u64).range(1000..))]
         period: u64,
+        /// The implementation is known to discard the records that a snapshot has read: a
+        /// gap behind an earlier snapshot is no path
+        #[arg(long)]
+        discards: bool,
     },
 }
 
@@ -317,8 +322,17 @@ fn main() -> ExitCode {
         }
         WithOptions::Provoke { what, command } => provoke::run(what, &command),
         WithOptions::Waste { output } => waste::run(&output),
-        WithOptions::Stress { seconds, period } => {
-            stress::run(Duration::from_secs(seconds), period)
+        WithOptions::Stress {
+            seconds,
+            period,
+            discards,
+        } => {
+            let gaps = if discards {
+                Gaps::None
+            } else {
+                Gaps::BehindSnapshots
+            };
+            stress::run(Duration::from_secs(seconds), period, gaps)
         }
     };
     verdict::report(name, &outcome, arguments.json, verdict_on_stderr)

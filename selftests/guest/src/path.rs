@@ -84,12 +84,21 @@ impl Paths {
     }
 }
 
+/// Where recording may have stopped for a while.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Gaps {
+    /// Nowhere.
+    None,
+    /// Behind the branch to an earlier snapshot, which may have kept its records.
+    BehindSnapshots,
+}
+
 /// Checks snapshots against kernel code that is the same during all checks, except for
 /// the places that the kernel changes itself all the time.
 #[derive(Debug)]
 pub(crate) struct Steady {
     kcore: Option<Kcore>,
-    /// The function that takes snapshots.
+    /// The function that takes snapshots, if there may be gaps behind the branch to it.
     entry: Option<u64>,
     /// The pages of code that were read, by the address of the first instruction. `None`
     /// for a page that cannot be read.
@@ -104,7 +113,7 @@ const PAGE: u64 = 4096;
 impl Steady {
     /// Reads which places the kernel changes itself. What is traced now has to be traced
     /// until the last check.
-    pub(crate) fn read(symbols: &Kallsyms) -> Self {
+    pub(crate) fn read(symbols: &Kallsyms, gaps: Gaps) -> Self {
         let Paths { kcore, entry } = Paths::open();
         let table = kcore.as_ref().and_then(|kcore| {
             let start = symbols.address_of("__start___jump_table")?;
@@ -116,7 +125,7 @@ impl Steady {
             // Without the table, a place that has changed would be taken for a wrong
             // path.
             kcore: kcore.filter(|_| table.is_some()),
-            entry,
+            entry: entry.filter(|_| gaps == Gaps::BehindSnapshots),
             pages: RefCell::default(),
             jump_labels: table.as_ref().map(jump_labels).unwrap_or_default(),
         }

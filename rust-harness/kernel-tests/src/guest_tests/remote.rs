@@ -28,7 +28,11 @@ pub fn on_remote<'a>(paths: &'a Paths, ssh: &'a Ssh) -> Vec<Job<'a>> {
         };
         // A machine that is dead is not tried again.
         let run = remote::run(paths, ssh, &task)?;
-        Ok(judge(tests.len(), &run)?.verdicts(tests.len()))
+        let verdicts = judge(tests.len(), &run)?.verdicts(tests.len());
+        let verdicts = tests.iter().zip(verdicts);
+        Ok(verdicts
+            .map(|(test, verdict)| test.decides.of_others(verdict))
+            .collect())
     });
     let skipped = elsewhere
         .iter()

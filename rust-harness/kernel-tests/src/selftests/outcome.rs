@@ -35,7 +35,7 @@ fn verdict_on_perf_events(output: &str) -> Verdict {
     let count = |wanted| tests.values().filter(|outcome| **outcome == wanted).count();
     let all = TESTS.len() - 1;
     if count(SelftestOutcome::Fail) > 0 || count(SelftestOutcome::Skip) > 1 || tests.len() != all {
-        return Verdict::Fail(output.to_owned());
+        return Verdict::Fail(without_passed(output));
     }
     let words = tests.iter().map(|(name, outcome)| match outcome {
         SelftestOutcome::Skip => format!("{name} skips itself"),
@@ -125,7 +125,9 @@ pub(super) fn of_helper(output: &str, may_skip: &[&str]) -> Decided {
 }
 
 fn verdict_on_helper(output: &str, attempt: &str, may_skip: &[&str]) -> Verdict {
-    let last = output.rsplit(attempt).next().unwrap_or_default();
+    let last = output.rsplit_once(attempt).map_or(output, |(_, last)| {
+        last.split_once('\n').map_or("", |(_number, rest)| rest)
+    });
     let (tests, subtests) = (each(last), subtests(last));
     let with = |wanted| {
         let names = subtests
@@ -136,14 +138,15 @@ fn verdict_on_helper(output: &str, attempt: &str, may_skip: &[&str]) -> Verdict 
     match tests.iter().rfind(|(name, _)| *name == HELPER) {
         Some((_, SelftestOutcome::Pass)) if with(SelftestOutcome::Fail).is_empty() => {}
         Some((_, SelftestOutcome::Skip)) => {
-            return Verdict::Fail(format!("the test skips itself:\n{output}"));
+            return Verdict::Fail(format!("the test skips itself:\n{}", without_passed(last)));
         }
-        _ => return Verdict::Fail(output.to_owned()),
+        _ => return Verdict::Fail(without_passed(last)),
     }
     let skipped = with(SelftestOutcome::Skip);
     if skipped.iter().any(|name| !may_skip.contains(name)) {
         let skipped = skipped.join(", ");
-        return Verdict::Fail(format!("subtests are skipped, {skipped}:\n{output}"));
+        let said = without_passed(last);
+        return Verdict::Fail(format!("subtests are skipped, {skipped}:\n{said}"));
     }
     let passed = match with(SelftestOutcome::Pass).len() {
         0 => None,
@@ -152,6 +155,12 @@ fn verdict_on_helper(output: &str, attempt: &str, may_skip: &[&str]) -> Verdict 
     let skipped = (!skipped.is_empty()).then(|| format!("skipped: {}", skipped.join(", ")));
     let words: Vec<_> = [passed, skipped].into_iter().flatten().collect();
     Verdict::Pass(words.join("; "))
+}
+
+/// The lines of `output` but for those of checks that held: `test_size:PASS:size 0 nsec`.
+fn without_passed(output: &str) -> String {
+    let lines = output.lines().filter(|line| !line.contains(":PASS:"));
+    lines.map(|line| format!("{line}\n")).collect()
 }
 
 /// How often tests were run again, by `output`. Each attempt has one line that begins with
@@ -258,6 +267,22 @@ mod tests {
         let mark = "helper, attempt ";
         let twice = format!("{mark}1\n{wrong}{mark}2\n{whole}");
         assert_eq!(passed(&twice, &[]).as_deref(), Some("2 of 2 subtests"));
+    }
+
+    #[test]
+    fn a_failure_has_what_failed_in_the_last_attempt() {
+        let attempt = |number: u32| {
+            format!(
+                "helper, attempt {number}\nrun:PASS:retval 0 nsec\n\
+                 test_size:FAIL:size unexpected size: actual {number} != expected 0\n\
+                 #1 {HELPER}:FAIL\n"
+            )
+        };
+        let said = of_helper(&(attempt(1) + &attempt(2)), &[]).verdict;
+        let expected = format!(
+            "test_size:FAIL:size unexpected size: actual 2 != expected 0\n#1 {HELPER}:FAIL\n"
+        );
+        assert_eq!(said, Verdict::Fail(expected));
     }
 
     #[test]

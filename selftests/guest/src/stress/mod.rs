@@ -19,7 +19,7 @@ use libbpf_rs::{Link, OpenObject, RingBufferBuilder};
 
 use crate::cpus;
 use crate::kallsyms::Kallsyms;
-use crate::path::Steady;
+use crate::path::{Gaps, Steady};
 use crate::perf::{self, FOR_SNAPSHOTS, Recording};
 use crate::ring::Ring;
 use crate::skeleton::stress::{StressSkel, StressSkelBuilder};
@@ -38,8 +38,8 @@ const SLOWER: u32 = 4;
 const AT_ONCE: usize = 100;
 
 /// Runs the stress test for `time`, or longer on a slow machine. `period` is the number
-/// of cycles from one sample of an event to the next.
-pub(crate) fn run(time: Duration, period: u64) -> Result<Verdict> {
+/// of cycles from one sample of an event to the next. `gaps` says where snapshots may have gaps.
+pub(crate) fn run(time: Duration, period: u64, gaps: Gaps) -> Result<Verdict> {
     let symbols = Kallsyms::read()?;
     verdict::needs_snapshots(&symbols)?;
     let cpus = cpus::online()?;
@@ -48,7 +48,7 @@ pub(crate) fn run(time: Duration, period: u64) -> Result<Verdict> {
     let mut object = MaybeUninit::uninit();
     let skeleton = load(&mut object, &symbols)?;
     let seen = RefCell::new(Seen::default());
-    let code = Steady::read(&symbols);
+    let code = Steady::read(&symbols, gaps);
     let group = Group::new()?;
     let samples = perf::all_branches(Some(period));
     // perf's start and the opening of events take long under load, and so come first.
