@@ -1,7 +1,7 @@
 //! Names, inlined frames and source lines of the kernel image, from the vmlinux
 //! file that it was built as.
 
-use std::ops::{ControlFlow, Range};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use blazesym::inspect::{self, Inspector};
@@ -92,43 +92,7 @@ impl Vmlinux {
     /// long the function is.
     pub fn function(&self, name: &str) -> Result<Range<u64>, VmlinuxError> {
         let (start, size) = self.look_up(name)?;
-        self.range(name, start, size)
-    }
-
-    /// The addresses in the kernel image as linked of a function that is written in Rust.
-    /// `path` is the name as a reader writes it, such as `<driver::Buffer>::read`.
-    ///
-    /// # Errors
-    ///
-    /// When the file cannot be read or has no such function, or when nothing says how
-    /// long the function is.
-    pub fn function_in_rust(&self, path: &str) -> Result<Range<u64>, VmlinuxError> {
-        let mut found = None;
-        self.inspector
-            .for_each(&self.symbols(), |symbol| {
-                // The alternate form is without the hash of the crate.
-                let is = |name| format!("{:#}", rustc_demangle::demangle(name)) == path;
-                // There are many symbols, and demangling takes time: only those of Rust
-                // are demangled.
-                if symbol.name.starts_with("_R") && is(&symbol.name) {
-                    found = Some((symbol.addr, symbol.size));
-                    return ControlFlow::Break(());
-                }
-                ControlFlow::Continue(())
-            })
-            .map_err(|error| self.unreadable(&error))?;
-        let (start, size) = found.ok_or_else(|| self.no_symbol(path))?;
-        self.range(path, start, size)
-    }
-
-    /// The addresses of the symbol `name`, from its start and size. A symbol that is
-    /// empty counts as missing.
-    fn range(
-        &self,
-        name: &str,
-        start: u64,
-        size: Option<usize>,
-    ) -> Result<Range<u64>, VmlinuxError> {
+        // A symbol that is empty counts as missing.
         let size = size.filter(|size| *size > 0);
         let size = size.ok_or_else(|| self.no_symbol(name))?;
         Ok(start..start + size as u64)

@@ -152,7 +152,9 @@ impl Reader {
         let window = self.window()?;
         // The instruction is the last one of its block.
         if register == "BRBFCR_EL1" {
-            window.sampled.get_or_insert(window.instructions - 1);
+            let index = window.instructions.checked_sub(1);
+            let index = index.context("before the block of the instruction")?;
+            window.sampled.get_or_insert(index);
         } else if is_of_record(register) {
             window.read_by = Some(window.instructions);
         }
@@ -287,6 +289,7 @@ mod tests {
             &format!("{call}0 block 16 4\n"),
             &format!("{call}0 return 0x1004\n0 block 0x1000 4\n"),
             &format!("{call}0 block 0x1000 -1\n"),
+            &format!("{call}0 read BRBFCR_EL1 0x0 at 0x1000\n"),
         ] {
             assert!(super::windows(log.as_bytes()).is_err(), "{log}");
         }

@@ -13,6 +13,8 @@ use crate::skeleton::contract::{ContractSkel, ContractSkelBuilder, OpenContractS
 
 /// The number of records that the BPF program has room for, and so the most it asks for.
 pub(crate) const MAX_RECORDS: usize = 64;
+/// The size of memory with room for all records, in bytes.
+pub(crate) const WHOLE: usize = RawRecord::SIZE * MAX_RECORDS;
 /// The word that memory is filled with before the helper writes there.
 const STALE: u64 = u64::MAX;
 

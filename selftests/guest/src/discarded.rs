@@ -6,13 +6,11 @@ use std::mem::MaybeUninit;
 use anyhow::Result;
 use branch_records::record::RawRecord;
 
-use crate::contract::{Helper, MAX_RECORDS};
+use crate::contract::{Helper, MAX_RECORDS, WHOLE};
 use crate::kallsyms::Kallsyms;
 use crate::verdict::{self, Verdict, check};
 use crate::{cpus, perf};
 
-/// The size of memory with room for all records, in bytes.
-const WHOLE: usize = RawRecord::SIZE * MAX_RECORDS;
 /// The number of branches from the end of one snapshot to the beginning of the next, with
 /// something to spare: the driver's way out, and the program's way in.
 const BETWEEN: usize = 12;

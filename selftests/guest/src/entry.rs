@@ -10,7 +10,7 @@ use crate::verdict::{self, Verdict, no_snapshots};
 /// The function that takes snapshots.
 pub(crate) struct Entry {
     address: u64,
-    /// Its name.
+    /// The name of the function.
     pub(crate) name: String,
 }
 

@@ -6,7 +6,7 @@ use std::mem::MaybeUninit;
 use anyhow::Result;
 use branch_records::record::{Cycles, RawRecord};
 
-use crate::contract::{Answer, Helper, MAX_RECORDS};
+use crate::contract::{Answer, Helper, WHOLE};
 use crate::kallsyms::Kallsyms;
 use crate::perf::{FOR_SNAPSHOTS, NO_CYCLES, NO_FLAGS, Recording};
 use crate::verdict::{self, Verdict, check};
@@ -91,7 +91,7 @@ pub(crate) fn run() -> Result<Verdict> {
 /// What is wrong with snapshots on this CPU, if anything: of branches inside the kernel,
 /// and of some that enter and leave it.
 fn problem(helper: &mut Helper<'_>, asked: Asked) -> Result<Option<String>> {
-    let inside = helper.call(RawRecord::SIZE * MAX_RECORDS, 0)?;
+    let inside = helper.call(WHOLE, 0)?;
     let at_the_border = helper.call_at_system_call()?;
     Ok(wrong(&inside, asked).or_else(|| wrong(&at_the_border, asked)))
 }

@@ -4,9 +4,8 @@
 use std::mem::MaybeUninit;
 
 use anyhow::Result;
-use branch_records::record::RawRecord;
 
-use crate::contract::{Helper, MAX_RECORDS};
+use crate::contract::{Helper, WHOLE};
 use crate::kallsyms::Kallsyms;
 use crate::pending::{self, NOTHING, Pending};
 use crate::ring::Ring;
@@ -67,7 +66,7 @@ fn check_with(wrong: impl Fn(u32, [i64; 2]) -> Option<String>) -> Result<Verdict
             !sample.is_empty(),
             "CPU {cpu}: the sample of an overflow has lost its records to snapshots before it"
         );
-        let answer = helper.call(RawRecord::SIZE * MAX_RECORDS, 0)?;
+        let answer = helper.call(WHOLE, 0)?;
         check!(
             !answer.records().is_empty(),
             "CPU {cpu}, after the overflow's handler: the helper returned {}",

@@ -8,11 +8,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow};
-use branch_records::record::RawRecord;
 use rustix::io::Errno;
 use rustix::thread::gettid;
 
-use crate::contract::{Helper, MAX_RECORDS};
+use crate::contract::{Helper, WHOLE};
 use crate::cpus;
 use crate::kallsyms::Kallsyms;
 use crate::no_event::{something_in, takes_nothing};
@@ -90,7 +89,7 @@ impl Test<'_> {
             let _event = perf::open_with(self.recording.number, Some(cpu), FOR_SNAPSHOTS)?;
             for other in self.all_cpus() {
                 cpus::pin_to(other)?;
-                let answer = self.helper.call(RawRecord::SIZE * MAX_RECORDS, 0)?;
+                let answer = self.helper.call(WHOLE, 0)?;
                 if other == cpu {
                     check!(
                         !answer.records().is_empty(),
@@ -223,7 +222,7 @@ impl Test<'_> {
                 self.recording.name,
                 self.counting.name
             );
-            let (answer, cpu) = self.helper.call_anywhere(RawRecord::SIZE * MAX_RECORDS)?;
+            let (answer, cpu) = self.helper.call_anywhere(WHOLE)?;
             if self.recording.cpus.contains(&cpu) {
                 on_recording += 1;
                 check!(

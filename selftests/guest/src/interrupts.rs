@@ -5,9 +5,8 @@
 use std::mem::MaybeUninit;
 
 use anyhow::Result;
-use branch_records::record::RawRecord;
 
-use crate::contract::{Helper, MAX_RECORDS};
+use crate::contract::{Helper, WHOLE};
 use crate::kallsyms::Kallsyms;
 use crate::verdict::{self, Verdict};
 use crate::{cpus, perf};
@@ -15,7 +14,6 @@ use crate::{cpus, perf};
 /// The turns of a loop that take longer than from one tick to the next: 10 ms with
 /// CONFIG_HZ=100.
 const TURNS: u32 = 1 << 22;
-const WHOLE: usize = RawRecord::SIZE * MAX_RECORDS;
 
 pub(crate) fn run() -> Result<Verdict> {
     verdict::needs_snapshots(&Kallsyms::read()?)?;

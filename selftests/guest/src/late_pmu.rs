@@ -10,9 +10,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
-use branch_records::record::RawRecord;
 
-use crate::contract::{Helper, MAX_RECORDS};
+use crate::contract::{Helper, WHOLE};
 use crate::kallsyms::Kallsyms;
 use crate::no_event::takes_nothing;
 use crate::verdict::{self, Verdict, check};
@@ -70,7 +69,7 @@ pub(crate) fn run() -> Result<Verdict> {
         perf::open_everywhere(&cpus, perf::FOR_SNAPSHOTS).map_err(verdict::cannot_record)?;
     for (cpu, _) in &events {
         cpus::pin_to(*cpu)?;
-        let answer = helper.call(RawRecord::SIZE * MAX_RECORDS, 0)?;
+        let answer = helper.call(WHOLE, 0)?;
         check!(
             !answer.records().is_empty(),
             "CPU {cpu}, a program that was loaded before there was a PMU: the helper returned {}",

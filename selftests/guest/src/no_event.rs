@@ -3,10 +3,9 @@
 use std::mem::MaybeUninit;
 
 use anyhow::Result;
-use branch_records::record::RawRecord;
 use rustix::io::Errno;
 
-use crate::contract::{Answer, Helper, MAX_RECORDS};
+use crate::contract::{Answer, Helper, WHOLE};
 use crate::kallsyms::Kallsyms;
 use crate::verdict::{self, Verdict, check};
 use crate::{cpus, perf};
@@ -33,7 +32,7 @@ pub(crate) fn run() -> Result<Verdict> {
     for &cpu in &able {
         cpus::pin_to(cpu)?;
         let event = perf::open(cpu, perf::FOR_SNAPSHOTS).map_err(verdict::cannot_record)?;
-        let answer = helper.call(RawRecord::SIZE * MAX_RECORDS, 0)?;
+        let answer = helper.call(WHOLE, 0)?;
         check!(
             !answer.records().is_empty(),
             "CPU {cpu}, with an event: the helper returned {}",
@@ -63,7 +62,7 @@ pub(crate) fn run() -> Result<Verdict> {
 /// Calls the helper on this CPU. Returns how its answer differs from the empty one, if it
 /// does.
 pub(crate) fn takes_nothing(helper: &mut Helper<'_>) -> Result<Option<String>> {
-    let answer = helper.call(RawRecord::SIZE * MAX_RECORDS, 0)?;
+    let answer = helper.call(WHOLE, 0)?;
     Ok(something_in(&answer))
 }
 

@@ -7,16 +7,12 @@
 use std::mem::MaybeUninit;
 
 use anyhow::Result;
-use branch_records::record::RawRecord;
 use rustix::io::Errno;
 
-use crate::contract::{Helper, MAX_RECORDS};
+use crate::contract::{Helper, WHOLE};
 use crate::kallsyms::Kallsyms;
 use crate::verdict::{self, Verdict, check};
 use crate::{cpus, perf};
-
-/// Room for all there is.
-const WHOLE: usize = RawRecord::SIZE * MAX_RECORDS;
 
 pub(crate) fn run() -> Result<Verdict> {
     verdict::needs_snapshots(&Kallsyms::read()?)?;

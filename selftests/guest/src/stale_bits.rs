@@ -6,7 +6,7 @@ use anyhow::Result;
 use branch_records::record::{BranchType, Privilege, RawRecord, Record, Speculation};
 use rustix::io::Errno;
 
-use crate::contract::{Answer, Helper, MAX_RECORDS};
+use crate::contract::{Answer, Helper, MAX_RECORDS, WHOLE};
 use crate::kallsyms::Kallsyms;
 use crate::verdict::{self, Verdict, check};
 use crate::{cpus, perf};
@@ -30,15 +30,14 @@ pub(crate) fn run() -> Result<Verdict> {
 fn check_on_this_cpu(helper: &mut Helper<'_>) -> Result<Verdict> {
     // First there is room for everything, and then for less than there is: each call is
     // preceded by a system call's worth of branches.
-    let whole = RawRecord::SIZE * MAX_RECORDS;
-    let all = helper.call(whole, 0)?;
+    let all = helper.call(WHOLE, 0)?;
     check!(
         !all.records().is_empty(),
         "the helper returned {} with room for {MAX_RECORDS} records",
         all.returned
     );
     check!(
-        all.returned % RawRecord::SIZE as i64 == 0 && all.returned <= whole as i64,
+        all.returned % RawRecord::SIZE as i64 == 0 && all.returned <= WHOLE as i64,
         "the helper returned {} bytes: not whole records, or more than there was room for",
         all.returned
     );
@@ -74,7 +73,7 @@ fn check_on_this_cpu(helper: &mut Helper<'_>) -> Result<Verdict> {
     }
 
     for flags in [1, 1 << 31, 1 << 32, 1 << 63] {
-        let answer = helper.call(whole, flags)?;
+        let answer = helper.call(WHOLE, flags)?;
         let expected = -i64::from(Errno::INVAL.raw_os_error());
         check!(
             answer.returned == expected,

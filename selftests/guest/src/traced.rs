@@ -6,9 +6,8 @@ use std::mem::MaybeUninit;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
-use branch_records::record::RawRecord;
 
-use crate::contract::{Helper, MAX_RECORDS};
+use crate::contract::{Helper, WHOLE};
 use crate::entry::Entry;
 use crate::kallsyms::Kallsyms;
 use crate::verdict::{self, Verdict, check};
@@ -32,7 +31,7 @@ pub(crate) fn run() -> Result<Verdict> {
     let entry = Entry::find(&symbols)?;
     for (cpu, _) in &events {
         cpus::pin_to(*cpu)?;
-        let answer = helper.call(RawRecord::SIZE * MAX_RECORDS, 0)?;
+        let answer = helper.call(WHOLE, 0)?;
         check!(
             !answer.records().is_empty(),
             "CPU {cpu}: the helper returned {}",

@@ -6,14 +6,12 @@ use anyhow::Result;
 use branch_records::record::RawRecord;
 use rustix::io::Errno;
 
-use crate::contract::{Helper, MAX_RECORDS};
+use crate::contract::{Helper, WHOLE};
 use crate::entry::Entry;
 use crate::kallsyms::Kallsyms;
 use crate::verdict::{self, Verdict, check};
 use crate::{cpus, perf};
 
-/// The size of memory with room for all records, in bytes.
-const WHOLE: usize = RawRecord::SIZE * MAX_RECORDS;
 /// The number of records that BRBE shows at a time (`BRBFCR_EL1.BANK`).
 const BANK: usize = 32;
 /// How often the test is tried on a CPU: a task switch before the call leaves few
