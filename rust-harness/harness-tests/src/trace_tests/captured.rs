@@ -105,6 +105,8 @@ const CASES: [Case; 10] = [
         ],
         check: |seen| is_timed(&seen.report),
     },
+    // Several calls, since a task that is switched between the probe and its program has no
+    // branch of user space left.
     Case {
         by: "",
         words: &[
@@ -114,7 +116,7 @@ const CASES: [Case; 10] = [
             "--",
             "bash",
             "-c",
-            "true",
+            "for i in {1..7}; do bash -c true; done",
         ],
         check: |seen| ends_in_main(&seen.report),
     },
@@ -123,7 +125,7 @@ const CASES: [Case; 10] = [
         words: &[
             "uretprobe:/usr/lib/aarch64-linux-gnu/libc.so.6:malloc",
             "-n",
-            "3",
+            "8",
             "--",
             "bash",
             "-c",
@@ -310,21 +312,19 @@ fn is_timed(report: &TraceReport) -> Option<String> {
 }
 
 fn ends_in_main(report: &TraceReport) -> Option<String> {
-    let snapshot = report.snapshots.first()?;
-    let newest = snapshot.records.last();
-    let is_main = newest.is_some_and(|branch| is_in(&branch.to, "main"));
-    (!is_main).then(|| format!("the newest branch is {newest:?}"))
+    let newest = report.snapshots.iter().filter_map(|s| s.records.last());
+    let other = newest.into_iter().find(|branch| !is_in(&branch.to, "main"));
+    other.map(|newest| format!("the newest branch is {newest:?}"))
 }
 
 /// Checks that all snapshots were taken when `function` returned, and have branches of user
-/// space alone.
+/// space alone, if any.
 fn returns_from(function: &str, snapshots: &[SnapshotReport]) -> Option<String> {
     let is_it = |snapshot: &&SnapshotReport| {
         let mut ends = snapshot.records.iter().map(|branch| branch.from.address);
         snapshot.function == function
             && snapshot.moment == Moment::Return
             && snapshot.returned.is_some()
-            && !snapshot.records.is_empty()
             && ends.all(|end| end.is_none_or(|address| !is_kernel(address)))
     };
     let other = snapshots.iter().find(|snapshot| !is_it(snapshot));
