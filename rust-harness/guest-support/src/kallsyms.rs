@@ -1,5 +1,9 @@
 //! The running kernel's symbols, as `/proc/kallsyms` has them.
 
+use std::fs;
+use std::ops::Range;
+use std::sync::OnceLock;
+
 use anyhow::{Context as _, Result, ensure};
 use branch_records::capture::{Anchor, GuestSymbol};
 
@@ -18,32 +22,68 @@ pub const NO_SNAPSHOTS: &str = "this kernel does not implement branch snapshots 
 /// All symbols of the running kernel, sorted by address.
 #[derive(Debug)]
 pub struct Kallsyms {
-    symbols: Vec<Symbol>,
+    /// What was read. There are some 70,000 symbols, and this program may run on a CPU that is
+    /// emulated: their names stay where they are.
+    text: String,
+    places: Vec<Place>,
+}
+
+/// An address, and where in the text its symbol is called what.
+#[derive(Debug)]
+struct Place {
+    address: u64,
+    name: Range<u32>,
+    /// Empty for the kernel image.
+    module: Range<u32>,
 }
 
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Symbol {
+struct Symbol<'a> {
     address: u64,
-    name: String,
-    module: Option<String>,
+    name: &'a str,
+    module: Option<&'a str>,
 }
 
 impl Kallsyms {
     /// Reads the symbols as they are now: those of BPF programs and trampolines come and
     /// go.
     pub fn read() -> Result<Self> {
-        let text = std::fs::read(PATH).with_context(|| format!("cannot read {PATH}"))?;
-        Self::parse(&String::from_utf8_lossy(&text))
+        let text = fs::read_to_string(PATH).with_context(|| format!("cannot read {PATH}"))?;
+        Self::parse(text)
     }
 
-    fn parse(text: &str) -> Result<Self> {
-        let mut symbols: Vec<_> = text.lines().filter_map(parse_line).collect();
+    /// The symbols as they were when this process first asked for them. Those of the kernel image
+    /// stay as they are, and reading them takes longer than most of what is done with them.
+    ///
+    /// # Errors
+    ///
+    /// When they cannot be read.
+    pub fn once() -> Result<&'static Self> {
+        static FIRST: OnceLock<Kallsyms> = OnceLock::new();
+        if let Some(first) = FIRST.get() {
+            return Ok(first);
+        }
+        let first = Self::read()?;
+        Ok(FIRST.get_or_init(|| first))
+    }
+
+    fn parse(text: String) -> Result<Self> {
+        // Positions are of 32 bits.
+        u32::try_from(text.len()).with_context(|| format!("{PATH} is too long"))?;
+        let mut places: Vec<_> = text
+            .lines()
+            .filter_map(|line| parse_line(&text, line))
+            .collect();
         ensure!(
-            symbols.iter().any(|symbol| symbol.address != 0),
+            places.iter().any(|place| place.address != 0),
             "{PATH} hides addresses from this user: run as root, with kernel.kptr_restrict below 2"
         );
-        symbols.sort();
-        Ok(Self { symbols })
+        places.sort_by(|one, other| one.symbol(&text).cmp(&other.symbol(&text)));
+        Ok(Self { text, places })
+    }
+
+    fn symbols(&self) -> impl Iterator<Item = Symbol<'_>> {
+        self.places.iter().map(|place| place.symbol(&self.text))
     }
 
     /// The anchor of a capture: a symbol of the kernel image, by which a host knows how
@@ -61,7 +101,7 @@ impl Kallsyms {
     /// Whether this kernel has a function that reads branch records for BPF. Without one
     /// the helper can only return `-ENOENT`.
     pub fn has_snapshot_function(&self) -> bool {
-        self.symbols.iter().any(|symbol| {
+        self.symbols().any(|symbol| {
             !symbol.name.contains("perf_snapshot_branch_stack")
                 && (symbol.name.ends_with("_snapshot_branch_stack")
                     || symbol.name.ends_with("_snapshot_arch_branch_stack"))
@@ -74,7 +114,7 @@ impl Kallsyms {
     /// records of samples too: it reads a bank, where that is a function of its own, and
     /// else all records.
     pub fn reader(&self) -> Option<&str> {
-        let mut names = self.symbols.iter().map(|symbol| symbol.name.as_str());
+        let mut names = self.symbols().map(|symbol| symbol.name);
         let in_rust = |name: &&str| {
             name.starts_with("_R")
                 && name.contains("17arm_brbe_snapshot")
@@ -87,18 +127,17 @@ impl Kallsyms {
 
     /// Whether a symbol of this name is at `address`.
     pub fn is_at(&self, name: &str, address: u64) -> bool {
-        let first = self
-            .symbols
-            .partition_point(|symbol| symbol.address < address);
-        let mut there = self.symbols[first..]
+        let mut there = self
+            .up_to(address)
             .iter()
-            .take_while(|symbol| symbol.address == address);
-        there.any(|symbol| symbol.name == name)
+            .rev()
+            .take_while(|place| place.address == address);
+        there.any(|place| place.symbol(&self.text).name == name)
     }
 
     /// The address of the symbol `name` in the kernel image.
     pub fn address_of(&self, name: &str) -> Option<u64> {
-        let mut named = self.symbols.iter().filter(|symbol| symbol.name == name);
+        let mut named = self.symbols().filter(|symbol| symbol.name == name);
         named
             .find(|symbol| symbol.module.is_none())
             .map(|symbol| symbol.address)
@@ -106,7 +145,7 @@ impl Kallsyms {
 
     /// Whether there is a symbol of this name.
     pub fn has(&self, name: &str) -> bool {
-        self.symbols.iter().any(|symbol| symbol.name == name)
+        self.symbols().any(|symbol| symbol.name == name)
     }
 
     /// Whether the symbol that covers `address` has this name.
@@ -116,18 +155,16 @@ impl Kallsyms {
             return false;
         };
         // Several names can stand for one address.
-        let same = |symbol: &&Symbol| symbol.address == nearest.address;
-        before
-            .iter()
-            .rev()
-            .take_while(same)
-            .any(|symbol| symbol.name == name)
+        self.is_at(name, nearest.address)
     }
 
     /// `address` as a text: the last symbol at or before it, and the offset from there.
     pub fn describe(&self, address: u64) -> String {
         match self.up_to(address).last() {
-            Some(symbol) => format!("{}+{:#x}", symbol.name, address - symbol.address),
+            Some(place) => {
+                let symbol = place.symbol(&self.text);
+                format!("{}+{:#x}", symbol.name, address - symbol.address)
+            }
             None => format!("{address:#x}"),
         }
     }
@@ -135,16 +172,16 @@ impl Kallsyms {
     /// The symbol at `address`: its name, its module, and the offset of `address` in it.
     pub fn symbol(&self, address: u64) -> Option<branch_records::symbol::Symbol> {
         let before = self.up_to(address);
-        let covering = before.last()?;
+        let covering = before.last()?.symbol(&self.text);
         // After the kernel image, and after all symbols, there are addresses without a
         // name: the page by which user space enters the kernel is one of them.
-        let is_behind_all = before.len() == self.symbols.len() && address - covering.address > PAGE;
+        let is_behind_all = before.len() == self.places.len() && address - covering.address > PAGE;
         if covering.name == END || is_behind_all {
             return None;
         }
         Some(branch_records::symbol::Symbol {
-            module: covering.module.clone(),
-            ..branch_records::symbol::Symbol::new(&*covering.name, address - covering.address)
+            module: covering.module.map(str::to_owned),
+            ..branch_records::symbol::Symbol::new(covering.name, address - covering.address)
         })
     }
 
@@ -159,35 +196,46 @@ impl Kallsyms {
     }
 
     /// The symbols that are at `address` or before it.
-    fn up_to(&self, address: u64) -> &[Symbol] {
+    fn up_to(&self, address: u64) -> &[Place] {
         let after = self
-            .symbols
-            .partition_point(|symbol| symbol.address <= address);
-        &self.symbols[..after]
+            .places
+            .partition_point(|place| place.address <= address);
+        &self.places[..after]
     }
 
     fn covering(&self, address: u64) -> Option<GuestSymbol> {
         let before = self.up_to(address);
-        let symbol = before.last()?;
+        let symbol = before.last()?.symbol(&self.text);
         // The file has no sizes: a symbol ends where the next one begins, and the last
         // one with its page.
         let page_end = (address | PAGE).saturating_add(1);
         let end = self
-            .symbols
+            .places
             .get(before.len())
             .map_or(page_end, |next| next.address);
         Some(GuestSymbol {
             address: symbol.address,
             end,
-            name: symbol.name.clone(),
-            module: symbol.module.clone()?,
+            name: symbol.name.to_owned(),
+            module: symbol.module?.to_owned(),
             lines: Vec::new(),
         })
     }
 }
 
-/// Parses a line: `ffff800080010000 T _stext` and, for a module, a tab and `[name]`.
-fn parse_line(line: &str) -> Option<Symbol> {
+impl Place {
+    fn symbol<'text>(&self, text: &'text str) -> Symbol<'text> {
+        let part = |range: &Range<u32>| &text[range.start as usize..range.end as usize];
+        Symbol {
+            address: self.address,
+            name: part(&self.name),
+            module: Some(part(&self.module)).filter(|module| !module.is_empty()),
+        }
+    }
+}
+
+/// Parses a line of `text`: `ffff800080010000 T _stext` and, for a module, a tab and `[name]`.
+fn parse_line(text: &str, line: &str) -> Option<Place> {
     let mut words = line.split_ascii_whitespace();
     let address = u64::from_str_radix(words.next()?, 16).ok()?;
     let kind = words.next()?;
@@ -196,12 +244,16 @@ fn parse_line(line: &str) -> Option<Symbol> {
     if name.starts_with('$') || matches!(kind, "a" | "A") {
         return None;
     }
-    Some(Symbol {
+    let module = words.next().map(|module| module.trim_matches(['[', ']']));
+    // A part of the text is as far from its beginning as their addresses are apart.
+    let range = |part: &str| {
+        let start = (part.as_ptr().addr() - text.as_ptr().addr()) as u32;
+        start..start + part.len() as u32
+    };
+    Some(Place {
         address,
-        name: name.to_owned(),
-        module: words
-            .next()
-            .map(|module| module.trim_matches(['[', ']']).to_owned()),
+        name: range(name),
+        module: module.map(range).unwrap_or_default(),
     })
 }
 
@@ -220,7 +272,7 @@ ffff80007a000100 t bpf_prog_0badc0de_on_fexit\t[bpf]
 
     #[test]
     fn an_address_is_within_what_covers_it() {
-        let symbols = Kallsyms::parse(TEXT).unwrap();
+        let symbols = Kallsyms::parse(TEXT.to_owned()).unwrap();
         let name = "arm_brbe_snapshot_branch_stack";
         assert!(symbols.is_within(name, 0xffff_8000_805e_c2b0));
         assert!(symbols.is_within(name, 0xffff_8000_805e_c300));
@@ -234,7 +286,7 @@ ffff80007a000100 t bpf_prog_0badc0de_on_fexit\t[bpf]
 
     #[test]
     fn what_the_image_does_not_hold_is_found_once() {
-        let symbols = Kallsyms::parse(TEXT).unwrap();
+        let symbols = Kallsyms::parse(TEXT.to_owned()).unwrap();
         let found = symbols.outside_the_image(
             [
                 0xffff_8000_7a00_0104,
@@ -270,7 +322,7 @@ ffff80007a000100 t bpf_prog_0badc0de_on_fexit\t[bpf]
     #[test]
     fn what_is_behind_the_image_has_no_name() {
         let text = format!("{TEXT}ffff800082000000 B _end\nffff800090000000 t demo\t[m]\n");
-        let symbols = Kallsyms::parse(&text).unwrap();
+        let symbols = Kallsyms::parse(text).unwrap();
         let symbol = |address| symbols.symbol(address);
         let demo = symbol(0xffff_8000_7a00_0104).unwrap();
         assert_eq!(
@@ -285,24 +337,28 @@ ffff80007a000100 t bpf_prog_0badc0de_on_fexit\t[bpf]
 
     #[test]
     fn the_anchor_is_where_the_image_starts() {
-        let anchor = Kallsyms::parse(TEXT).unwrap().anchor().unwrap();
+        let anchor = Kallsyms::parse(TEXT.to_owned()).unwrap().anchor().unwrap();
         assert_eq!(anchor.address, 0xffff_8000_8001_0000);
     }
 
     #[test]
     fn hidden_addresses_are_an_error() {
-        let error = Kallsyms::parse("0000000000000000 T _stext\n").unwrap_err();
+        let error = Kallsyms::parse("0000000000000000 T _stext\n".to_owned()).unwrap_err();
         assert!(error.to_string().contains("kptr_restrict"), "{error}");
     }
 
     #[test]
     fn the_static_call_alone_is_no_implementation() {
-        assert!(Kallsyms::parse(TEXT).unwrap().has_snapshot_function());
+        assert!(
+            Kallsyms::parse(TEXT.to_owned())
+                .unwrap()
+                .has_snapshot_function()
+        );
         let without: String = TEXT
             .lines()
             .filter(|line| !line.contains("arm_brbe"))
             .map(|line| format!("{line}\n"))
             .collect();
-        assert!(!Kallsyms::parse(&without).unwrap().has_snapshot_function());
+        assert!(!Kallsyms::parse(without).unwrap().has_snapshot_function());
     }
 }

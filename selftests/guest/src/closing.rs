@@ -29,7 +29,7 @@ const LONGEST: u64 = 1_000_000;
 const CPU: u32 = 0;
 
 pub(crate) fn run(step: u64) -> Result<Verdict> {
-    verdict::needs_snapshots(&Kallsyms::read()?)?;
+    verdict::needs_snapshots(Kallsyms::once()?)?;
     cpus::pin_to(CPU)?;
     overflow::unlimited_sampling()?;
     let event = perf::open(CPU, perf::FOR_OVERFLOWS).map_err(verdict::cannot_record)?;

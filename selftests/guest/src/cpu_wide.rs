@@ -26,7 +26,7 @@ pub(crate) fn run(time: Duration) -> Result<Verdict> {
         .collect::<Result<Vec<_>>>()?;
     switch_contexts(&events, time)?;
     drop(events);
-    let code = Steady::read(&Kallsyms::read()?, Gaps::BehindSnapshots);
+    let code = Steady::read(Kallsyms::once()?, Gaps::BehindSnapshots);
     let (mut seen, mut possible) = (0, 0);
     for (cpu, mut ring) in rings {
         let samples = ring.take_samples()?;

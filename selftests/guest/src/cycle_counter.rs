@@ -14,7 +14,7 @@ use crate::verdict::{self, Verdict, check};
 use crate::{cpus, perf};
 
 pub(crate) fn run() -> Result<Verdict> {
-    verdict::needs_snapshots(&Kallsyms::read()?)?;
+    verdict::needs_snapshots(Kallsyms::once()?)?;
     if let Some(reason) = pending::cannot_wait()? {
         return Ok(Verdict::Skip(reason));
     }

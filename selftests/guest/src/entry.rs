@@ -36,9 +36,9 @@ impl Entry {
 
 /// Prints the address of the function.
 pub(crate) fn run() -> Result<Verdict> {
-    let symbols = Kallsyms::read()?;
-    verdict::needs_snapshots(&symbols)?;
-    let entry = Entry::find(&symbols)?;
+    let symbols = Kallsyms::once()?;
+    verdict::needs_snapshots(symbols)?;
+    let entry = Entry::find(symbols)?;
     println!("{:#x}", entry.address);
     Ok(Verdict::Seen(entry.name))
 }

@@ -31,7 +31,7 @@ const LEAST_SHARE: u32 = 10;
 const CPU: u32 = 0;
 
 pub(crate) fn run(step: u64) -> Result<Verdict> {
-    verdict::needs_snapshots(&Kallsyms::read()?)?;
+    verdict::needs_snapshots(Kallsyms::once()?)?;
     cpus::pin_to(CPU)?;
     overflow::unlimited_sampling()?;
     let opened = perf::open(CPU, perf::FOR_OVERFLOWS)

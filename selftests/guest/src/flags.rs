@@ -53,7 +53,7 @@ const LESS: [(&str, Recording, Asked); 3] = [
 ];
 
 pub(crate) fn run() -> Result<Verdict> {
-    verdict::needs_snapshots(&Kallsyms::read()?)?;
+    verdict::needs_snapshots(Kallsyms::once()?)?;
     if !cfg!(target_arch = "aarch64") {
         return Ok(Verdict::Skip(
             "what is not asked for is a matter of BRBE's registers".to_owned(),

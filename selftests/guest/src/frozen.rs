@@ -34,7 +34,7 @@ pub(crate) fn run_left_alone() -> Result<Verdict> {
 /// Takes two snapshots while an overflow waits for its handler, on each CPU. `wrong` says what is
 /// wrong with what the helper returned, if anything is.
 fn check_with(wrong: impl Fn(u32, [i64; 2]) -> Option<String>) -> Result<Verdict> {
-    verdict::needs_snapshots(&Kallsyms::read()?)?;
+    verdict::needs_snapshots(Kallsyms::once()?)?;
     if let Some(reason) = pending::cannot_wait()? {
         return Ok(Verdict::Skip(reason));
     }

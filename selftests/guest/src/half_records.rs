@@ -19,7 +19,7 @@ const ENOUGH: u32 = 32;
 const ATTEMPTS: usize = 10;
 
 pub(crate) fn run() -> Result<Verdict> {
-    verdict::needs_snapshots(&Kallsyms::read()?)?;
+    verdict::needs_snapshots(Kallsyms::once()?)?;
     let events = perf::open_everywhere(&cpus::online()?, perf::FOR_SNAPSHOTS)
         .map_err(verdict::cannot_record)?;
     let pmus = pmus::all()?;

@@ -27,7 +27,7 @@ const ENOUGH: u32 = 100;
 const LIMIT: Duration = Duration::from_secs(45);
 
 pub(crate) fn run() -> Result<Verdict> {
-    verdict::needs_snapshots(&Kallsyms::read()?)?;
+    verdict::needs_snapshots(Kallsyms::once()?)?;
     let (mut recording, mut counting): (Vec<_>, Vec<_>) =
         pmus::all()?.into_iter().partition(|pmu| pmu.branches > 0);
     let (Some(recording), Some(counting)) = (recording.pop(), counting.pop()) else {

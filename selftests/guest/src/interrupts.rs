@@ -16,7 +16,7 @@ use crate::{cpus, perf};
 const TURNS: u32 = 1 << 22;
 
 pub(crate) fn run() -> Result<Verdict> {
-    verdict::needs_snapshots(&Kallsyms::read()?)?;
+    verdict::needs_snapshots(Kallsyms::once()?)?;
     let cpus = cpus::online()?;
     let [cpu] = cpus[..] else {
         return Ok(Verdict::Skip(format!(

@@ -29,7 +29,7 @@ const LIMIT: Duration = Duration::from_secs(30);
 const INTERVAL: Duration = Duration::from_millis(10);
 
 pub(crate) fn run() -> Result<Verdict> {
-    verdict::needs_snapshots(&Kallsyms::read()?)?;
+    verdict::needs_snapshots(Kallsyms::once()?)?;
     let supplier = Path::new(PLATFORM).join("devices").join(SUPPLIER);
     if !supplier.exists() {
         return Ok(Verdict::Skip(format!(

@@ -22,8 +22,8 @@ const BANK: usize = 32;
 const ATTEMPTS: usize = 10;
 
 pub(crate) fn run() -> Result<Verdict> {
-    let symbols = Kallsyms::read()?;
-    verdict::needs_snapshots(&symbols)?;
+    let symbols = Kallsyms::once()?;
+    verdict::needs_snapshots(symbols)?;
     let Some(reader) = symbols.reader() else {
         return Ok(Verdict::Skip(
             "this kernel has no function that reads records to probe: it is not BRBE that \

@@ -11,7 +11,7 @@ use crate::verdict::{self, Verdict, check};
 use crate::{cpus, perf};
 
 pub(crate) fn run() -> Result<Verdict> {
-    verdict::needs_snapshots(&Kallsyms::read()?)?;
+    verdict::needs_snapshots(Kallsyms::once()?)?;
     let cpus = cpus::online()?;
     // The events show which CPUs can record branches, and are closed again.
     let events =

@@ -62,7 +62,7 @@ pub(crate) enum Taken {
 /// Lets the counter overflow at one instruction after the other, and writes the rounds to
 /// the file `output`.
 pub(crate) fn run(step: u64, taken: Taken, output: &Path) -> Result<Verdict> {
-    verdict::needs_snapshots(&Kallsyms::read()?)?;
+    verdict::needs_snapshots(Kallsyms::once()?)?;
     cpus::pin_to(CPU)?;
     unlimited_sampling()?;
     let event = perf::open(CPU, perf::FOR_OVERFLOWS).map_err(verdict::cannot_record)?;

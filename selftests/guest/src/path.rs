@@ -57,7 +57,7 @@ impl Paths {
         let kcore = Kcore::open().inspect_err(|error| {
             eprintln!("snapshots are not checked for being a path: {error:#}");
         });
-        let entry = Kallsyms::read().and_then(|symbols| snapshot_function::installed(&symbols));
+        let entry = Kallsyms::once().and_then(snapshot_function::installed);
         Self {
             kcore: kcore.ok(),
             entry: entry.unwrap_or_default(),

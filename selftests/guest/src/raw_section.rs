@@ -50,7 +50,7 @@ impl Drop for Loaded {
 }
 
 pub(crate) fn run() -> Result<Verdict> {
-    verdict::needs_snapshots(&Kallsyms::read()?)?;
+    verdict::needs_snapshots(Kallsyms::once()?)?;
     let Ok(file) = File::open(MODULE) else {
         return Ok(Verdict::Skip(format!(
             "there is no {MODULE} here, which is built for one kernel"

@@ -15,7 +15,7 @@ use crate::verdict::{self, Verdict, check};
 use crate::{cpus, perf};
 
 pub(crate) fn run() -> Result<Verdict> {
-    verdict::needs_snapshots(&Kallsyms::read()?)?;
+    verdict::needs_snapshots(Kallsyms::once()?)?;
     let events = perf::open_everywhere(&cpus::online()?, perf::FOR_SNAPSHOTS)
         .map_err(verdict::cannot_record)?;
     let mut object = MaybeUninit::uninit();

@@ -17,8 +17,8 @@ use crate::{cpus, perf};
 pub(crate) const TRACEFS: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 
 pub(crate) fn run() -> Result<Verdict> {
-    let symbols = Kallsyms::read()?;
-    verdict::needs_snapshots(&symbols)?;
+    let symbols = Kallsyms::once()?;
+    verdict::needs_snapshots(symbols)?;
     let events = perf::open_everywhere(&cpus::online()?, perf::FOR_SNAPSHOTS)
         .map_err(verdict::cannot_record)?;
     let Some(tracer) = Tracer::start()? else {
@@ -28,7 +28,7 @@ pub(crate) fn run() -> Result<Verdict> {
     };
     let mut object = MaybeUninit::uninit();
     let mut helper = Helper::load(&mut object)?;
-    let entry = Entry::find(&symbols)?;
+    let entry = Entry::find(symbols)?;
     for (cpu, _) in &events {
         cpus::pin_to(*cpu)?;
         let answer = helper.call(WHOLE, 0)?;

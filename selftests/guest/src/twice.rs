@@ -19,13 +19,13 @@ const BANK: usize = 32;
 const ATTEMPTS: usize = 3;
 
 pub(crate) fn run() -> Result<Verdict> {
-    let symbols = Kallsyms::read()?;
-    verdict::needs_snapshots(&symbols)?;
+    let symbols = Kallsyms::once()?;
+    verdict::needs_snapshots(symbols)?;
     let events = perf::open_everywhere(&cpus::online()?, perf::FOR_SNAPSHOTS)
         .map_err(verdict::cannot_record)?;
     let mut object = MaybeUninit::uninit();
     let mut helper = Helper::load(&mut object)?;
-    let entry = Entry::find(&symbols)?;
+    let entry = Entry::find(symbols)?;
     for (cpu, _) in &events {
         cpus::pin_to(*cpu)?;
         let mut verdict = Verdict::Pass;

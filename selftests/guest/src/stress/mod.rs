@@ -40,15 +40,15 @@ const AT_ONCE: usize = 100;
 /// Runs the stress test for `time`, or longer on a slow machine. `period` is the number
 /// of cycles from one sample of an event to the next. `gaps` says where snapshots may have gaps.
 pub(crate) fn run(time: Duration, period: u64, gaps: Gaps) -> Result<Verdict> {
-    let symbols = Kallsyms::read()?;
-    verdict::needs_snapshots(&symbols)?;
+    let symbols = Kallsyms::once()?;
+    verdict::needs_snapshots(symbols)?;
     let cpus = cpus::online()?;
     perf::open_everywhere(&cpus, FOR_SNAPSHOTS).map_err(verdict::cannot_record)?;
     let mut splats = Splats::watch()?;
     let mut object = MaybeUninit::uninit();
-    let skeleton = load(&mut object, &symbols)?;
+    let skeleton = load(&mut object, symbols)?;
     let seen = RefCell::new(Seen::default());
-    let code = Steady::read(&symbols, gaps);
+    let code = Steady::read(symbols, gaps);
     let group = Group::new()?;
     let samples = perf::all_branches(Some(period));
     // perf's start and the opening of events take long under load, and so come first.
