@@ -108,11 +108,25 @@ impl Exported {
         zstd.args(["--quiet", "-T0", "-10", "--rm"]).arg(&whole);
         process::step("pack the initramfs", log, &mut zstd)?;
 
+        // The programs are in the archive, too, where sessions have them.
+        let stage = tempfile::tempdir_in(dir).context("a directory for the root's programs")?;
+        let place = Path::new(PROGRAMS)
+            .strip_prefix("/")
+            .context("PROGRAMS is absolute")?;
+        let staged = stage.path().join(place);
+        fs::create_dir_all(&staged).context("a directory for the root's programs")?;
+        for program in programs {
+            copy(
+                program,
+                &staged.join(program.file_name().context("a file has a name")?),
+            )?;
+        }
         let mut tar = Command::new("tar");
         tar.args(["--create", "--xz", "--sort=name", "--mtime=@0"]);
         tar.args(["--owner=0", "--group=0", "--numeric-owner"]);
-        tar.arg("--directory").arg(root);
-        tar.arg("--file").arg(dir.join("root.tar.xz")).arg(".");
+        tar.arg("--file").arg(dir.join("root.tar.xz"));
+        tar.arg("--directory").arg(root).arg(".");
+        tar.arg("--directory").arg(stage.path()).arg(place);
         tar.env("XZ_OPT", "-T0 -2");
         process::step("pack the root", log, &mut tar)
     }

@@ -31,8 +31,8 @@ pub struct Wishes {
     #[arg(long, value_name = "METHOD", default_value_t = Wishes::default().boot_method)]
     pub boot_method: String,
 
-    /// Where LAVA finds kernels (BASE-LANGUAGE/Image) and the root (root.tar.xz, with
-    /// branch-guest in /opt/brbe)
+    /// Where LAVA finds kernels and their roots: BASE-LANGUAGE below it, such as
+    /// 7.3-c and 7.3-rust, is a directory that `./brbe export` wrote
     #[arg(long, value_name = "URL", default_value_t = Wishes::default().artifacts)]
     pub artifacts: String,
 }
