@@ -5,7 +5,7 @@ mod sitting;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,9 @@ use anyhow::{Context as _, Result, ensure};
 use host::process;
 use kernel_tests::context::Context;
 use kernel_tests::registry::{Batch, Scope, Test};
+use kernel_tests::selftests;
 use kernels::kernel::Kernel;
+use kernels::subject::Configuration;
 use report::Verdict;
 use sitting::Sitting;
 
@@ -28,6 +30,9 @@ const LIMIT: &str = "240";
 
 /// A test, by its name: given the kernel, it says what it has seen.
 type Check = fn(&Kernel) -> Result<String>;
+
+/// The name of the test of what comes from a kernel's source.
+const OF_SOURCE: &str = "brbe vm: the kernel's selftests, and its commands for gdb";
 
 const CHECKS: [(&str, Check); 10] = [
     ("brbe vm: pipes, and the exit status", pipes),
@@ -47,32 +52,49 @@ const CHECKS: [(&str, Check); 10] = [
 
 /// The tests.
 pub fn tests() -> Vec<Batch> {
-    let batch = |(name, check): (&'static str, Check)| {
-        let test = Test {
-            needs_plugin: true,
-            ..Test::new(name, Scope::DEFAULT)
-        };
-        Batch::of_one(test, move |context: &Context<'_>, _| {
-            Ok(match check(&context.kernel()?) {
-                Ok(seen) => Verdict::Pass(seen),
-                Err(error) => Verdict::Fail(format!("{error:#}")),
-            })
-        })
-        .about("machine")
+    let test = |name| Test {
+        needs_plugin: true,
+        ..Test::new(name, Scope::DEFAULT)
     };
-    CHECKS.into_iter().map(batch).collect()
+    let verdict = |seen: Result<String>| {
+        Ok(match seen {
+            Ok(seen) => Verdict::Pass(seen),
+            Err(error) => Verdict::Fail(format!("{error:#}")),
+        })
+    };
+    let on_kernel = |(name, check): (&'static str, Check)| {
+        Batch::of_one(test(name), move |context: &Context<'_>, _| {
+            verdict(check(&context.kernel()?))
+        })
+    };
+    let of_source = Batch::of_one(test(OF_SOURCE), move |context: &Context<'_>, _| {
+        let subject = context.subject()?;
+        if subject.is_user_tree {
+            let why = "on the bases' own source trees alone";
+            return Ok(Verdict::Skip(why.to_owned()));
+        }
+        verdict(of_source(&subject.base.name))
+    });
+    let of_source = of_source
+        .needing(|context, _| vec![selftests::artefact_at(context, Configuration::Ordinary)]);
+    let on_kernel = CHECKS.into_iter().map(on_kernel);
+    let all = on_kernel.chain([of_source]);
+    all.map(|batch| batch.about("machine")).collect()
 }
 
-/// `brbe vm` on a kernel, with these arguments. It is ended where it takes too long.
+/// `brbe vm` on a kernel, with these arguments.
 fn vm(kernel: &Kernel, arguments: &[&str]) -> Command {
+    let mut command = any_vm(&["--kernel"]);
+    command.arg(&kernel.image).args(arguments);
+    command
+}
+
+/// `brbe vm` with these arguments. It is ended where it takes too long.
+fn any_vm(arguments: &[&str]) -> Command {
     let mut command = Command::new("timeout");
     command.args(["--foreground", "--kill-after=5", LIMIT]);
     command.arg(process::this_program());
-    command
-        .arg("vm")
-        .arg("--kernel")
-        .arg(&kernel.image)
-        .args(arguments);
+    command.arg("vm").args(arguments);
     command
 }
 
@@ -329,48 +351,88 @@ fn debugged(kernel: &Kernel) -> Result<String> {
     let vmlinux = kernel.vmlinux()?.display().to_string();
     let script = "while :; do branch-guest twice; done";
     let arguments = ["--gdb", "--vmlinux", &vmlinux, "--", "sh", "-c", script];
-    let mut command = vm(kernel, &arguments);
-    command.stdin(Stdio::null());
-    command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn().context("starting brbe vm")?;
-    let errors = child.stderr.take().context("a pipe")?;
-    let mut lines = BufReader::new(errors).lines();
-    let invitation = lines.find(|line| !matches!(line, Ok(line) if !line.contains("target")));
-    let invitation = invitation.context("no line says how gdb is started")??;
+    let mut machine = Debugged::start(vm(kernel, &arguments))?;
     // The guest is up when it has printed something.
-    let mut up = [0; 1];
-    let mut out = child.stdout.take().context("a pipe")?;
-    out.read_exact(&mut up).context("waiting for the guest")?;
+    let mut out = machine.child.stdout.take().context("a pipe")?;
+    out.read_exact(&mut [0]).context("waiting for the guest")?;
     let reading = thread::spawn(move || io::copy(&mut out, &mut io::sink()));
-    let (_, words) = invitation.split_once("shell ").context("the command")?;
-    let gdb = format!(
-        "timeout {} {words} -batch -ex 'break {SNAPSHOT}' -ex continue -ex delete -ex finish -ex kill",
-        PATIENCE.as_secs()
-    );
-    let output = Command::new("sh").args(["-c", &gdb]).output();
-    let output = output.context("starting gdb")?;
-    // gdb has killed the machine.
-    child.wait().context("waiting for brbe vm")?;
+    let stop = format!("break {SNAPSHOT}");
+    let gdb = machine.gdb(&[&stop, "continue", "delete", "finish", "kill"])?;
+    machine.child.wait().context("waiting for brbe vm")?;
     // It ends with the machine.
     let _ = reading.join();
-    let said = String::from_utf8_lossy(&output.stdout);
-    let stopped = said.contains(&format!("hit Breakpoint 1, {SNAPSHOT} ("));
-    let (_, returned) = said
+    let stopped = gdb.contains(&format!("hit Breakpoint 1, {SNAPSHOT} ("));
+    let (_, returned) = gdb
         .split_once("Value returned is $1 = ")
         .unwrap_or_default();
-    let records: u32 = returned
-        .trim()
-        .lines()
-        .next()
-        .unwrap_or_default()
-        .parse()
-        .unwrap_or(0);
-    ensure!(
-        stopped && records > 0,
-        "{gdb}: {said}{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+    let returned = returned.lines().next().unwrap_or_default();
+    let records: u32 = returned.parse().unwrap_or(0);
+    ensure!(stopped && records > 0, "{gdb}");
     Ok(format!("{SNAPSHOT}() is about to return {records} entries"))
+}
+
+/// Checks what comes from the source of the kernel of `base`: the kernel's own commands show gdb
+/// its tasks, and the selftest of the helper passes.
+fn of_source(base: &str) -> Result<String> {
+    let script = "echo up; read go && exec ./test_progs -t get_branch_snapshot";
+    let options = ["--base", base, "--gdb", "--selftests"];
+    let arguments = [&options[..], &["--", "sh", "-c", script]].concat();
+    let mut machine = Debugged::start(any_vm(&arguments))?;
+    let mut out = BufReader::new(machine.child.stdout.take().context("a pipe")?);
+    let mut said = String::new();
+    out.read_line(&mut said).context("waiting for the guest")?;
+    let gdb = machine.gdb(&["lx-version", "lx-ps", "detach"])?;
+    let mut to = machine.child.stdin.take().context("a pipe")?;
+    to.write_all(b"go\n").context("starting the selftest")?;
+    out.read_to_string(&mut said)
+        .context("reading its output")?;
+    let status = machine.child.wait().context("waiting for brbe vm")?;
+    for shown in ["Linux version ", "swapper/0"] {
+        ensure!(gdb.contains(shown), "nowhere {shown}: {gdb}");
+    }
+    let passed = said
+        .lines()
+        .any(|line| line.ends_with(" get_branch_snapshot:OK"));
+    ensure!(passed && status.success(), "{status}: {said}");
+    Ok("lx-version, lx-ps; get_branch_snapshot:OK".to_owned())
+}
+
+/// `brbe vm --gdb`, and the words that it has said gdb is started by.
+struct Debugged {
+    child: Child,
+    words: String,
+}
+
+impl Debugged {
+    fn start(mut command: Command) -> Result<Self> {
+        command.stdin(Stdio::piped());
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().context("starting brbe vm")?;
+        let errors = child.stderr.take().context("a pipe")?;
+        let mut lines = BufReader::new(errors).lines();
+        let invitation = lines.find(|line| !matches!(line, Ok(line) if !line.contains("target")));
+        let invitation = invitation.context("no line says how gdb is started")??;
+        let (_, words) = invitation.split_once("shell ").context("the command")?;
+        Ok(Self {
+            child,
+            words: words.to_owned(),
+        })
+    }
+
+    /// What gdb prints when it is given these commands, and then ends.
+    fn gdb(&self, commands: &[&str]) -> Result<String> {
+        let commands: String = commands.iter().map(|one| format!(" -ex '{one}'")).collect();
+        let gdb = format!(
+            "timeout {} {} -batch{commands}",
+            PATIENCE.as_secs(),
+            self.words
+        );
+        let output = Command::new("sh").args(["-c", &gdb]).output();
+        let output = output.context("starting gdb")?;
+        let [said, errors] = [output.stdout, output.stderr];
+        let both = [gdb.as_bytes(), b": ", &said, &errors].concat();
+        Ok(String::from_utf8_lossy(&both).into_owned())
+    }
 }
 
 fn printed(kernel: &Kernel) -> Result<String> {

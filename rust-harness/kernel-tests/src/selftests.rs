@@ -10,6 +10,7 @@ use anyhow::Result;
 
 use crate::context::Context;
 use crate::registry::{Batch, Scope, Test};
+pub use build::build;
 use kernels::subject::Configuration;
 use kernels::variant::Variant;
 use machines::backend::End;
@@ -177,7 +178,7 @@ fn artefact<'a>(context: &Context<'a>, configuration: Configuration) -> Artefact
 
 /// The selftests of the commit of `context`, and the module for its kernel in a configuration,
 /// as an artefact.
-pub(crate) fn artefact_at<'a>(context: &Context<'a>, configuration: Configuration) -> Artefact<'a> {
+pub fn artefact_at<'a>(context: &Context<'a>, configuration: Configuration) -> Artefact<'a> {
     let kernel = context.kernel_artefact(configuration);
     let selftests = context.made_of_source("selftests of", configuration, move |context| {
         build_all(context, &context.revision()?.commit, configuration).map(|_| ())

@@ -346,6 +346,11 @@ impl Builder {
         self.arch
     }
 
+    /// Where the cache is.
+    pub(crate) fn paths(&self) -> &Paths {
+        &self.paths
+    }
+
     /// The source tree that kernels are built from.
     pub fn tree(&self) -> &Tree {
         &self.tree

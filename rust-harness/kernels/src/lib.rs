@@ -5,7 +5,7 @@
 //! from [`mails`], [`mutants`] are patches that take a safeguard
 //! away again. [`variant`] says which series of a base there are and what each stands on; a
 //! [`subject`] is a base with one of them. [`kernel`] builds a commit in a configuration,
-//! [`guest_module`] a module for it. [`guest_root`] makes the root file system that guests
+//! [`guest_module`] a module for it, [`gdb_scripts`] its tree's commands for gdb. [`guest_root`] makes the root file system that guests
 //! have, and [`rebase`] tries a series on another tree.
 //!
 //! A [`given`] kernel was built elsewhere. What machines and tests need of it is in
@@ -14,6 +14,7 @@
 pub mod bases;
 pub mod config;
 pub mod finished_config;
+pub mod gdb_scripts;
 pub mod given;
 pub mod guest_module;
 pub mod guest_root;

@@ -51,10 +51,10 @@ impl Export {
             has_session: true,
             ..MachineNeeds::of_tests(Arch::Arm64)
         };
-        let (kernel, title) = guest.prepare_beside(|| self.booted.kernel(paths, needs))?;
+        let booted = guest.prepare_beside(|| self.booted.kernel(paths, needs))?;
         let exported = Exported {
-            kernel: kernel.image,
-            vmlinux: kernel.vmlinux,
+            kernel: booted.kernel.image,
+            vmlinux: booted.kernel.vmlinux,
             root: guest.root()?,
             program: guest.session_program()?,
             programs: guest.programs_for_people()?.into(),
@@ -74,7 +74,11 @@ impl Export {
         if let Some(column) = table.column_mut(1) {
             column.set_cell_alignment(CellAlignment::Right);
         }
-        println!("{table}\n{title}: {}/run --help", self.dir.display());
+        println!(
+            "{table}\n{}: {}/run --help",
+            booted.title,
+            self.dir.display()
+        );
         Ok(())
     }
 }

@@ -50,6 +50,12 @@ pub struct Vm {
     #[arg(long = "share", value_name = "DIR[:ro]")]
     shares: Vec<ShareArg>,
 
+    /// Build the BPF selftests of the kernel's own tree that are about branch records and perf
+    /// events, and show them to the guest as /mnt/selftests: `./test_progs -v` there runs them.
+    /// Without --share the command begins there
+    #[arg(long, conflicts_with = "image")]
+    selftests: bool,
+
     /// Take this directory for the guest's root. The guest does not write to it
     #[arg(long, value_name = "DIR", conflicts_with = "packages")]
     root: Option<PathBuf>,
@@ -104,12 +110,17 @@ impl Vm {
         let arch = self.machine.arch();
         let mut spec = self.machine.spec()?;
         let guest = Guest::of_arch(paths, arch);
-        let (kernel, title) =
-            guest.prepare_beside(|| self.booted.kernel(paths, self.machine.needs()))?;
+        let booted = guest.prepare_beside(|| self.booted.kernel(paths, self.machine.needs()))?;
+        let selftests = self
+            .selftests
+            .then(|| booted.selftests(paths))
+            .transpose()?;
         if self.machine.has_gdb() && self.dry_run.is_none() {
+            let scripts = booted.gdb_scripts()?;
             let stub = gdb::Stub::on_free_port()?;
             spec.qemu_args.extend(stub.qemu_args());
-            eprintln!("{}", stub.invitation(kernel.vmlinux.as_deref()));
+            let vmlinux = booted.kernel.vmlinux.as_deref();
+            eprintln!("{}", stub.invitation(vmlinux, scripts.as_deref()));
         }
         let share = Share::new(paths)?;
         let programs = match &self.dry_run {
@@ -120,11 +131,11 @@ impl Vm {
         guest.put_programs(programs)?;
         let machine = Machine {
             arch,
-            kernel: kernel.image,
+            kernel: booted.kernel.image,
             root: self.root(paths, &guest)?,
             program: guest.session_program()?,
             plugin: guest.plugin_file(&spec)?,
-            directories: self.directories(programs)?,
+            directories: self.directories(programs, selftests)?,
             spec,
         };
         let session = self.session(&machine.directories);
@@ -133,7 +144,7 @@ impl Vm {
             return Ok(ExitCode::SUCCESS);
         }
         let console = console(paths)?;
-        let ended = vm::run::run(&machine, &session, &title, &console)?;
+        let ended = vm::run::run(&machine, &session, &booted.title, &console)?;
         Ok(match ended {
             Ended::Exited(status) => ExitCode::from(status),
             Ended::ByKey => {
@@ -164,8 +175,12 @@ impl Vm {
     }
 
     /// The directories that the guest sees: those that the user names, this project's programs,
-    /// which are in the directory `programs`, and the kernel's modules.
-    fn directories(&self, programs: &Path) -> Result<Vec<HostDirectory>> {
+    /// which are in the directory `programs`, the selftests, and the kernel's modules.
+    fn directories(
+        &self,
+        programs: &Path,
+        selftests: Option<PathBuf>,
+    ) -> Result<Vec<HostDirectory>> {
         let programs = HostDirectory {
             path: path::absolute(programs).context("the path of a directory")?,
             seen_as: SharedDirectory {
@@ -175,6 +190,7 @@ impl Vm {
             },
         };
         let mut all = shares::of_user(&self.shares)?;
+        all.extend(selftests.map(shares::of_selftests));
         all.push(programs);
         all.extend(
             self.modules
@@ -185,11 +201,13 @@ impl Vm {
         Ok(all)
     }
 
-    /// The session. It begins in the first of the user's directories, which come before the one
-    /// with the programs.
+    /// The session. It begins in the first of the directories that the user asks for, which come
+    /// before the one with the programs.
     fn session(&self, directories: &[HostDirectory]) -> SessionConfig {
         let terminal = std::env::var("TERM").unwrap_or_else(|_| "linux".to_owned());
-        let first = directories.first().filter(|_| !self.shares.is_empty());
+        let first = directories
+            .first()
+            .filter(|one| one.seen_as.tag != PROGRAMS_TAG);
         SessionConfig {
             command: self.command.clone(),
             environment: vm::environment(&terminal),

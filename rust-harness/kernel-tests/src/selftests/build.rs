@@ -28,9 +28,13 @@ const SUITE: &str = "tools/testing/selftests/bpf";
 /// The files that are built: the program that runs the tests, and the module that it loads.
 pub(super) const BUILT: [&str; 2] = ["test_progs", "bpf_testmod.ko"];
 
-/// The directory in the cache that has [`BUILT`] of `commit`, which is called `what` on the
-/// screen.
-pub(super) fn build(paths: &Paths, builder: &Builder, commit: &str, what: &str) -> Result<PathBuf> {
+/// The directory in the cache that has `test_progs` and `bpf_testmod.ko` of `commit`, which is
+/// called `what` on the screen. `test_progs` has the tests that are built here alone.
+///
+/// # Errors
+///
+/// When they cannot be built.
+pub fn build(paths: &Paths, builder: &Builder, commit: &str, what: &str) -> Result<PathBuf> {
     let key = builder.key("selftests 3", commit)?;
     let key = key.with(builder.tree().content(commit)?);
     cache::entry(paths, "selftests", &key, |into| {

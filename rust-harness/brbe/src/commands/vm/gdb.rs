@@ -27,12 +27,16 @@ impl Stub {
         ["-gdb".to_owned(), format!("tcp:127.0.0.1:{port}")]
     }
 
-    /// The command that starts gdb there.
-    pub(super) fn invitation(&self, vmlinux: Option<&Path>) -> String {
+    /// The command that starts gdb there, with the kernel's symbols and its own commands for gdb,
+    /// which the file `scripts` brings.
+    pub(super) fn invitation(&self, vmlinux: Option<&Path>, scripts: Option<&Path>) -> String {
         let Self { port } = self;
-        let vmlinux = vmlinux.map_or("VMLINUX".into(), |file| file.display().to_string());
-        let vmlinux = shlex::try_quote(&vmlinux).unwrap_or_default();
-        format!("./brbe shell {GDB} -ex 'target remote 127.0.0.1:{port}' {vmlinux}")
+        let remote = format!("target remote 127.0.0.1:{port}");
+        let vmlinux = vmlinux.unwrap_or(Path::new("VMLINUX")).to_string_lossy();
+        let scripts = scripts.map(Path::to_string_lossy);
+        let mut words = vec!["./brbe", "shell", GDB, &vmlinux, "-ex", &remote];
+        words.extend(scripts.iter().flat_map(|file| ["-x", file]));
+        shlex::try_join(words).unwrap_or_default()
     }
 }
 
@@ -44,8 +48,12 @@ mod tests {
     fn gdb_is_told_where_the_machine_is() {
         let stub = Stub { port: 1234 };
         assert_eq!(stub.qemu_args(), ["-gdb", "tcp:127.0.0.1:1234"]);
-        let command = stub.invitation(Some(Path::new("/k/vmlinux")));
-        assert!(command.ends_with("'target remote 127.0.0.1:1234' /k/vmlinux"));
+        let vmlinux = Path::new("/k/vmlinux");
+        let command = stub.invitation(Some(vmlinux), None);
+        let expected = "./brbe shell gdb-multiarch /k/vmlinux -ex 'target remote 127.0.0.1:1234'";
+        assert_eq!(command, expected);
+        let with_scripts = stub.invitation(Some(vmlinux), Some(Path::new("/k/a b.py")));
+        assert_eq!(with_scripts, format!("{expected} -x '/k/a b.py'"));
         assert_ne!(Stub::on_free_port().unwrap().port, 0);
     }
 }

@@ -71,6 +71,18 @@ pub(super) fn of_user(shares: &[ShareArg]) -> Result<Vec<HostDirectory>> {
     Ok(all)
 }
 
+/// The directory of the kernel's selftests, as QEMU and the guest are told of it.
+pub(super) fn of_selftests(path: PathBuf) -> HostDirectory {
+    HostDirectory {
+        path,
+        seen_as: SharedDirectory {
+            tag: "selftests".to_owned(),
+            path: "/mnt/selftests".to_owned(),
+            is_read_only: true,
+        },
+    }
+}
+
 /// The modules in `dir`, into which they were installed, as QEMU and the guest are told of them.
 ///
 /// # Errors
