@@ -50,8 +50,11 @@ struct Seen {
 /// What earlier runs have seen.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct History {
-    /// How long tasks took when they ran last.
+    /// How long tasks took when they last had something to do.
     seconds: Durations,
+    /// How long tasks took in the last run that had them, be it that they found what they make.
+    #[serde(default)]
+    last: Durations,
     /// The last runs of tests, by their lines, the newest last.
     tests: BTreeMap<String, Vec<Seen>>,
 }
@@ -101,6 +104,7 @@ impl History {
                 *known = seconds;
             }
         }
+        all.last.extend(self.last);
         for (test, seen) in self.tests {
             let runs = all.tests.entry(test).or_default();
             runs.extend(seen);
@@ -110,9 +114,15 @@ impl History {
         cache::write_atomically(&file(paths), &text)
     }
 
-    /// How long tasks took.
+    /// How long tasks took when they last had something to do.
     pub fn durations(&self) -> &Durations {
         &self.seconds
+    }
+
+    /// How long tasks took in the last run that had them. Where the run before had made
+    /// everything, nothing was made.
+    pub fn last(&self) -> &Durations {
+        &self.last
     }
 
     /// How long tasks are expected to take on this machine: what they took here, or else what the
@@ -129,6 +139,7 @@ impl History {
 
     /// Notes how long a task took.
     pub(crate) fn took(&mut self, task: String, seconds: f64) {
+        self.last.insert(task.clone(), seconds);
         self.seconds.insert(task, seconds);
     }
 
@@ -219,6 +230,13 @@ mod tests {
         }
         let all = History::load(&paths).unwrap();
         assert_eq!(all.durations()["x: good"], 11.0);
+        // Another run finds what this one has made.
+        let mut finds = History::default();
+        finds.took("x: good".to_owned(), FOUND / 2.0);
+        finds.keep(&paths).unwrap();
+        let all = History::load(&paths).unwrap();
+        assert_eq!(all.durations()["x: good"], 11.0);
+        assert_eq!(all.last()["x: good"], FOUND / 2.0);
         let flaky = |test: &str, retried, failed| Flaky {
             test: format!("x: {test}"),
             runs: KEPT,

@@ -21,15 +21,15 @@ const AT_ONCE: [usize; 5] = [2, 4, 8, 16, 32];
 /// `./brbe test` with each tier, seconds and the use of the CPUs
 ///
 /// A run is warm if nothing had to be built: run this command twice. Then each tier is
-/// simulated with more CPUs: each test as long as it took here, however many run beside it, and
-/// nothing to be built.
+/// simulated with more CPUs: each test as long as it took in its last run here, however many run
+/// beside it, and no kernel and no program to be built.
 #[derive(Args, Debug)]
 pub(super) struct Tiers {
     /// Run the tiers up to this one
     #[arg(long, value_name = "TIER", value_parser = test::tier(), default_value = "full")]
     up_to: Tier,
 
-    /// Run nothing: simulate with what earlier runs took
+    /// Run nothing: simulate with what the last runs took
     #[arg(long)]
     simulate: bool,
 
@@ -71,7 +71,7 @@ impl Tiers {
             let history = History::load(paths)?;
             let (tests, simulated) = test::with_plan(paths, tier, |plan| {
                 let tests = plan.lines().len();
-                (tests, plan.simulate(history.durations(), &AT_ONCE))
+                (tests, plan.simulate(history.last(), &AT_ONCE))
             })?;
             measured.push(Measured {
                 tier: tier.name(),
