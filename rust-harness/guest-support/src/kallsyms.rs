@@ -108,23 +108,6 @@ impl Kallsyms {
         })
     }
 
-    /// The name of the function that reads the records for the one that takes snapshots
-    /// of BRBE, while BRBE is paused. In Rust that is
-    /// `<arm_brbe_snapshot::Paused>::read_bank`. In C it is a function that reads the
-    /// records of samples too: it reads a bank, where that is a function of its own, and
-    /// else all records.
-    pub fn reader(&self) -> Option<&str> {
-        let mut names = self.symbols().map(|symbol| symbol.name);
-        let in_rust = |name: &&str| {
-            name.starts_with("_R")
-                && name.contains("17arm_brbe_snapshot")
-                && name.ends_with("6Paused9read_bank")
-        };
-        let in_c = ["brbe_read_bank", "brbe_read_entries"];
-        let in_c = in_c.into_iter().find(|name| self.has(name));
-        names.find(in_rust).or(in_c)
-    }
-
     /// Whether a symbol of this name is at `address`.
     pub fn is_at(&self, name: &str, address: u64) -> bool {
         let mut there = self
@@ -141,21 +124,6 @@ impl Kallsyms {
         named
             .find(|symbol| symbol.module.is_none())
             .map(|symbol| symbol.address)
-    }
-
-    /// Whether there is a symbol of this name.
-    pub fn has(&self, name: &str) -> bool {
-        self.symbols().any(|symbol| symbol.name == name)
-    }
-
-    /// Whether the symbol that covers `address` has this name.
-    pub fn is_within(&self, name: &str, address: u64) -> bool {
-        let before = self.up_to(address);
-        let Some(nearest) = before.last() else {
-            return false;
-        };
-        // Several names can stand for one address.
-        self.is_at(name, nearest.address)
     }
 
     /// `address` as a text: the last symbol at or before it, and the offset from there.
@@ -183,6 +151,12 @@ impl Kallsyms {
             module: covering.module.map(str::to_owned),
             ..branch_records::symbol::Symbol::new(covering.name, address - covering.address)
         })
+    }
+
+    /// The addresses from `address` to the next symbol.
+    pub fn until_next(&self, address: u64) -> Option<Range<u64>> {
+        let next = self.places.get(self.up_to(address).len())?;
+        Some(address..next.address)
     }
 
     /// The symbols of modules and BPF that cover any of `addresses`, each once.
@@ -274,14 +248,18 @@ ffff80007a000100 t bpf_prog_0badc0de_on_fexit\t[bpf]
     fn an_address_is_within_what_covers_it() {
         let symbols = Kallsyms::parse(TEXT.to_owned()).unwrap();
         let name = "arm_brbe_snapshot_branch_stack";
-        assert!(symbols.is_within(name, 0xffff_8000_805e_c2b0));
-        assert!(symbols.is_within(name, 0xffff_8000_805e_c300));
-        assert!(!symbols.is_within(name, 0xffff_8000_805e_c2ac));
-        assert!(!symbols.is_within("_stext", 0xffff_8000_805e_c300));
-        assert!(symbols.is_within("_stext", 0xffff_8000_8001_0000));
+        let covering = |address| symbols.symbol(address).unwrap().name;
+        assert_eq!(covering(0xffff_8000_805e_c2b0), name);
+        assert_eq!(covering(0xffff_8000_805e_c300), name);
+        assert_eq!(covering(0xffff_8000_805e_c2ac), "_stext");
+        assert_eq!(covering(0xffff_8000_8001_0000), "_stext");
         assert!(symbols.is_at(name, 0xffff_8000_805e_c2b0));
         assert!(!symbols.is_at(name, 0xffff_8000_805e_c2b4));
-        assert!(symbols.has(name) && !symbols.has("arm_brbe"));
+        assert_eq!(
+            symbols.until_next(0xffff_8000_7a00_0000),
+            Some(0xffff_8000_7a00_0000..0xffff_8000_7a00_0100)
+        );
+        assert_eq!(symbols.until_next(u64::MAX), None);
     }
 
     #[test]

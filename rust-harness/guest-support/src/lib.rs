@@ -3,6 +3,7 @@
 //! snapshots, and `branch-trace`, which shows them.
 
 pub mod cpus;
+pub mod first_read;
 pub mod kallsyms;
 pub mod kcore;
 pub mod perf;

@@ -7,33 +7,33 @@ use std::path::Path;
 use anyhow::{Context as _, Result, ensure};
 use branch_records::path::{Flow, FlowKind, flow};
 use branch_records::vmlinux::Vmlinux;
-use object::{Object as _, ObjectSection as _};
+use object::{Object as _, ObjectSection as _, ObjectSymbol as _};
 
 use crate::context::Context;
-use crate::entry::ENTRY;
+use crate::entry::{ENTRY, entry};
 use crate::registry::{Batch, KernelNeeds, Scope, Test};
+use machines::machine_spec::MachineSpec;
 use report::{Tier, Verdict};
 
-/// The test that the code of a kernel's snapshot passes [`check`].
+/// The test that no branch comes before the pause in the code of a kernel's snapshot.
 pub fn tests() -> Batch {
     let name = "no branch before the pause, by the code";
     let test = Test::new(name, Scope::SNAPSHOT).with(KernelNeeds::Symbols);
     // A branch there costs each snapshot a record, and no guest test counts it on each kernel.
     let test = test.in_tier(Tier::Quick);
-    Batch::of_one(test, |context, _| {
-        by_name(context, check(context.kernel()?.vmlinux()?))
-    })
+    Batch::of_one(test, |context, _| of_kernel(context))
 }
 
-/// The verdict on code that was found by the name that it has in this project's series. An
-/// implementation of somebody else need not have that name: then the test is skipped.
-fn by_name(context: &Context<'_>, found: Result<Verdict>) -> Result<Verdict> {
-    match found {
-        Err(error) if !context.is_ours() => Ok(Verdict::Skip(format!(
-            "the snapshot is not found in vmlinux by its name: {error:#}"
-        ))),
-        found => found,
-    }
+/// The verdict on the kernel of `context`.
+fn of_kernel(context: &Context<'_>) -> Result<Verdict> {
+    let machine = MachineSpec {
+        kernel_args: vec!["nokaslr".to_owned()],
+        ..MachineSpec::default()
+    };
+    Ok(match entry(context, &machine)? {
+        Ok(address) => check(context.kernel()?.vmlinux()?, address)?,
+        Err(verdict) => verdict,
+    })
 }
 
 /// The instruction `MSR DAIFSet, #15` (Arm ARM, C6.2, "MSR (immediate)"), which masks all of
@@ -56,13 +56,13 @@ struct Before {
     conditional: usize,
 }
 
-/// Checks the code of [`ENTRY`], from its first instruction on.
+/// Checks the code of the function at `address`, from its first instruction on.
 ///
 /// # Errors
 ///
-/// When `vmlinux` cannot be read, or does not have all of the code of [`ENTRY`].
-pub fn check(vmlinux: &Path) -> Result<Verdict> {
-    let words = entry_code(vmlinux)?;
+/// When `vmlinux` cannot be read, or does not have all of the function's code.
+fn check(vmlinux: &Path, address: u64) -> Result<Verdict> {
+    let words = code_at(vmlinux, address)?;
     Ok(match before(&words) {
         Ok(Before {
             instructions,
@@ -114,18 +114,25 @@ fn before(words: &[u32]) -> Result<Before, String> {
 ///
 /// When `vmlinux` cannot be read, is no ELF file, or does not have all of the code of
 /// [`ENTRY`].
-pub fn entry_code(vmlinux: &Path) -> Result<Vec<u32>> {
-    let range = Vmlinux::open(vmlinux)?.function(ENTRY)?;
+pub(crate) fn entry_code(vmlinux: &Path) -> Result<Vec<u32>> {
+    code_at(vmlinux, Vmlinux::open(vmlinux)?.function(ENTRY)?.start)
+}
+
+/// The instructions of the function at `address`, as linked.
+fn code_at(vmlinux: &Path, address: u64) -> Result<Vec<u32>> {
     let bytes = fs::read(vmlinux).with_context(|| format!("reading {}", vmlinux.display()))?;
     let file = object::File::parse(&*bytes).context("vmlinux is no ELF file")?;
-    let length = range.end - range.start;
+    // Several names can stand for one address, and some of them have no size.
+    let here = file.symbols().filter(|symbol| symbol.address() == address);
+    let length = here.map(|symbol| symbol.size()).max().unwrap_or_default();
+    ensure!(length > 0, "vmlinux has no function at {address:#x}");
     let code = file
         .sections()
-        .find_map(|section| section.data_range(range.start, length).ok()?);
-    let code = code.with_context(|| format!("vmlinux has not got the code of {ENTRY}()"))?;
+        .find_map(|section| section.data_range(address, length).ok()?);
+    let code = code.with_context(|| format!("vmlinux does not have the code at {address:#x}"))?;
     ensure!(
         code.len() as u64 == length,
-        "vmlinux has a part of {ENTRY}() only"
+        "vmlinux has a part of the code at {address:#x} only"
     );
     let words = code
         .as_chunks()

@@ -26,6 +26,7 @@ mod path;
 mod pending;
 mod pmus;
 mod privileges;
+mod probe;
 mod provoke;
 mod raw_section;
 mod record;

@@ -5,6 +5,8 @@ use std::mem::MaybeUninit;
 
 use anyhow::{Context as _, Result};
 use branch_records::record::RawRecord;
+use guest_support::first_read::{self, FirstRead};
+use guest_support::snapshot_function;
 use libbpf_rs::ProgramInput;
 use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
 use rustix::io::Errno;
@@ -13,7 +15,7 @@ use crate::kallsyms::Kallsyms;
 use crate::path::Paths;
 use crate::skeleton::nested::{NestedSkel, NestedSkelBuilder};
 use crate::verdict::{self, Verdict, check};
-use crate::{cpus, perf, pmus};
+use crate::{cpus, perf, pmus, probe};
 
 /// The number of records that BRBE shows at a time (`BRBFCR_EL1.BANK`).
 const BANK: usize = 32;
@@ -24,10 +26,10 @@ const ATTEMPTS: usize = 10;
 pub(crate) fn run() -> Result<Verdict> {
     let symbols = Kallsyms::once()?;
     verdict::needs_snapshots(symbols)?;
-    let Some(reader) = symbols.reader() else {
+    let Some(place) = first_read(symbols)? else {
         return Ok(Verdict::Skip(
-            "this kernel has no function that reads records to probe: it is not BRBE that \
-             records branches here, or the compiler has inlined it"
+            "nothing of this kernel's snapshot reads a record, as far as its code shows: it is not \
+             BRBE that records branches here, or a pointer leads to what reads them"
                 .to_owned(),
         ));
     };
@@ -40,11 +42,7 @@ pub(crate) fn run() -> Result<Verdict> {
         .open(&mut object)
         .and_then(|skeleton| skeleton.load())
         .context("cannot load a BPF program: run as root, or with CAP_PERFMON and CAP_BPF")?;
-    let _attached = skeleton
-        .progs
-        .take_inner
-        .attach_kprobe(false, reader)
-        .with_context(|| format!("cannot probe {reader}()"))?;
+    let _attached = probe::attach(&skeleton.progs.take_inner, &place)?;
     let mut seen = 0;
     for (cpu, _) in &events {
         cpus::pin_to(*cpu)?;
@@ -55,7 +53,7 @@ pub(crate) fn run() -> Result<Verdict> {
             let (inner, outer) = take(&mut skeleton)?;
             check!(
                 !inner.is_empty(),
-                "{reader}() was not called in the middle of a snapshot"
+                "a snapshot did not come to {place}, which reads its first record"
             );
             let nothing = -i64::from(Errno::NOENT.raw_os_error());
             let other = inner.iter().find(|returned| **returned != nothing);
@@ -86,9 +84,21 @@ pub(crate) fn run() -> Result<Verdict> {
         );
     }
     Ok(Verdict::Seen(format!(
-        "{seen} inner snapshots on {} CPUs, where {reader}() is called",
+        "{seen} inner snapshots on {} CPUs, at {place}",
         events.len()
     )))
+}
+
+/// Where a snapshot reads its first record, if the kernel's code shows it.
+pub(crate) fn first_read(symbols: &Kallsyms) -> Result<Option<FirstRead>> {
+    if !cfg!(target_arch = "aarch64") {
+        return Ok(None);
+    }
+    let entry = snapshot_function::installed(symbols)?;
+    Ok(entry
+        .map(|entry| first_read::find(symbols, entry))
+        .transpose()?
+        .flatten())
 }
 
 /// Takes a snapshot on this CPU. Returns what the helper returned for each snapshot

@@ -19,8 +19,10 @@ use libbpf_rs::{Link, OpenObject, RingBufferBuilder};
 
 use crate::cpus;
 use crate::kallsyms::Kallsyms;
+use crate::nested;
 use crate::path::{Gaps, Steady};
 use crate::perf::{self, FOR_SNAPSHOTS, Recording};
+use crate::probe;
 use crate::ring::Ring;
 use crate::skeleton::stress::{StressSkel, StressSkelBuilder};
 use crate::verdict::{self, Verdict};
@@ -106,7 +108,7 @@ pub(crate) fn run(time: Duration, period: u64, gaps: Gaps) -> Result<Verdict> {
 }
 
 /// Loads and attaches the BPF programs. The one for nested snapshots is attached only if
-/// there is a function to probe.
+/// there is a place to probe.
 fn load<'object>(
     object: &'object mut MaybeUninit<OpenObject>,
     symbols: &Kallsyms,
@@ -118,10 +120,8 @@ fn load<'object>(
     skeleton
         .attach()
         .context("cannot attach the BPF programs")?;
-    let nested = symbols.reader().map(|reader| {
-        let link = skeleton.progs.on_read.attach_kprobe(false, reader);
-        link.with_context(|| format!("cannot probe {reader}()"))
-    });
+    let place = nested::first_read(symbols)?;
+    let nested = place.map(|place| probe::attach(&skeleton.progs.on_read, &place));
     skeleton.links.on_read = nested.transpose()?;
     Ok(skeleton)
 }
