@@ -31,6 +31,7 @@ const ALL: [Judged; 3] = [
             ("only of events that ask", None),
             ("no wasted branch", None),
             ("overflow safe", None),
+            ("nesting safe", None),
         ],
     },
     Judged {
@@ -44,6 +45,7 @@ const ALL: [Judged; 3] = [
                 "nothing is claimed",
                 Some("of mispred and predicted, not 0"),
             ),
+            ("nesting safe", Some("0 records at the most")),
         ],
     },
     Judged {
@@ -55,6 +57,7 @@ const ALL: [Judged; 3] = [
             ("heterogeneous safe", Some("Oops - Undefined instruction")),
             ("only of events that ask", Some("the helper returned")),
             ("overflow safe", Some("but no sample has the 16 records")),
+            ("nesting safe", Some("0 records at the most")),
             ("fields are true", None),
         ],
     },

@@ -114,6 +114,7 @@ fn all() -> Vec<GuestTest> {
         ordinary("twice"),
         policy("discarded"),
         ordinary("nested"),
+        policy("nested-left-alone"),
         ordinary("flags"),
         ordinary("frozen"),
         policy("frozen-left-alone"),

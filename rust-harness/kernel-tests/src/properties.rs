@@ -126,7 +126,7 @@ const fn policy(
 }
 
 /// The properties, in the order in which they are printed.
-pub const PROPERTIES: [Property; 19] = [
+pub const PROPERTIES: [Property; 20] = [
     promise(
         "records are a path",
         "The records of a snapshot are the branches before it, each leads to the next, and the last \
@@ -293,6 +293,11 @@ pub const PROPERTIES: [Property; 19] = [
         "What an overflow has frozen is its handler's alone: before the handler runs, there is no \
          snapshot",
         &[("frozen-left-alone", Part::Whole)],
+    ),
+    policy(
+        "reading is left alone",
+        "What a snapshot reads is its own: in the middle of it, there is no other snapshot",
+        &[("nested-left-alone", Part::Whole)],
     ),
 ];
 

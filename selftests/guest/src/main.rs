@@ -71,7 +71,7 @@ struct Arguments {
 type Plain = (&'static str, &'static str, fn() -> anyhow::Result<Verdict>);
 
 /// All tests without options. A new one is a line here.
-const PLAIN: [Plain; 20] = [
+const PLAIN: [Plain; 21] = [
     (
         "cost",
         "Take snapshots of full, half full and empty buffers, and print how many records each had",
@@ -129,8 +129,13 @@ const PLAIN: [Plain; 20] = [
     ),
     (
         "nested",
-        "Take a snapshot while another one reads the records",
+        "Check that a snapshot is whole, though another one is tried while it reads the records",
         nested::run,
+    ),
+    (
+        "nested-left-alone",
+        "Check that there is no snapshot while another one reads the records",
+        nested::run_left_alone,
     ),
     (
         "no-event",

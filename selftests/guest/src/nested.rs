@@ -1,9 +1,9 @@
-//! A snapshot that is tried in the middle of another one: there is none, and the records
-//! of the outer snapshot stay where they are.
+//! A snapshot that is tried in the middle of another one: the records of the outer snapshot stay
+//! where they are, and there is no inner one.
 
 use std::mem::MaybeUninit;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use branch_records::record::RawRecord;
 use guest_support::first_read::{self, FirstRead};
 use guest_support::snapshot_function;
@@ -23,47 +23,36 @@ const BANK: usize = 32;
 /// records.
 const ATTEMPTS: usize = 10;
 
+/// What snapshots in the middle of others have come to.
+struct Tried {
+    place: FirstRead,
+    cpus: Vec<TriedCpu>,
+}
+
+/// What came of one CPU's.
+struct TriedCpu {
+    cpu: u32,
+    /// How many records it has.
+    branches: u32,
+    /// For each snapshot: what the helper returned for those in the middle of it, and its own
+    /// records, newest first.
+    snapshots: Vec<(Vec<i64>, Vec<RawRecord>)>,
+}
+
+/// Checks that snapshots have all of their records, each once, whatever others do in their middle.
 pub(crate) fn run() -> Result<Verdict> {
-    let symbols = Kallsyms::once()?;
-    verdict::needs_snapshots(symbols)?;
-    let Some(place) = first_read(symbols)? else {
-        return Ok(Verdict::Skip(
-            "nothing of this kernel's snapshot reads a record, as far as its code shows: it is not \
-             BRBE that records branches here, or a pointer leads to what reads them"
-                .to_owned(),
-        ));
-    };
-    let events = perf::open_everywhere(&cpus::online()?, perf::FOR_SNAPSHOTS)
-        .map_err(verdict::cannot_record)?;
-    let pmus = pmus::all()?;
     let paths = Paths::open();
-    let mut object = MaybeUninit::uninit();
-    let mut skeleton = NestedSkelBuilder::default()
-        .open(&mut object)
-        .and_then(|skeleton| skeleton.load())
-        .context("cannot load a BPF program: run as root, or with CAP_PERFMON and CAP_BPF")?;
-    let _attached = probe::attach(&skeleton.progs.take_inner, &place)?;
-    let mut seen = 0;
-    for (cpu, _) in &events {
-        cpus::pin_to(*cpu)?;
-        let pmu = pmus.iter().find(|pmu| pmu.cpus.contains(cpu));
-        let pmu = pmu.with_context(|| format!("no PMU of CPU {cpu}"))?;
-        let mut most = 0;
-        for _ in 0..ATTEMPTS {
-            let (inner, outer) = take(&mut skeleton)?;
-            check!(
-                !inner.is_empty(),
-                "a snapshot did not come to {place}, which reads its first record"
-            );
-            let nothing = -i64::from(Errno::NOENT.raw_os_error());
-            let other = inner.iter().find(|returned| **returned != nothing);
-            check!(
-                other.is_none(),
-                "the inner snapshot: the helper returned {}, not {nothing}, and took the records \
-                 of the snapshot that was interrupted",
-                other.unwrap_or(&0)
-            );
-            paths.check(&outer)?;
+    let is_path = |outer: &[RawRecord]| paths.check(outer).map(|_| ());
+    let Some(tried) = tried(is_path)? else {
+        return Ok(nowhere());
+    };
+    for TriedCpu {
+        cpu,
+        branches,
+        snapshots,
+    } in &tried.cpus
+    {
+        for (_, outer) in snapshots {
             if let Some((bank, next)) = outer.split_at_checked(BANK) {
                 check!(
                     next.is_empty() || !bank.starts_with(next),
@@ -71,22 +60,104 @@ pub(crate) fn run() -> Result<Verdict> {
                      them once more"
                 );
             }
-            most = most.max(outer.len());
-            seen += inner.len();
-            if most == pmu.branches as usize {
+        }
+        let most = snapshots.iter().map(|(_, outer)| outer.len()).max();
+        let most = most.unwrap_or_default();
+        check!(
+            most == *branches as usize,
+            "CPU {cpu}: {most} records at the most of the snapshot that was interrupted, not \
+             {branches}"
+        );
+    }
+    Ok(seen(&tried))
+}
+
+/// Checks that there is no snapshot in the middle of another one.
+pub(crate) fn run_left_alone() -> Result<Verdict> {
+    let Some(tried) = tried(|_| Ok(()))? else {
+        return Ok(nowhere());
+    };
+    let nothing = -i64::from(Errno::NOENT.raw_os_error());
+    let other = tried.inner().find(|returned| *returned != nothing);
+    check!(
+        other.is_none(),
+        "the inner snapshot: the helper returned {}, not {nothing}, and took the records of the \
+         snapshot that was interrupted",
+        other.unwrap_or_default()
+    );
+    Ok(seen(&tried))
+}
+
+impl Tried {
+    /// What the helper returned for all that were in the middle of another one.
+    fn inner(&self) -> impl Iterator<Item = i64> {
+        let snapshots = self.cpus.iter().flat_map(|cpu| &cpu.snapshots);
+        snapshots.flat_map(|(inner, _)| inner.iter().copied())
+    }
+}
+
+/// The verdict where the kernel does not show where a snapshot is in its middle.
+fn nowhere() -> Verdict {
+    Verdict::Skip(
+        "nothing of this kernel's snapshot reads a record, as far as its code shows: it is not \
+         BRBE that records branches here, or a pointer leads to what reads them"
+            .to_owned(),
+    )
+}
+
+fn seen(tried: &Tried) -> Verdict {
+    Verdict::Seen(format!(
+        "{} inner snapshots on {} CPUs, at {}",
+        tried.inner().count(),
+        tried.cpus.len(),
+        tried.place
+    ))
+}
+
+/// Takes snapshots on each CPU with BRBE, until one has as many records as the CPU, and others in
+/// the middle of them. `check` sees the records of each while the code is there that made them.
+/// `None` if nothing shows where the middle is.
+fn tried(check: impl Fn(&[RawRecord]) -> Result<()>) -> Result<Option<Tried>> {
+    let symbols = Kallsyms::once()?;
+    verdict::needs_snapshots(symbols)?;
+    let Some(place) = first_read(symbols)? else {
+        return Ok(None);
+    };
+    let events = perf::open_everywhere(&cpus::online()?, perf::FOR_SNAPSHOTS)
+        .map_err(verdict::cannot_record)?;
+    let pmus = pmus::all()?;
+    let mut object = MaybeUninit::uninit();
+    let mut skeleton = NestedSkelBuilder::default()
+        .open(&mut object)
+        .and_then(|skeleton| skeleton.load())
+        .context("cannot load a BPF program: run as root, or with CAP_PERFMON and CAP_BPF")?;
+    let _attached = probe::attach(&skeleton.progs.take_inner, &place)?;
+    let mut all = Vec::new();
+    for (cpu, _) in &events {
+        cpus::pin_to(*cpu)?;
+        let pmu = pmus.iter().find(|pmu| pmu.cpus.contains(cpu));
+        let pmu = pmu.with_context(|| format!("no PMU of CPU {cpu}"))?;
+        let mut snapshots = Vec::new();
+        for _ in 0..ATTEMPTS {
+            let (inner, outer) = take(&mut skeleton)?;
+            ensure!(
+                !inner.is_empty(),
+                "a snapshot did not come to {place}, which reads its first record"
+            );
+            check(&outer)?;
+            let is_full = outer.len() == pmu.branches as usize;
+            snapshots.push((inner, outer));
+            if is_full {
                 break;
             }
         }
-        check!(
-            most == pmu.branches as usize,
-            "CPU {cpu}: {most} records at the most of the snapshot that was interrupted, not {}",
-            pmu.branches
-        );
+        all.push(TriedCpu {
+            cpu: *cpu,
+            branches: pmu.branches,
+            snapshots,
+        });
     }
-    Ok(Verdict::Seen(format!(
-        "{seen} inner snapshots on {} CPUs, at {place}",
-        events.len()
-    )))
+    Ok(Some(Tried { place, cpus: all }))
 }
 
 /// Where a snapshot reads its first record, if the kernel's code shows it.
