@@ -40,6 +40,12 @@ const ARM64: &[Requirement] = &[
 ];
 const X86_64: &[Requirement] = &[needed("the console", &["SERIAL_8250_CONSOLE"])];
 
+/// What a machine of a test needs more: vmtest's first process, a script, mounts a cgroup2.
+const TESTED: &[Requirement] = &[needed(
+    "the first process of a guest of tests",
+    &["BINFMT_SCRIPT", "CGROUPS"],
+)];
+
 /// What a machine that somebody sits at needs more.
 const SESSION: &[Requirement] = &[
     needed("the initramfs", &["BLK_DEV_INITRD"]),
@@ -99,6 +105,7 @@ impl MachineNeeds {
         let all = [
             (MACHINE, true),
             (of_arch, true),
+            (TESTED, !self.has_session),
             (SESSION, self.has_session),
             (NETWORK, self.has_network),
             (PSEUDO_NMI, self.has_pseudo_nmi),
@@ -164,7 +171,7 @@ mod tests {
     /// The configuration that all these requirements ask for.
     fn all() -> String {
         let each = [
-            MACHINE, ARM64, X86_64, SESSION, NETWORK, PSEUDO_NMI, SNAPSHOTS, BRBE,
+            MACHINE, ARM64, X86_64, TESTED, SESSION, NETWORK, PSEUDO_NMI, SNAPSHOTS, BRBE,
         ];
         let options = each.concat().into_iter().flat_map(|one| one.options.iter());
         options
@@ -212,8 +219,14 @@ mod tests {
         let config = FinishedConfig::of_text(&all());
         for arch in [Arch::Arm64, Arch::X86_64] {
             assert_eq!(session(arch).lacking(&config), None);
+            assert_eq!(MachineNeeds::of_tests(arch).lacking(&config), None);
             assert_eq!(lacking_for_snapshots(&config, arch), None);
         }
+        // What sets up a guest of tests is not what sets up a session's.
+        let plain = FinishedConfig::of_text(&all().replace("CONFIG_CGROUPS=y\n", ""));
+        let tests = MachineNeeds::of_tests(Arch::Arm64);
+        assert!(tests.lacking(&plain).is_some());
+        assert_eq!(session(Arch::Arm64).lacking(&plain), None);
         let without = FinishedConfig::of_text(&all().replace("CONFIG_ARM64_BRBE=y\n", ""));
         assert!(lacking_for_snapshots(&without, Arch::Arm64).is_some());
         assert_eq!(lacking_for_snapshots(&without, Arch::X86_64), None);
@@ -239,6 +252,8 @@ mod tests {
         let implied = "CONFIG_SHMEM=y\nCONFIG_KALLSYMS=y\n";
         let config = FinishedConfig::of_text(&(config.text + implied));
         assert_eq!(session(Arch::Arm64).lacking(&config), None);
+        let tests = MachineNeeds::of_tests(Arch::Arm64);
+        assert_eq!(tests.lacking(&config), None);
         assert_eq!(lacking_for_snapshots(&config, Arch::Arm64), None);
     }
 }
