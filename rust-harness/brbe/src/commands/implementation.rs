@@ -91,7 +91,10 @@ impl ImplementationArgs {
             None => guest,
         };
         let mut plan = Plan::default();
-        plan.any([applied.job()]);
+        // To a tree that is taken as it is, nothing is applied.
+        if !self.as_is || applied.subject.is_none() {
+            plan.any([applied.job()]);
+        }
         let Some(subject) = &applied.subject else {
             return then(plan);
         };
