@@ -39,8 +39,11 @@ const TRACED_FUNCTION: &str = "traced_function";
 /// The test takes one snapshot. If a timer interrupt comes before it, branches of the
 /// interrupt have taken the place of those that are looked for. A failure for another reason
 /// is seen at each attempt.
+///
+/// Without its own watchdog (`-w 0`), which kills after 120 s by the host's clock, however slow the
+/// machine is: the limit of the guest follows that.
 const RETRIED: &str = "for attempt in 1 2 3; do \
-    echo helper, attempt $attempt; ./test_progs -v -t get_branch_snapshot; status=$?; \
+    echo helper, attempt $attempt; ./test_progs -w 0 -v -t get_branch_snapshot; status=$?; \
     [ $status = 0 ] && break; done";
 
 /// Lines of shell that run the tests of perf events with BPF programs, up to 20 times until
@@ -55,7 +58,7 @@ const RETRIED: &str = "for attempt in 1 2 3; do \
 /// for, unless it is told not to watch its CPU time (`perf_cpu_time_max_percent`).
 const PERF_EVENTS: &str = "echo 0 > /proc/sys/kernel/perf_cpu_time_max_percent; \
      for attempt in $(seq 20); do \
-     echo perf events, attempt $attempt; ./test_progs -t perf_branches,perf_buffer,perf_event_stackmap,perf_link,perf_skip && break; \
+     echo perf events, attempt $attempt; ./test_progs -w 0 -t perf_branches,perf_buffer,perf_event_stackmap,perf_link,perf_skip && break; \
      done";
 
 /// A machine, a kernel or a suite of another kind on which the helper's test has to hold, too.
@@ -237,7 +240,7 @@ pub fn without_snapshot(
     died: impl FnOnce(&[String]) -> Verdict,
 ) -> Result<Verdict> {
     // One attempt is enough to see it fail.
-    let command = format!("./test_progs -v -t {HELPER}");
+    let command = format!("./test_progs -w 0 -v -t {HELPER}");
     let share = share_of(
         context,
         &context.revision()?.commit,
