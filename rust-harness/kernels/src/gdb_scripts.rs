@@ -1,12 +1,13 @@
 //! The commands that a kernel's own tree has for gdb, such as `lx-ps` and `lx-dmesg`.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Context as _, Result};
 
 use crate::kernel::Builder;
 use host::cache;
+use host::files::copy_into;
 use host::process;
 use host::progress::Step;
 
@@ -32,7 +33,7 @@ impl Builder {
                 let mut make = built.make();
                 process::logged("make scripts_gdb", built.log, make.arg("scripts_gdb"))?;
                 let own = built.tree().join("scripts/gdb").join(GDB_SCRIPTS);
-                copy(&own, into)?;
+                copy_into(&own, into)?;
                 let library = into.join(LIBRARY);
                 fs::create_dir_all(&library)
                     .with_context(|| format!("creating {}", library.display()))?;
@@ -41,21 +42,14 @@ impl Builder {
                 for file in fs::read_dir(&sources).with_context(listing)? {
                     let file = file.with_context(listing)?.path();
                     if file.extension().is_some_and(|extension| extension == "py") {
-                        copy(&file, &library)?;
+                        copy_into(&file, &library)?;
                     }
                 }
-                copy(&built.out.join(LIBRARY).join(CONSTANTS), &library)?;
+                copy_into(&built.out.join(LIBRARY).join(CONSTANTS), &library)?;
                 step.done();
                 Ok(())
             })
         })?;
         Ok(dir.join(GDB_SCRIPTS))
     }
-}
-
-/// Copies a file into a directory.
-fn copy(file: &Path, into: &Path) -> Result<()> {
-    let name = file.file_name().context("a file has a name")?;
-    fs::copy(file, into.join(name)).with_context(|| format!("copying {}", file.display()))?;
-    Ok(())
 }

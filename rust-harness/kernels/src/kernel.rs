@@ -13,6 +13,7 @@ use crate::config::{KernelConfig, option};
 use crate::source::Tree;
 use host::arch::Arch;
 use host::cache::{self, Key};
+use host::files::copy_into;
 use host::paths::Paths;
 use host::process;
 use host::progress::Step;
@@ -154,10 +155,7 @@ impl Builder {
         let dir = cache::entry(&self.paths, KIND, &key, |into| {
             self.with(commit, what, unknown, |tree| {
                 for file in ["vmlinux", ".config", self.arch.image()] {
-                    let from = tree.out.join(file);
-                    let name = from.file_name().context("a file has a name")?;
-                    fs::copy(&from, into.join(name))
-                        .with_context(|| format!("copying {}", from.display()))?;
+                    copy_into(&tree.out.join(file), into)?;
                 }
                 Ok(())
             })

@@ -10,6 +10,7 @@ use anyhow::{Context as _, Result, ensure};
 
 use crate::initramfs;
 use crate::terminal;
+use host::files::copy_into;
 use host::process;
 use vm_session::PROGRAMS;
 use vm_session::config::{Root, SessionConfig, Streams};
@@ -68,8 +69,7 @@ impl Exported {
         let programs = dir.join("programs");
         fs::create_dir(&programs).context("a directory for programs")?;
         for program in &self.programs {
-            let name = program.file_name().context("a file has a name")?;
-            copy(program, &programs.join(name))?;
+            copy_into(program, &programs)?;
         }
         if let Some(vmlinux) = &self.vmlinux {
             let mut zstd = Command::new("zstd");
@@ -116,10 +116,7 @@ impl Exported {
         let staged = stage.path().join(place);
         fs::create_dir_all(&staged).context("a directory for the root's programs")?;
         for program in programs {
-            copy(
-                program,
-                &staged.join(program.file_name().context("a file has a name")?),
-            )?;
+            copy_into(program, &staged)?;
         }
         let mut tar = Command::new("tar");
         tar.args(["--create", "--xz", "--sort=name", "--mtime=@0"]);
@@ -141,8 +138,7 @@ impl Exported {
 pub fn plugin(plugin: &Path, page: &Path, into: &Path) -> Result<()> {
     fs::create_dir_all(into).with_context(|| format!("creating {}", into.display()))?;
     for file in [plugin, page] {
-        let name = file.file_name().context("a file has a name")?;
-        copy(file, &into.join(name))?;
+        copy_into(file, into)?;
     }
     Ok(())
 }

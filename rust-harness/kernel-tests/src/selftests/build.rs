@@ -8,6 +8,7 @@ use std::process::Command;
 use anyhow::{Context, Result};
 
 use host::cache;
+use host::files::copy_into;
 use host::paths::Paths;
 use host::process;
 use host::progress::Step;
@@ -47,8 +48,8 @@ pub fn build(paths: &Paths, builder: &Builder, commit: &str, what: &str) -> Resu
             mirror(built, &tree)?;
             module(built, &tree)?;
             test_progs(built, &tree, &out)?;
-            keep(&out.join(BUILT[0]), into)?;
-            keep(&tree.join(SUITE).join("test_kmods").join(BUILT[1]), into)?;
+            copy_into(&out.join(BUILT[0]), into)?;
+            copy_into(&tree.join(SUITE).join("test_kmods").join(BUILT[1]), into)?;
             step.done();
             Ok(())
         })
@@ -80,7 +81,7 @@ pub(super) fn build_module(
             fs::create_dir_all(&tree).with_context(|| format!("creating {}", tree.display()))?;
             mirror(built, &tree)?;
             module(built, &tree)?;
-            keep(&tree.join(SUITE).join("test_kmods").join(BUILT[1]), into)?;
+            copy_into(&tree.join(SUITE).join("test_kmods").join(BUILT[1]), into)?;
             step.done();
             Ok(())
         })
@@ -94,13 +95,6 @@ fn work(paths: &Paths, builder: &Builder, mark: &str) -> PathBuf {
     paths
         .home("build")
         .join(format!("{tree}-selftests-{arch}{mark}"))
-}
-
-/// Copies a file that was built into the directory `into` of the cache.
-fn keep(file: &Path, into: &Path) -> Result<()> {
-    let name = file.file_name().context("a file has a name")?;
-    fs::copy(file, into.join(name)).with_context(|| format!("copying {}", file.display()))?;
-    Ok(())
 }
 
 /// Makes `tree` a hard-linked copy of the source tree that has none of the suite's tests but
