@@ -33,20 +33,25 @@ pub enum ExceptionKind {
 impl ExceptionKind {
     /// The kind of a synchronous exception, by its syndrome in ESR_ELx.
     ///
-    /// `from` is the Exception level it was taken from, `to` the one it was taken to,
-    /// `tge` the value of HCR_EL2.TGE: they distinguish an SVC or SMC from one that was
-    /// trapped (HFGITR_EL2.SVC_ELx, HCR_EL2.TSC).
+    /// `is_trapped` says of an SVC, HVC or SMC whether it was trapped (HFGITR_EL2.SVC_ELx,
+    /// HCR_EL2.TSC): then its preferred return address is its own. Where that is not known, `None`,
+    /// it follows from the Exception level it was taken from, that which it was taken to, and the
+    /// value of HCR_EL2.TGE; but for an SVC at EL0 with {E2H, TGE} = {0, 1}, which is taken to EL2
+    /// in both cases, and counts as not trapped.
     pub const fn synchronous(
         esr: u64,
         from: ExceptionLevel,
         to: ExceptionLevel,
         tge: bool,
+        is_trapped: Option<bool>,
     ) -> Self {
         use ExceptionLevel::{El1, El2};
         let class = esr >> 26 & 0x3f;
         let iss = esr & 0x01ff_ffff;
         let to_el2_from_below = matches!(to, El2) && !matches!(from, El2);
         match class {
+            0x11..=0x13 | 0x15..=0x17 if matches!(is_trapped, Some(false)) => Self::Call,
+            0x11..=0x13 | 0x15..=0x17 if matches!(is_trapped, Some(true)) => Self::Trap,
             0x11 | 0x15 if to_el2_from_below && (!tge || matches!(from, El1)) => Self::Trap,
             0x13 | 0x17 if matches!(to, El2) => Self::Trap,
             0x11..=0x13 | 0x15..=0x17 => Self::Call,
@@ -94,7 +99,7 @@ mod tests {
     use super::ExceptionLevel::{El0, El1, El2, El3};
 
     fn class(ec: u64) -> ExceptionKind {
-        ExceptionKind::synchronous(ec << 26, El0, El1, false)
+        ExceptionKind::synchronous(ec << 26, El0, El1, false, None)
     }
 
     #[test]
@@ -153,7 +158,8 @@ mod tests {
 
     #[test]
     fn calls_that_were_trapped_are_traps() {
-        let kind = |ec: u64, from, to, tge| ExceptionKind::synchronous(ec << 26, from, to, tge);
+        let kind =
+            |ec: u64, from, to, tge| ExceptionKind::synchronous(ec << 26, from, to, tge, None);
         assert_eq!(kind(0x15, El0, El2, true), Call); // routed by TGE
         assert_eq!(kind(0x15, El0, El2, false), Trap); // HFGITR_EL2.SVC_EL0
         assert_eq!(kind(0x15, El1, El2, false), Trap); // HFGITR_EL2.SVC_EL1
@@ -164,8 +170,22 @@ mod tests {
     }
 
     #[test]
+    fn a_call_that_returns_to_itself_was_trapped() {
+        let kind = |ec: u64, is_trapped| {
+            ExceptionKind::synchronous(ec << 26, El0, El2, true, Some(is_trapped))
+        };
+        // To EL2 by HFGITR_EL2.SVC_EL0, or routed there by TGE.
+        assert_eq!(kind(0x15, true), Trap);
+        assert_eq!(kind(0x15, false), Call);
+        // Of other exceptions it says nothing.
+        assert_eq!(kind(0x18, false), Trap);
+        assert_eq!(kind(0x24, true), DataFault);
+    }
+
+    #[test]
     fn granule_and_control_stack_by_syndrome() {
-        let kind = |ec: u64, iss: u64| ExceptionKind::synchronous(ec << 26 | iss, El1, El1, false);
+        let kind =
+            |ec: u64, iss: u64| ExceptionKind::synchronous(ec << 26 | iss, El1, El1, false, None);
         assert_eq!(kind(0x1e, 1 << 20), InstructionFault);
         assert_eq!(kind(0x1e, 0), DataFault);
         assert_eq!(kind(0x2d, 0), DataFault);

@@ -133,6 +133,7 @@ fn instrument(insn: Insn<'_>, site: Site, class: Class) {
         Class::PmuWrite => (state_write, Word::Following),
         Class::HostCall => (host_call, Word::Following),
         Class::StateWrite => (state_write, Word::Active),
+        Class::Call => (exception_call, Word::Active),
     };
     insn.call_if_set(plugin().scoreboard.word(word), read(callback));
 }
@@ -160,6 +161,12 @@ extern "C" fn conditional_to_next(index: c_uint, userdata: *mut c_void) {
 extern "C" fn exception_return(index: c_uint, userdata: *mut c_void) {
     if let Some(vcpu) = current(index) {
         vcpu.exception_return(Site::from_userdata(userdata));
+    }
+}
+
+extern "C" fn exception_call(index: c_uint, userdata: *mut c_void) {
+    if let Some(vcpu) = current(index) {
+        vcpu.exception_call(Site::from_userdata(userdata));
     }
 }
 

@@ -55,6 +55,8 @@ pub(crate) enum Class {
     /// ERET, ERETAA, ERETAB.
     ExceptionReturn,
     System(System),
+    /// SVC, HVC or SMC.
+    Call,
     /// WFE, which does not wait here.
     WaitForEvent,
     /// A semihosting call: it may end QEMU.
@@ -71,6 +73,11 @@ const HLT_SEMIHOSTING: u32 = 0xd45e_0000;
 /// `WFE`, which is `HINT #2`.
 const WFE: u32 = 0xd503_205f;
 
+/// Whether the instruction `word` is SVC, HVC or SMC (Arm ARM, C6.2).
+fn is_call(word: u32) -> bool {
+    word & 0xffe0_001c == 0xd400_0000 && word & 3 != 0
+}
+
 /// The class of the instruction `word`; `None` for an instruction that the plugin does
 /// not handle.
 pub(crate) fn classify(word: u32) -> Option<Class> {
@@ -79,6 +86,9 @@ pub(crate) fn classify(word: u32) -> Option<Class> {
     }
     if word == WFE {
         return Some(Class::WaitForEvent);
+    }
+    if is_call(word) {
+        return Some(Class::Call);
     }
     if word >> 24 != 0xd5 {
         return match decode(word) {
@@ -144,6 +154,10 @@ mod tests {
             (0x5400_0040, None),                   // b.eq .+8
             (0xd51c_1120, Some(Class::StateWrite)), // msr mdcr_el2, x0
             (0xd45e_0000, Some(Class::HostCall)),  // hlt #0xf000
+            (0xd400_0001, Some(Class::Call)),      // svc #0
+            (0xd41f_ffe2, Some(Class::Call)),      // hvc #0xffff
+            (0xd400_0023, Some(Class::Call)),      // smc #1
+            (0xd420_0000, None),                   // brk #0
             (0xd503_205f, Some(Class::WaitForEvent)), // wfe
             (0xd503_207f, None),                   // wfi
             (0xd503_3fdf, None),                   // isb

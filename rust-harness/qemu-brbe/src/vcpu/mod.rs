@@ -37,6 +37,8 @@ pub(crate) struct Vcpu {
     brbe: Brbe,
     pe: Pe,
     pending: Option<Pending>,
+    /// The address of the last SVC, HVC or SMC, until its exception is taken.
+    called_at: Option<u64>,
     trail: Trail,
     /// Whether the vCPU executes A32 or T32: no word then means what it means in A64.
     /// QEMU's registers do not show that, exception returns do.
@@ -70,6 +72,7 @@ impl Vcpu {
             brbe,
             pe: Pe::default(),
             pending: None,
+            called_at: None,
             trail: Trail::new(0),
             aarch32: false,
             region: None,

@@ -33,6 +33,16 @@ fn is_of_next_instruction(esr: u64) -> bool {
     matches!(esr >> 26 & 0x3f, 0x0d | 0x20..=0x22 | 0x30..=0x33)
 }
 
+/// Whether an SVC, HVC or SMC at `call` was trapped, by the preferred return address of the
+/// exception. `None` if the exception is another one.
+fn is_trapped(call: u64, preferred_return: u64) -> Option<bool> {
+    match preferred_return.wrapping_sub(call) {
+        0 => Some(true),
+        4 => Some(false),
+        _ => None,
+    }
+}
+
 impl Vcpu {
     /// Called before an exception return executes.
     pub(crate) fn exception_return(&mut self, site: Site) {
@@ -60,6 +70,11 @@ impl Vcpu {
         }
     }
 
+    /// Called before SVC, HVC or SMC executes.
+    pub(crate) fn exception_call(&mut self, site: Site) {
+        self.called_at = Some(self.address(site));
+    }
+
     /// Completes what was pending, which led to `tgt` in the state `after`.
     pub(super) fn complete(&mut self, tgt: u64, after: Pe) {
         self.pe = after;
@@ -81,6 +96,7 @@ impl Vcpu {
     /// Called when an exception or interrupt was taken from `from` to the vector `tgt`.
     pub(crate) fn exception(&mut self, from: u64, tgt: u64) {
         self.aarch32 = false;
+        let called_at = self.called_at.take();
         self.interrupt_call(from);
         if self.idle_at.is_some() {
             self.wake(from);
@@ -108,7 +124,8 @@ impl Vcpu {
         let kind = match vector {
             Vector::Synchronous => {
                 let tge = after.el2.is_some_and(|el2| el2.hcr.tge);
-                ExceptionKind::synchronous(esr, before.el, after.el, tge)
+                let is_trapped = called_at.and_then(|call| is_trapped(call, elr));
+                ExceptionKind::synchronous(esr, before.el, after.el, tge, is_trapped)
             }
             Vector::Irq => ExceptionKind::Irq,
             Vector::Fiq => ExceptionKind::Fiq,
@@ -157,5 +174,17 @@ impl Vcpu {
             None => self.finish_block(from),
         }
         self.count_run(from);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_trapped;
+
+    #[test]
+    fn a_trapped_call_returns_to_itself() {
+        assert_eq!(is_trapped(0x1000, 0x1000), Some(true));
+        assert_eq!(is_trapped(0x1000, 0x1004), Some(false));
+        assert_eq!(is_trapped(0x1000, 0x2000), None);
     }
 }
