@@ -1,5 +1,7 @@
 //! The vCPU's registers, each looked up once.
 
+use std::cell::OnceCell;
+
 use qemu_plugin::registers::{Buffer, Names, RegisterHandle};
 
 /// Handles of all registers that are used, and a buffer to move values in.
@@ -17,7 +19,9 @@ pub(crate) struct Registers {
     pub(crate) esr: [Option<RegisterHandle>; 3],
     pub(crate) elr: [Option<RegisterHandle>; 3],
     pub(crate) spsr: [Option<RegisterHandle>; 3],
-    pub(crate) el2: Option<El2Registers>,
+    /// Those that QEMU shows: see [`Self::el2`].
+    shown_el2: Option<El2Registers>,
+    has_el2: OnceCell<bool>,
     pub(crate) el3: Option<El3Registers>,
 }
 
@@ -91,9 +95,22 @@ impl Registers {
             esr: per_level("ESR"),
             elr: per_level("ELR"),
             spsr: per_level("SPSR"),
-            el2,
+            shown_el2: el2,
+            has_el2: OnceCell::new(),
             el3,
         })
+    }
+
+    /// The registers of EL2, where EL2 is implemented.
+    ///
+    /// Where EL3 is and EL2 is not, QEMU shows registers of EL2 all the same, which are 0 (Arm ARM
+    /// rule RJFFP). Where EL2 is, MDCR_EL2 has another value after a reset: its field HPMN is the
+    /// number of counters. QEMU gives no values while a vCPU starts, so that is asked for when the
+    /// registers are first used.
+    pub(crate) fn el2(&self) -> Option<El2Registers> {
+        let shown = self.shown_el2?;
+        let is_there = || self.read(shown.mdcr) != 0;
+        self.has_el2.get_or_init(is_there).then_some(shown)
     }
 
     /// The register's value, 0 where QEMU refuses to give it.

@@ -209,7 +209,7 @@ fn level(el: ExceptionLevel) -> Option<usize> {
 fn counter(registers: &Registers, started: Instant) -> Counter {
     let frequency = u128::from(registers.read(registers.cntfrq));
     let physical = (started.elapsed().as_nanos() * frequency / 1_000_000_000) as u64;
-    let virtual_offset = registers.el2.map_or(0, |el2| registers.read(el2.cntvoff));
+    let virtual_offset = registers.el2().map_or(0, |el2| registers.read(el2.cntvoff));
     Counter {
         physical,
         virtual_offset,

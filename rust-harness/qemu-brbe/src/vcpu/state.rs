@@ -18,7 +18,7 @@ impl Vcpu {
             };
             (el3, scr)
         });
-        let el2 = r.el2.map(|el2| {
+        let el2 = r.el2().map(|el2| {
             let hcr = r.read(el2.hcr);
             let bit = |n: u32| hcr >> n & 1 != 0;
             // SCR_EL3.FGTEn.

@@ -83,7 +83,7 @@ impl Vcpu {
     /// HCR_EL2.TID3 traps it.
     fn id_is_hidden(&self) -> bool {
         let r = &self.registers;
-        let tid3 = || r.el2.is_some_and(|el2| r.read(el2.hcr) >> 18 & 1 != 0);
+        let tid3 = || r.el2().is_some_and(|el2| r.read(el2.hcr) >> 18 & 1 != 0);
         match self.pe.el {
             ExceptionLevel::El0 => true,
             ExceptionLevel::El1 => self.pe.el2.is_some_and(|el2| el2.enabled) && tid3(),
