@@ -10,10 +10,13 @@ fn main() -> anyhow::Result<()> {
         &[
             "contract",
             "cost",
+            "crossing",
+            "kvm",
             "overflow",
             "nested",
             "pending",
             "raw_section",
+            "shared",
             "stress",
             "refuse",
             "waste",

@@ -1,6 +1,8 @@
 //! Tests of `brbe vm`: its streams, its terminal, and how it ends.
 
+mod kexec;
 mod sitting;
+mod suspend;
 
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpListener};
@@ -24,6 +26,9 @@ use sitting::Sitting;
 const SNAPSHOT: &str = "arm_brbe_snapshot_branch_stack";
 /// How long a machine may take for each thing that it is asked.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The exit status of a guest's test that is skipped.
+const SKIPPED: i32 = 77;
 
 /// How long one machine may be there at the most, in seconds.
 const LIMIT: &str = "240";
@@ -79,7 +84,8 @@ pub fn tests() -> Vec<Batch> {
         .needing(|context, _| vec![selftests::artefact_at(context, Configuration::Ordinary)]);
     let on_kernel = CHECKS.into_iter().map(on_kernel);
     let all = on_kernel.chain([of_source]);
-    all.map(|batch| batch.about("machine")).collect()
+    let all = all.map(|batch| batch.about("machine"));
+    all.chain([kexec::test(), suspend::test()]).collect()
 }
 
 /// `brbe vm` on a kernel, with these arguments.

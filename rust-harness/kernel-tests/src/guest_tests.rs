@@ -90,6 +90,41 @@ fn on_debug_kernel(name: &'static str, command: &'static str) -> GuestTest {
     }
 }
 
+/// A machine whose kernel is started at EL2. `mode` is how KVM uses it there (`kvm-arm.mode`); else
+/// the kernel itself runs there.
+fn started_at_el2(mode: Option<&str>) -> MachineSpec {
+    let word = mode.map(|mode| format!("kvm-arm.mode={mode}"));
+    MachineSpec {
+        vhe: true,
+        kernel_args: word.into_iter().collect(),
+        ..MachineSpec::default()
+    }
+}
+
+/// A test of a kernel that firmware at EL3 starts, at EL1 or at EL2.
+fn behind_firmware(name: &'static str, command: &'static str, vhe: bool) -> GuestTest {
+    GuestTest {
+        name,
+        machine: MachineSpec {
+            firmware: true,
+            vhe,
+            ..MachineSpec::default()
+        },
+        scope: Scope::ONCE,
+        ..ordinary(command)
+    }
+}
+
+/// A test of a kernel that runs a guest of its own.
+fn runs_a_guest(name: &'static str, mode: Option<&str>) -> GuestTest {
+    GuestTest {
+        name,
+        machine: started_at_el2(mode),
+        scope: Scope::ONCE,
+        ..ordinary("kvm")
+    }
+}
+
 /// All tests that `branch-guest` decides.
 fn all() -> Vec<GuestTest> {
     let pseudo_nmi = |machine| MachineSpec {
@@ -121,16 +156,25 @@ fn all() -> Vec<GuestTest> {
         ordinary("cycle-counter"),
         ordinary("traced"),
         ordinary("sampled"),
+        ordinary("shared"),
         ordinary("no-event"),
         ordinary("privileges"),
         GuestTest {
             name: "privileges, kernel at EL2 (VHE)",
-            machine: MachineSpec {
-                vhe: true,
-                ..MachineSpec::default()
-            },
+            machine: started_at_el2(None),
             ..ordinary("privileges")
         },
+        behind_firmware("twice, firmware at EL3", "twice", false),
+        behind_firmware("crossing, firmware at EL3", "crossing", false),
+        behind_firmware("twice, firmware at EL3, kernel at EL2 (VHE)", "twice", true),
+        behind_firmware(
+            "crossing, firmware at EL3, kernel at EL2 (VHE)",
+            "crossing",
+            true,
+        ),
+        runs_a_guest("kvm, VHE", None),
+        runs_a_guest("kvm, nVHE", Some("nvhe")),
+        runs_a_guest("kvm, protected", Some("protected")),
         GuestTest {
             machine: MachineSpec::heterogeneous(),
             timeout: Duration::from_secs(240),
@@ -280,7 +324,7 @@ impl GuestTest {
         self.machine == MachineSpec::default() && self.configuration == Configuration::Ordinary
     }
 
-    /// A line of shell that runs the test and prints its exit status. On a debug kernel, all
+    /// A line of shell that runs the test and prints its exit status. On a kernel with checks, all
     /// tasks are printed on the console if the test takes suspiciously long. After the test,
     /// the line also waits there until what the test has closed is freed, since the debug
     /// kernel checks that, too.
@@ -289,12 +333,13 @@ impl GuestTest {
             "./branch-guest {}{}",
             self.command, self.demanding
         ));
-        match self.configuration {
-            Configuration::Debug => format!(
+        if self.configuration.has_checks() {
+            format!(
                 "(sleep {SUSPICIOUS}; echo t > /proc/sysrq-trigger) & watch=$!; {line}; \
                  kill $watch; sleep {SETTLED}\n"
-            ),
-            Configuration::Ordinary => line + "\n",
+            )
+        } else {
+            line + "\n"
         }
     }
 }

@@ -19,7 +19,6 @@ use anyhow::{Context as _, Result};
 use crate::context::Context;
 use crate::registry::{Batch, KernelNeeds, Scope, Test};
 use code::Recorded;
-use kernels::subject::Subject;
 use kernels::variant::Variant;
 use machines::guest;
 use machines::machine_spec::MachineSpec;
@@ -124,8 +123,8 @@ impl PerfRecording {
 /// perf.
 fn build(context: &Context<'_>) -> Result<PathBuf> {
     let subject = context.subject()?;
-    let Subject { builder, base, .. } = subject;
-    suite::build(context.paths, builder, subject.unpatched(), &base.version)
+    let (builder, version) = (subject.builder(), &subject.base.version);
+    suite::build(context.paths, builder, subject.unpatched(), version)
 }
 
 /// What [`build`] makes, as an artefact.

@@ -126,7 +126,7 @@ const fn policy(
 }
 
 /// The properties, in the order in which they are printed.
-pub const PROPERTIES: [Property; 20] = [
+pub const PROPERTIES: [Property; 22] = [
     promise(
         "records are a path",
         "The records of a snapshot are the branches before it, each leads to the next, and the last \
@@ -135,6 +135,7 @@ pub const PROPERTIES: [Property; 20] = [
             ("snapshot of a failing BPF_MAP_CREATE", Part::Whole),
             (SELFTEST, Part::Subtests(&["leads_here", "traced_function"])),
             ("half-records", Part::Whole),
+            ("shared", Part::Whole),
             ("nested", NO_PATH),
         ],
     ),
@@ -263,6 +264,29 @@ pub const PROPERTIES: [Property; 20] = [
         "heterogeneous safe",
         "CPUs without BRBE are not asked for records, and those with it have snapshots",
         &[("heterogeneous", Part::Whole)],
+    ),
+    promise(
+        "hosts of guests",
+        "A host that runs a guest has its own branches in snapshots and samples, and none of the \
+         guest's",
+        &[
+            ("kvm, VHE", Part::Whole),
+            ("kvm, nVHE", Part::Whole),
+            ("kvm, protected", Part::Whole),
+        ],
+    ),
+    promise(
+        "behind firmware",
+        "With firmware at EL3 the records are a path, which goes on behind a call of the firmware",
+        &[
+            ("twice, firmware at EL3", Part::Whole),
+            ("crossing, firmware at EL3", Part::Whole),
+            ("twice, firmware at EL3, kernel at EL2 (VHE)", Part::Whole),
+            (
+                "crossing, firmware at EL3, kernel at EL2 (VHE)",
+                Part::Whole,
+            ),
+        ],
     ),
     promise(
         "order of loading",

@@ -162,7 +162,7 @@ impl Test {
         let given = context.built_elsewhere()?;
         let needs = match self.configuration {
             Configuration::Ordinary => self.needs,
-            Configuration::Debug => KernelNeeds::Source,
+            _ => KernelNeeds::Source,
         };
         match needs {
             KernelNeeds::Source | KernelNeeds::Figures => return Some(NO_SOURCE.to_owned()),
@@ -249,7 +249,7 @@ impl Batch {
     fn needed<'a>(&self, context: &Context<'a>, places: &[usize]) -> Vec<Artefact<'a>> {
         let mut all = (self.needs)(context, places);
         all.extend(context.guest_artefacts());
-        for configuration in [Configuration::Ordinary, Configuration::Debug] {
+        for configuration in Configuration::ALL {
             let mut tests = places.iter().map(|place| &self.tests[*place]);
             if tests.any(|test| test.configuration == configuration) {
                 all.push(context.kernel_artefact(configuration));

@@ -126,10 +126,11 @@ impl Elsewhere {
         } else {
             "rm bpf_testmod.ko; "
         };
-        let slower = match self.configuration {
-            Configuration::Ordinary => 1,
-            // A debug kernel takes its time, where it is emulated.
-            Configuration::Debug => 2,
+        // A kernel with checks takes its time, where it is emulated.
+        let slower = if self.configuration.has_checks() {
+            2
+        } else {
+            1
         };
         let task = Task {
             name: &format!("{} on {}", self.name, context.title),
@@ -283,12 +284,13 @@ fn build_all(
     configuration: Configuration,
 ) -> Result<[PathBuf; 2]> {
     let (paths, subject, title) = (context.paths, context.subject()?, &context.title);
-    let built = build::build(paths, &subject.builder, commit, title)?;
+    let built = build::build(paths, subject.builder(), commit, title)?;
     let [program, module] = build::BUILT;
     let module = match configuration {
         Configuration::Ordinary => built.join(module),
-        Configuration::Debug => {
-            build::build_module(paths, &subject.debug, commit, title)?.join(module)
+        other => {
+            let builder = subject.builder_of(other);
+            build::build_module(paths, builder, commit, title)?.join(module)
         }
     };
     Ok([built.join(program), module])

@@ -14,6 +14,7 @@
 pub mod bases;
 pub mod config;
 pub mod finished_config;
+pub mod firmware;
 pub mod gdb_scripts;
 pub mod given;
 pub mod guest_module;

@@ -45,8 +45,26 @@ pub enum Implementation {
 pub enum Configuration {
     /// The ordinary one.
     Ordinary,
-    /// That of debug kernels.
+    /// That of debug kernels: with the kernel's own checks, lockdep, KASAN and others.
     Debug,
+}
+
+impl Configuration {
+    /// All configurations.
+    pub const ALL: [Self; 2] = [Self::Ordinary, Self::Debug];
+
+    /// The configuration's fragments beside those of every kernel.
+    const fn fragments(self) -> &'static [&'static str] {
+        match self {
+            Self::Ordinary => &[],
+            Self::Debug => &["debug"],
+        }
+    }
+
+    /// Whether the kernel checks itself while it runs, which makes it several times slower.
+    pub const fn has_checks(self) -> bool {
+        matches!(self, Self::Debug)
+    }
 }
 
 /// A base and its source tree.
@@ -79,11 +97,8 @@ pub struct Subject {
     pub commits: Vec<String>,
     /// How many of the patches belong to the series that this one stands on.
     pub shared: usize,
-    /// Builds the kernels of these commits as they are.
-    pub builder: Builder,
-    /// Builds the debug kernels of these commits: with the kernel's own checks, lockdep,
-    /// KASAN and others.
-    pub debug: Builder,
+    /// Builds the kernels of these commits, in each of [`Configuration::ALL`].
+    builders: [Builder; Configuration::ALL.len()],
 }
 
 impl Subject {
@@ -159,7 +174,7 @@ impl Subject {
             None => source.tree,
         };
         let commits = series.commits(paths, &tree)?;
-        let [builder, debug] = builders(paths, &tree, Arch::Arm64, variant.fragments())?;
+        let builders = builders(paths, &tree, Arch::Arm64, variant.fragments())?;
         Ok(Self {
             is_default: source.is_default,
             base: source.base,
@@ -170,14 +185,13 @@ impl Subject {
             series,
             commits,
             shared: 0,
-            builder,
-            debug,
+            builders,
         })
     }
 
     /// This subject on another architecture, which shares some of what the series changes.
     pub fn on(&self, paths: &Paths, arch: Arch) -> Result<Self> {
-        let [builder, debug] = builders(paths, &self.tree, arch, &[])?;
+        let builders = builders(paths, &self.tree, arch, &[])?;
         Ok(Self {
             is_default: self.is_default,
             base: self.base.clone(),
@@ -188,8 +202,7 @@ impl Subject {
             shared: self.shared,
             series: self.series.clone(),
             commits: self.commits.clone(),
-            builder,
-            debug,
+            builders,
         })
     }
 
@@ -230,16 +243,23 @@ impl Subject {
     /// When a fragment of the configuration cannot be read, or the compilers' versions cannot
     /// be asked for.
     pub fn configured(&self, paths: &Paths, fragments: &[&str]) -> Result<Builder> {
-        let [builder, _] = builders(paths, &self.tree, Arch::Arm64, fragments)?;
-        Ok(builder)
+        builder(
+            paths,
+            &self.tree,
+            Arch::Arm64,
+            Configuration::Ordinary,
+            fragments,
+        )
+    }
+
+    /// The builder of kernels in the ordinary configuration.
+    pub fn builder(&self) -> &Builder {
+        self.builder_of(Configuration::Ordinary)
     }
 
     /// The builder of kernels in a configuration.
     pub fn builder_of(&self, configuration: Configuration) -> &Builder {
-        match configuration {
-            Configuration::Ordinary => &self.builder,
-            Configuration::Debug => &self.debug,
-        }
+        &self.builders[configuration as usize]
     }
 
     /// The text of a file of the kernel with all patches, as it is compiled. It comes from
@@ -278,7 +298,7 @@ impl Subject {
             (Some(theirs), true) => format!("{version} {theirs}"),
             (None, true) => self.variant.title(&self.base),
         };
-        match self.builder.arch() {
+        match self.builder().arch() {
             Arch::Arm64 => title,
             other => format!("{title}, {}", other.kernel()),
         }
@@ -298,21 +318,30 @@ impl Subject {
     }
 }
 
-/// The builder of kernels as they are and that of debug kernels, for a tree and an
-/// architecture, with more fragments of the configuration.
-fn builders(paths: &Paths, tree: &Tree, arch: Arch, more: &[&str]) -> Result<[Builder; 2]> {
-    let builder = |family: &[&str]| {
-        let config = KernelConfig::load(paths, &[family, more].concat())?;
-        Builder::new(
-            paths,
-            tree,
-            arch,
-            config,
-            &KernelConfig::load(paths, family)?,
-        )
-    };
-    Ok([
-        builder(&["base", arch.kernel()])?,
-        builder(&["base", arch.kernel(), "debug"])?,
-    ])
+/// The builders of kernels in each configuration, for a tree and an architecture, with more
+/// fragments of the configuration.
+fn builders(
+    paths: &Paths,
+    tree: &Tree,
+    arch: Arch,
+    more: &[&str],
+) -> Result<[Builder; Configuration::ALL.len()]> {
+    let [ordinary, debug] =
+        Configuration::ALL.map(|configuration| builder(paths, tree, arch, configuration, more));
+    Ok([ordinary?, debug?])
+}
+
+/// The builder of kernels in a configuration. Whatever `more` fragments there are, one
+/// configuration has one build directory.
+fn builder(
+    paths: &Paths,
+    tree: &Tree,
+    arch: Arch,
+    configuration: Configuration,
+    more: &[&str],
+) -> Result<Builder> {
+    let family = [&["base", arch.kernel()], configuration.fragments()].concat();
+    let config = KernelConfig::load(paths, &[&family, more].concat())?;
+    let family = KernelConfig::load(paths, &family)?;
+    Builder::new(paths, tree, arch, config, &family)
 }

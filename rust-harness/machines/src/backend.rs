@@ -38,6 +38,8 @@ pub struct Boot {
     pub kernel_args: Vec<String>,
     /// The plugin that QEMU is to load, if any.
     pub plugin: Option<PluginFile>,
+    /// Path of the directory with the firmware that QEMU's machine starts with, if any.
+    pub firmware: Option<PathBuf>,
     /// Arguments for QEMU, where the machine is QEMU.
     pub qemu_args: Vec<String>,
     /// Path of a directory that the guest sees at [`guest_runner::SHARE`], and may write to.

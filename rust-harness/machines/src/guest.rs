@@ -20,6 +20,7 @@ use host::cargo::{self, GuestPrograms};
 use host::paths::Paths;
 use host::process;
 use host::progress::Step;
+use kernels::firmware;
 use kernels::guest_root;
 use kernels::kernel::Kernel;
 use kernels::subject::Subject;
@@ -214,7 +215,7 @@ impl Guest {
     /// Machines that have their own device tree need none.
     pub fn for_kernels_of(&self, subject: &Subject) -> Result<Self> {
         let name = self.backend.device_tree();
-        let build = |name| subject.builder.device_tree(subject.unpatched(), name);
+        let build = |name| subject.builder().device_tree(subject.unpatched(), name);
         Ok(Self {
             device_tree: name.map(build).transpose()?,
             ..self.clone()
@@ -286,6 +287,7 @@ impl Guest {
         let mut step = Step::start(format!("boot, {}", task.name));
         let die = ["panic=-1", "oops=panic"].map(str::to_owned);
         let plugin = self.plugin_file(machine)?;
+        let firmware = machine.firmware.then(|| firmware::build(&self.paths));
         let boot = Boot {
             arch: self.arch,
             kernel: kernel.image.clone(),
@@ -293,6 +295,7 @@ impl Guest {
             root: self.root()?,
             kernel_args: [die.to_vec(), machine.command_line()].concat(),
             plugin,
+            firmware: firmware.transpose()?,
             qemu_args: machine.all_qemu_args(),
             machine: machine.clone(),
             share: task.share.path().to_owned(),

@@ -49,15 +49,22 @@ pub struct MachineSpec {
     pub cpus: u8,
     /// The size of the memory, in MiB.
     pub memory_mib: u32,
-    /// Whether the kernel starts at EL2, and runs there (VHE).
+    /// Whether the kernel starts at EL2. It runs there (VHE), unless its command line says otherwise.
     #[serde(rename = "virtualization")]
     pub vhe: bool,
+    /// Whether firmware at EL3 starts the kernel. Else it is QEMU that does.
+    #[serde(default, rename = "has_firmware")]
+    pub firmware: bool,
     /// Which CPUs have BRBE on a machine with heterogeneous CPUs. The other CPUs are of another
     /// kind, with another PMU. `None`: all CPUs are of one kind.
     pub brbe_cpus: Option<BrbeCpus>,
     /// Whether Linux has no PMU until the guest asks for it. All CPUs are of one kind then.
     #[serde(default)]
     pub late_pmu: bool,
+    /// Whether CPUs idle by their firmware, in a state that loses what they hold, as far as Linux
+    /// knows. For machines with firmware at EL3.
+    #[serde(default)]
+    pub idle_states: bool,
     /// Whether the PMU's interrupt is a pseudo-NMI.
     #[serde(default)]
     pub pseudo_nmi: bool,
@@ -86,8 +93,10 @@ impl Default for MachineSpec {
             cpus: 2,
             memory_mib: 1024,
             vhe: false,
+            firmware: false,
             brbe_cpus: None,
             late_pmu: false,
+            idle_states: false,
             pseudo_nmi: false,
             records: None,
             icount: None,
@@ -135,13 +144,17 @@ impl MachineSpec {
         let needs = [
             (self.cpus > machines.cpus, "more CPUs"),
             (self.vhe && !machines.vhe, "a kernel at EL2"),
+            (
+                self.firmware && !machines.plugin,
+                "firmware that is built for QEMU",
+            ),
             (self.pseudo_nmi && !machines.pseudo_nmi, "pseudo-NMIs"),
             (
                 self.brbe_cpus.is_some() && !machines.heterogeneous,
                 "heterogeneous CPUs",
             ),
             (
-                self.late_pmu && !machines.plugin,
+                (self.late_pmu || self.idle_states) && !machines.plugin,
                 "a device tree for it, which QEMU takes",
             ),
             (
@@ -211,6 +224,13 @@ mod tests {
             ),
             (
                 MachineSpec {
+                    firmware: true,
+                    ..ordinary()
+                },
+                "firmware",
+            ),
+            (
+                MachineSpec {
                     pseudo_nmi: true,
                     ..ordinary()
                 },
@@ -226,6 +246,13 @@ mod tests {
             (
                 MachineSpec {
                     late_pmu: true,
+                    ..ordinary()
+                },
+                "device tree",
+            ),
+            (
+                MachineSpec {
+                    idle_states: true,
                     ..ordinary()
                 },
                 "device tree",

@@ -2,11 +2,13 @@
 
 pub mod arguments;
 mod cpu_state;
-mod heterogeneous;
-mod late_pmu;
+mod device_tree;
+mod firmware;
 pub mod vmtest_child;
 
-use anyhow::Result;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result};
 
 use crate::backend::{Backend, Boot, Progress, Run};
 use crate::machine_spec::Capabilities;
@@ -46,5 +48,51 @@ impl Backend for Qemu {
     fn run(&self, boot: &Boot, progress: &mut dyn FnMut(Progress<'_>)) -> Result<Run> {
         // vmtest gives its init the PATH of the process that it runs in.
         program::run_self(&["__vm".into()], guest_root::INIT_PATH, boot, progress)
+    }
+}
+
+/// The backend QEMU, whose machines all start with the firmware in a directory.
+#[derive(Clone, Debug)]
+pub struct QemuWithFirmware {
+    dir: PathBuf,
+}
+
+impl QemuWithFirmware {
+    /// With the firmware in `dir`, a build of Trusted Firmware-A for QEMU.
+    ///
+    /// # Errors
+    ///
+    /// When there is no such directory.
+    pub fn new(dir: &Path) -> Result<Self> {
+        let found = dir.canonicalize();
+        let dir =
+            found.with_context(|| format!("looking for the firmware in {}", dir.display()))?;
+        Ok(Self { dir })
+    }
+}
+
+impl Backend for QemuWithFirmware {
+    fn name(&self) -> &str {
+        Qemu.name()
+    }
+
+    fn description(&self) -> String {
+        format!(
+            "{}, started by firmware in {}",
+            Qemu.description(),
+            self.dir.display()
+        )
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Qemu.capabilities()
+    }
+
+    fn run(&self, boot: &Boot, progress: &mut dyn FnMut(Progress<'_>)) -> Result<Run> {
+        let boot = Boot {
+            firmware: Some(self.dir.clone()),
+            ..boot.clone()
+        };
+        Qemu.run(&boot, progress)
     }
 }

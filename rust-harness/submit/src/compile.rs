@@ -147,7 +147,7 @@ fn added(
     let touched = touched(subject, &changes)?;
     let all: BTreeSet<_> = touched.iter().flatten().cloned().collect();
     let depend = depend(paths, subject, builder, &all)?;
-    let is_own = configuration(builder) == configuration(&subject.builder);
+    let is_own = configuration(builder) == configuration(subject.builder());
     let mut looks = Vec::new();
     for (change, files) in changes.iter().zip(&touched) {
         let of_it = depend.iter().filter(|object| object.depends_on(files));

@@ -13,7 +13,7 @@ use host::paths::Paths;
 use host::toolchain;
 use kernel_tests::cost;
 use kernel_tests::waste::{self, FILTERS, KeptWaste};
-use kernels::subject::Subject;
+use kernels::subject::{Configuration, Subject};
 use kernels::variant::Variant;
 
 const LETTERS: &str = "kernel-patches/letters";
@@ -191,7 +191,7 @@ fn waste_of(paths: &Paths, subject: &Subject) -> Result<String> {
     if after != Variant::LowWaste {
         return Ok(by_filter(of(before, "")?));
     }
-    let debug = subject.debug.fragments_suffix();
+    let debug = subject.builder_of(Configuration::Debug).fragments_suffix();
     Ok(beside([
         of(before, "")?,
         of(after, "")?,

@@ -124,7 +124,7 @@ pub fn builds<'a>(subject: &'a Subject, other: Option<&'a Subject>) -> Vec<Job<'
     // takes time.
     let subjects = other.into_iter().chain([subject]);
     subjects
-        .flat_map(|other| builds_by(subject, &other.builder))
+        .flat_map(|other| builds_by(subject, other.builder()))
         .collect()
 }
 
@@ -155,9 +155,9 @@ pub fn configuration(builder: &Builder) -> String {
 /// Runs the kernel's own check of how its Rust is formatted.
 fn rustfmt(paths: &Paths, subject: &Subject) -> Result<Verdict> {
     let commit = subject.patched();
-    let key = subject.builder.key("rustfmt 1", commit)?;
+    let key = subject.builder().key("rustfmt 1", commit)?;
     cache::entry(paths, "rustfmt", &key, |_| {
-        subject.builder.at(commit, &subject.title(true), |built| {
+        subject.builder().at(commit, &subject.title(true), |built| {
             process::logged(
                 "make rustfmtcheck",
                 built.log,

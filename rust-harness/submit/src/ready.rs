@@ -23,12 +23,12 @@ use report::{Job, Plan};
 ///
 /// When one of the configurations cannot be read.
 pub fn builders(paths: &Paths, subject: &Subject) -> Result<Vec<Builder>> {
-    let mut all = vec![subject.builder.clone()];
+    let mut all = vec![subject.builder().clone()];
     if subject.variant == Variant::Rust {
         all.push(subject.configured(paths, &[])?);
     }
     all.push(subject.configured(paths, &["without-brbe"])?);
-    all.push(subject.on(paths, Arch::X86_64)?.builder);
+    all.push(subject.on(paths, Arch::X86_64)?.builder().clone());
     Ok(all)
 }
 

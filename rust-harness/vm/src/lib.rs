@@ -21,7 +21,6 @@ use std::path::Path;
 use anyhow::{Context as _, Result};
 
 pub use machine::{HostDirectory, Machine};
-use machines::qemu::arguments::Described;
 use qemu::{Console, Files};
 use vm_session::PROGRAMS;
 use vm_session::config::{SessionConfig, Streams};
@@ -57,10 +56,10 @@ pub fn dry_run(machine: &Machine, session: &SessionConfig, dir: &Path) -> Result
         streams: Streams::Console(terminal::size()),
         ..machine.session(session)
     };
-    let mut described = Described::of(&machine.spec, machine.plugin.as_ref())?;
-    described.keep_device_tree(&dir.join("machine.dtb"))?;
     let initramfs = dir.join("initramfs.cpio");
     initramfs::write(&machine.program, &session, &initramfs)?;
+    let mut described = machine.described(&initramfs)?;
+    described.keep(&dir)?;
     let files = Files {
         initramfs: &initramfs,
         console: Console::Terminal,

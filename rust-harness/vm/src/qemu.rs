@@ -121,6 +121,7 @@ mod tests {
                 qemu_args: vec!["-s".to_owned()],
                 ..MachineSpec::default()
             },
+            firmware: None,
             plugin: None,
             directories: vec![HostDirectory {
                 path: "/a,b".into(),
@@ -135,7 +136,7 @@ mod tests {
             path: "/brbe.so".into(),
             options: Vec::new(),
         };
-        let described = Described::of(&machine.spec, Some(&plugin)).unwrap();
+        let described = Described::of(&machine.spec, Some(&plugin), None).unwrap();
         let files = Files {
             initramfs: Path::new("/i"),
             console,

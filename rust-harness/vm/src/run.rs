@@ -13,7 +13,6 @@ use anyhow::{Context as _, Error, Result, anyhow, bail};
 use host::process::{self, Interrupted, ProcessGroup};
 use host::progress::Step;
 use machines::console;
-use machines::qemu::arguments::Described;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
@@ -102,7 +101,7 @@ pub fn run(
     let dir = tempfile::tempdir().context("a directory for the machine")?;
     let [initramfs_file, socket] = ["initramfs", "socket"].map(|file| dir.path().join(file));
     initramfs::write(&machine.program, &machine.session(session), &initramfs_file)?;
-    let described = Described::of(&machine.spec, machine.plugin.as_ref())?;
+    let described = machine.described(&initramfs_file)?;
     let listener = UnixListener::bind(&socket).context("a socket for the session")?;
     let files = Files {
         initramfs: &initramfs_file,

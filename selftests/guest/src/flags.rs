@@ -14,12 +14,13 @@ use crate::{cpus, perf};
 
 /// What events ask for beside the branches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Asked {
+pub(crate) struct Asked {
     flags: bool,
     cycles: bool,
 }
 
-const ALL: Asked = Asked {
+/// All that an event asks for which does not say otherwise.
+pub(crate) const ALL: Asked = Asked {
     flags: true,
     cycles: true,
 };
@@ -98,7 +99,7 @@ fn problem(helper: &mut Helper<'_>, asked: Asked) -> Result<Option<String>> {
 
 /// What is wrong with a snapshot, if anything: it claims what was not asked for, or lacks
 /// what was asked for.
-fn wrong(answer: &Answer, asked: Asked) -> Option<String> {
+pub(crate) fn wrong(answer: &Answer, asked: Asked) -> Option<String> {
     let records = answer.records();
     if records.is_empty() {
         return Some(format!("the helper returned {}", answer.returned));

@@ -8,6 +8,7 @@ mod closing;
 mod contract;
 mod cost;
 mod cpu_wide;
+mod crossing;
 mod cycle_counter;
 mod discarded;
 mod entry;
@@ -17,6 +18,8 @@ mod frozen;
 mod half_records;
 mod heterogeneous;
 mod interrupts;
+mod kexec;
+mod kvm;
 mod late_pmu;
 mod loops;
 mod nested;
@@ -33,9 +36,11 @@ mod record;
 mod refused_flags;
 mod ring;
 mod sampled;
+mod shared;
 mod skeleton;
 mod stale_bits;
 mod stress;
+mod suspend;
 mod traced;
 mod twice;
 mod verdict;
@@ -71,11 +76,16 @@ struct Arguments {
 type Plain = (&'static str, &'static str, fn() -> anyhow::Result<Verdict>);
 
 /// All tests without options. A new one is a line here.
-const PLAIN: [Plain; 21] = [
+const PLAIN: [Plain; 24] = [
     (
         "cost",
         "Take snapshots of full, half full and empty buffers, and print how many records each had",
         cost::run,
+    ),
+    (
+        "crossing",
+        "Check the records at the calls of firmware at EL3: for a machine that has such firmware",
+        crossing::run,
     ),
     (
         "cycle-counter",
@@ -123,6 +133,11 @@ const PLAIN: [Plain; 21] = [
         interrupts::run,
     ),
     (
+        "kvm",
+        "Check that a host which runs a guest has its own branches in snapshots and samples, and none of the guest's: for a kernel with KVM that was started at EL2",
+        kvm::run,
+    ),
+    (
         "late-pmu",
         "Check that a program has snapshots that was loaded before there was a PMU: for a machine whose PMU waits for a device",
         late_pmu::run,
@@ -161,6 +176,11 @@ const PLAIN: [Plain; 21] = [
         "sampled",
         "Check that samples have the branches that their event asks for",
         sampled::run,
+    ),
+    (
+        "shared",
+        "Check what two programs on one function, and samples beside snapshots, have of the same records",
+        shared::run,
     ),
     (
         "stale-bits",
@@ -236,6 +256,21 @@ enum WithOptions {
         /// Do it as long as this command runs
         #[arg(last = true)]
         command: Vec<OsString>,
+    },
+    /// Start another kernel while branches are recorded: does not return if it can
+    Kexec {
+        /// The kernel's image
+        image: PathBuf,
+        /// Words for its command line, after those that this kernel was started with
+        #[arg(long, value_name = "WORDS", default_value = "")]
+        append: String,
+    },
+    /// Suspend the machine, and check that each CPU has snapshots afterwards
+    Suspend {
+        /// For a machine whose disks do not come back: write the verdict to the kernel's log, and
+        /// power off
+        #[arg(long)]
+        power_off: bool,
     },
     /// Take a snapshot by each way to attach a program, and write what it saw
     Waste {
@@ -327,6 +362,9 @@ fn main() -> ExitCode {
             return ExitCode::from(u8::try_from(status).unwrap_or(u8::MAX));
         }
         WithOptions::Provoke { what, command } => provoke::run(what, &command),
+        WithOptions::Suspend { power_off: false } => suspend::run(),
+        WithOptions::Suspend { power_off: true } => suspend::run_and_power_off(),
+        WithOptions::Kexec { image, append } => kexec::run(&image, &append),
         WithOptions::Waste { output } => waste::run(&output),
         WithOptions::Stress {
             seconds,

@@ -18,4 +18,6 @@ macro_rules! records_of {
     )+};
 }
 
-records_of!(contract, nested, overflow, pending, waste);
+records_of!(
+    contract, crossing, kvm, nested, overflow, pending, shared, waste
+);

@@ -80,16 +80,7 @@ pub(crate) fn report(
     json: bool,
     on_stderr: bool,
 ) -> ExitCode {
-    let (verdict, reason, status) = match outcome {
-        Ok(Verdict::Seen(what)) => ("PASS", what.clone(), 0),
-        Ok(Verdict::Pass) => ("PASS", String::new(), 0),
-        Ok(Verdict::Fail(reason)) => ("FAIL", reason.clone(), 1),
-        Ok(Verdict::Skip(reason)) => ("SKIP", reason.clone(), 77),
-        Err(error) if error.is::<Skipped>() => ("SKIP", format!("{error:#}"), 77),
-        // Records that are no path are a failure, wherever in a test they were seen.
-        Err(error) if error.is::<NoPath>() => ("FAIL", format!("{error:#}"), 1),
-        Err(error) => ("ERROR", format!("{error:#}"), 2),
-    };
+    let (verdict, reason, status) = told(outcome);
     let line = line(test, verdict, &reason, json);
     let written = if on_stderr {
         writeln!(std::io::stderr(), "{line}")
@@ -101,6 +92,26 @@ pub(crate) fn report(
         // The verdict was not written: it must not count as one.
         Err(_) => ExitCode::from(2),
     }
+}
+
+/// What is said of the outcome of a test: the verdict's name, the reason, the exit status.
+fn told(outcome: &Result<Verdict>) -> (&'static str, String, u8) {
+    match outcome {
+        Ok(Verdict::Seen(what)) => ("PASS", what.clone(), 0),
+        Ok(Verdict::Pass) => ("PASS", String::new(), 0),
+        Ok(Verdict::Fail(reason)) => ("FAIL", reason.clone(), 1),
+        Ok(Verdict::Skip(reason)) => ("SKIP", reason.clone(), 77),
+        Err(error) if error.is::<Skipped>() => ("SKIP", format!("{error:#}"), 77),
+        // Records that are no path are a failure, wherever in a test they were seen.
+        Err(error) if error.is::<NoPath>() => ("FAIL", format!("{error:#}"), 1),
+        Err(error) => ("ERROR", format!("{error:#}"), 2),
+    }
+}
+
+/// The line that says what came of a test.
+pub(crate) fn line_of(test: &str, outcome: &Result<Verdict>) -> String {
+    let (verdict, reason, _) = told(outcome);
+    line(test, verdict, &reason, false)
 }
 
 fn line(test: &str, verdict: &'static str, reason: &str, json: bool) -> String {

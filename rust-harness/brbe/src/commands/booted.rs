@@ -63,7 +63,7 @@ impl BootedArgs {
             other => subject.on(paths, other)?,
         };
         let title = subject.title(is_patched);
-        let kernel = subject.kernel(&subject.builder, subject.commit(is_patched), &title)?;
+        let kernel = subject.kernel(subject.builder(), subject.commit(is_patched), &title)?;
         Ok(Booted {
             kernel,
             title,
@@ -83,7 +83,7 @@ impl Booted {
             return Ok(file.filter(|file| file.is_file()));
         };
         let commit = subject.commit(self.is_patched);
-        subject.builder.gdb_scripts(commit).map(Some)
+        subject.builder().gdb_scripts(commit).map(Some)
     }
 
     /// Path of a directory that has the BPF selftests of the kernel's own tree, built for it.
@@ -98,7 +98,7 @@ impl Booted {
             .context("the selftests are built from the kernel's source, and there is none")?;
         selftests::build(
             paths,
-            &subject.builder,
+            subject.builder(),
             subject.commit(self.is_patched),
             title,
         )

@@ -1,5 +1,7 @@
 //! The option `--on`: the lane where guests run.
 
+use std::path::PathBuf;
+
 use anyhow::Result;
 use clap::Args;
 use machines::lane::Lane;
@@ -18,6 +20,11 @@ pub(super) struct LaneArgs {
     /// One more option for ssh, by the names of ssh_config
     #[arg(long, value_name = "NAME=VALUE")]
     ssh_option: Vec<String>,
+
+    /// Start each of QEMU's machines with firmware at EL3: a build of Trusted Firmware-A for QEMU,
+    /// by the path of its directory. Documentation/firmware.md says how it has to be built
+    #[arg(long, value_name = "DIR")]
+    firmware: Option<PathBuf>,
 }
 
 impl LaneArgs {
@@ -27,6 +34,6 @@ impl LaneArgs {
     ///
     /// When there is no such lane, or options for ssh are given to another lane.
     pub(super) fn open(&self) -> Result<Lane> {
-        Lane::open(&self.on, &self.ssh_option)
+        Lane::open(&self.on, &self.ssh_option, self.firmware.as_deref())
     }
 }

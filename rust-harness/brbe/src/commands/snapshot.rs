@@ -50,7 +50,7 @@ impl SnapshotCommand {
         let commit = subject.commit(!self.unpatched);
         let title = subject.title(!self.unpatched);
         let guest = Guest::in_qemu(paths);
-        let kernel = guest.prepare_beside(|| subject.builder.kernel(commit, &title))?;
+        let kernel = guest.prepare_beside(|| subject.builder().kernel(commit, &title))?;
         let source = |file: &str| subject.source(file);
         self.show(paths, &guest, &kernel, &title, &source)
     }

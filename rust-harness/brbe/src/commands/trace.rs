@@ -108,7 +108,7 @@ impl Trace {
         let subject = Subject::prepare(paths, &self.kernel.choice())?;
         let title = subject.title(true);
         let guest = guest.for_kernels_of(&subject)?;
-        let build = || subject.builder.kernel(subject.patched(), &title);
+        let build = || subject.builder().kernel(subject.patched(), &title);
         let kernel = guest.prepare_beside(build)?;
         let source = |file: &str| subject.source(file);
         self.on(paths, &guest, &kernel, &title, &source)

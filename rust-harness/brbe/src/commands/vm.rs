@@ -134,6 +134,7 @@ impl Vm {
             kernel: booted.kernel.image,
             root: self.root(paths, &guest)?,
             program: guest.session_program()?,
+            firmware: self.machine.firmware()?,
             plugin: guest.plugin_file(&spec)?,
             directories: self.directories(programs, selftests)?,
             spec,

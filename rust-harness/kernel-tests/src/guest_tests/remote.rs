@@ -2,7 +2,6 @@
 
 use super::{GuestTest, all, judge, together};
 use host::paths::Paths;
-use kernels::subject::Configuration;
 use machines::guest::Task;
 use machines::remote;
 use machines::share::Share;
@@ -44,7 +43,7 @@ pub fn on_remote<'a>(paths: &'a Paths, ssh: &'a Ssh) -> Vec<Job<'a>> {
 fn unmet(test: &GuestTest) -> Option<&'static str> {
     if test.is_ordinary() {
         None
-    } else if test.configuration == Configuration::Debug {
+    } else if test.configuration.has_checks() {
         Some("it needs a debug kernel")
     } else if test.machine.icount.is_some() {
         Some("it needs deterministic time, which QEMU has")

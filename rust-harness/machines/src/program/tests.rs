@@ -50,6 +50,7 @@ fn ended(lines: &str) -> End {
         machine: MachineSpec::default(),
         kernel_args: Vec::new(),
         plugin: None,
+        firmware: None,
         qemu_args: Vec::new(),
         share: PathBuf::new(),
         command: "x".repeat(1 << 20),

@@ -6,28 +6,58 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result};
 use tempfile::NamedTempFile;
 
-use super::{heterogeneous, late_pmu};
+use super::device_tree::{self, Initramfs};
+use super::firmware;
 use crate::backend::PluginFile;
 use crate::machine_spec::MachineSpec;
 
 /// The description of a machine in QEMU's words and the kernel's. Its device tree, if it has one
-/// of its own, is there as long as this value: QEMU reads it when it starts.
+/// of its own, and its flash are there as long as this value: QEMU reads them when it starts.
 #[derive(Debug)]
 pub struct Described {
     /// Arguments for QEMU, but for the device tree.
     words: Vec<String>,
     /// More words for the kernel's command line.
     pub kernel_words: Vec<String>,
-    device_tree: Option<DeviceTree>,
+    device_tree: Option<MachineFile>,
+    /// The flash that the machine starts from, if it has firmware.
+    flash: Option<MachineFile>,
 }
 
-/// The file of a device tree that is not QEMU's own.
+/// The firmware that a machine starts with, and what follows it.
+#[derive(Clone, Copy, Debug)]
+pub struct StartingFirmware<'a> {
+    /// Path of the directory with the firmware: see `machines::qemu::firmware`.
+    pub dir: &'a Path,
+    /// Path of the kernel's image.
+    pub kernel: &'a Path,
+    /// Path of the kernel's initramfs, if it has one.
+    pub initramfs: Option<&'a Path>,
+}
+
+/// A file that a machine starts with.
 #[derive(Debug)]
-enum DeviceTree {
+enum MachineFile {
     /// The file goes with the description.
     Temporary(NamedTempFile),
     /// The file stays.
     Kept(PathBuf),
+}
+
+impl MachineFile {
+    fn path(&self) -> &Path {
+        match self {
+            Self::Temporary(file) => file.path(),
+            Self::Kept(path) => path,
+        }
+    }
+
+    /// This file, kept as `into`.
+    fn kept(&self, into: PathBuf) -> Result<Self> {
+        let from = self.path();
+        fs::copy(from, &into).with_context(|| format!("keeping {}", into.display()))?;
+        Ok(Self::Kept(into))
+    }
 }
 
 impl Described {
@@ -35,55 +65,71 @@ impl Described {
     ///
     /// # Errors
     ///
-    /// When the machine's device tree cannot be made of QEMU's own.
-    pub fn of(machine: &MachineSpec, plugin: Option<&PluginFile>) -> Result<Self> {
-        let of_tree = of_tree(machine);
-        let mut kernel_words = Vec::new();
-        let tree = match (&machine.brbe_cpus, machine.late_pmu) {
-            (Some(cpus), _) => Some(heterogeneous::device_tree(machine, &of_tree, cpus)?),
-            (None, true) => {
-                kernel_words.push(late_pmu::WAIT.to_owned());
-                Some(late_pmu::device_tree(machine, &of_tree)?)
-            }
-            (None, false) => None,
-        };
+    /// When the machine's device tree cannot be made of QEMU's own, or its flash cannot be made.
+    pub fn of(
+        machine: &MachineSpec,
+        plugin: Option<&PluginFile>,
+        firmware: Option<StartingFirmware<'_>>,
+    ) -> Result<Self> {
+        let of_tree = of_tree(machine, firmware.is_some());
+        let initramfs = firmware.and_then(|firmware| firmware.initramfs);
+        let initramfs = initramfs.map(Initramfs::of).transpose()?;
+        let tree = device_tree::of(machine, &of_tree, initramfs.as_ref())?;
+        let flash =
+            firmware.map(|StartingFirmware { dir, kernel, .. }| firmware::flash(dir, kernel));
+        let loaded = initramfs.map(|initramfs| initramfs.arguments());
+        let wait = machine.late_pmu.then(|| device_tree::WAIT.to_owned());
         Ok(Self {
-            words: [of_tree, of_plugin(machine, plugin)].concat(),
-            kernel_words,
-            device_tree: tree.map(DeviceTree::Temporary),
+            words: [
+                of_tree,
+                of_plugin(machine, plugin),
+                loaded.unwrap_or_default(),
+            ]
+            .concat(),
+            kernel_words: wait.into_iter().collect(),
+            device_tree: tree.map(MachineFile::Temporary),
+            flash: flash.transpose()?.map(MachineFile::Temporary),
         })
     }
 
     /// Arguments for QEMU.
     pub fn arguments(&self) -> Vec<String> {
-        let tree = self.device_tree.as_ref().map(|tree| match tree {
-            DeviceTree::Temporary(file) => file.path(),
-            DeviceTree::Kept(path) => path,
+        let files = [("-dtb", &self.device_tree), ("-bios", &self.flash)];
+        let files = files.into_iter().flat_map(|(option, file)| {
+            let file = file.iter();
+            file.flat_map(move |file| [option.to_owned(), file.path().display().to_string()])
         });
-        let tree = tree.map(|path| ["-dtb".to_owned(), path.display().to_string()]);
-        let words = self.words.iter().cloned();
-        words.chain(tree.into_iter().flatten()).collect()
+        self.words.iter().cloned().chain(files).collect()
     }
 
-    /// Keeps the device tree, if the machine has one of its own, in the file `into`, from where
-    /// QEMU reads it then.
+    /// Keeps the machine's device tree and its flash, if it has them, in the directory `dir`, from
+    /// where QEMU reads them then.
     ///
     /// # Errors
     ///
-    /// When the file cannot be written.
-    pub fn keep_device_tree(&mut self, into: &Path) -> Result<()> {
-        if let Some(DeviceTree::Temporary(file)) = &self.device_tree {
-            fs::copy(file.path(), into).context("keeping the device tree")?;
-            self.device_tree = Some(DeviceTree::Kept(into.to_owned()));
+    /// When a file cannot be written.
+    pub fn keep(&mut self, dir: &Path) -> Result<()> {
+        for (file, name) in [
+            (&mut self.device_tree, "machine.dtb"),
+            (&mut self.flash, "flash.bin"),
+        ] {
+            let kept = file.as_ref().map(|file| file.kept(dir.join(name)));
+            *file = kept.transpose()?;
         }
         Ok(())
     }
 }
 
 /// Those arguments that change QEMU's device tree.
-fn of_tree(machine: &MachineSpec) -> Vec<String> {
-    let arguments = ["-machine", "virtualization=on"].map(str::to_owned);
-    arguments.into_iter().filter(|_| machine.vhe).collect()
+fn of_tree(machine: &MachineSpec, has_firmware: bool) -> Vec<String> {
+    let levels = [
+        (machine.vhe, "virtualization=on"),
+        // Without ACPI the devices are the same ones with firmware as without: those of the tree.
+        (has_firmware, "secure=on,acpi=off"),
+    ];
+    let there = levels.into_iter().filter(|(is_there, _)| *is_there);
+    let words = there.flat_map(|(_, level)| ["-machine", level]);
+    words.map(str::to_owned).collect()
 }
 
 /// Those arguments that load a plugin, which gives branch records to the CPUs that have them.
@@ -111,14 +157,17 @@ mod tests {
             vhe: true,
             ..MachineSpec::heterogeneous()
         };
-        assert_eq!(of_tree(&machine), ["-machine", "virtualization=on"]);
+        let hypervisor = ["-machine", "virtualization=on"];
+        assert_eq!(of_tree(&machine, false), hypervisor);
+        let secure = ["-machine", "secure=on,acpi=off"];
+        assert_eq!(of_tree(&machine, true), [hypervisor, secure].concat());
         let plugin = PluginFile {
             path: "/p.so".into(),
             options: vec!["records=8".to_owned()],
         };
         let arguments = of_plugin(&machine, Some(&plugin));
         assert_eq!(arguments, ["-plugin", "/p.so,records=8,cpus=0:1"]);
-        let ordinary = Described::of(&MachineSpec::default(), None).unwrap();
+        let ordinary = Described::of(&MachineSpec::default(), None, None).unwrap();
         assert_eq!(ordinary.arguments(), [""; 0]);
         assert!(ordinary.device_tree.is_none());
     }

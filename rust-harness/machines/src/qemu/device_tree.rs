@@ -1,9 +1,10 @@
-//! A machine with heterogeneous CPUs.
-//!
-//! QEMU's CPUs are alike, and the plugin gives BRBE to some of them. For Linux to see two
-//! kinds of CPUs, each with a PMU, the device tree has to say so: it is QEMU's own, changed.
+//! The device trees of machines that QEMU itself does not have: QEMU's own, changed.
 
-pub(super) mod tree;
+mod heterogeneous;
+mod idle_states;
+mod initramfs;
+mod late_pmu;
+mod tree;
 
 use std::fs::File;
 use std::io::Read as _;
@@ -12,29 +13,48 @@ use std::process::{Command, Stdio};
 use anyhow::{Context as _, Result, bail};
 use tempfile::NamedTempFile;
 
-use crate::brbe_cpus::BrbeCpus;
 use crate::machine_spec::MachineSpec;
+pub(super) use initramfs::Initramfs;
+pub(super) use late_pmu::WAIT;
 
-/// A file with the device tree for `machine`, of which `brbe_cpus` have BRBE and a PMU of their
-/// own. `arguments` are those of QEMU's that change its device tree.
-pub(super) fn device_tree(
+/// A file with the device tree for `machine`. `None` if QEMU's own does. `arguments` are those of
+/// QEMU's that change its device tree.
+pub(super) fn of(
     machine: &MachineSpec,
     arguments: &[String],
-    brbe_cpus: &BrbeCpus,
-) -> Result<NamedTempFile> {
-    changed(machine, arguments, |dumped| tree::split(dumped, brbe_cpus))
-}
-
-/// A file with a device tree for `machine`: what `change` makes of QEMU's own, as a DTB.
-pub(super) fn changed(
-    machine: &MachineSpec,
-    arguments: &[String],
-    change: impl FnOnce(&[u8]) -> Result<Vec<u8>, tree::Error>,
-) -> Result<NamedTempFile> {
+    initramfs: Option<&Initramfs>,
+) -> Result<Option<NamedTempFile>> {
+    let is_changed = machine.brbe_cpus.is_some() || machine.late_pmu || machine.idle_states;
+    if !is_changed && initramfs.is_none() {
+        return Ok(None);
+    }
     let file = NamedTempFile::new().context("creating a file for the device tree")?;
     let dumped = dump(machine, arguments, &file).context("asking QEMU for its device tree")?;
-    std::fs::write(file.path(), change(&dumped)?).context("writing the device tree")?;
-    Ok(file)
+    std::fs::write(file.path(), changed(&dumped, machine, initramfs)?)
+        .context("writing the device tree")?;
+    Ok(Some(file))
+}
+
+/// The device tree `dumped` with what `machine` needs. Both are DTBs.
+fn changed(
+    dumped: &[u8],
+    machine: &MachineSpec,
+    initramfs: Option<&Initramfs>,
+) -> Result<Vec<u8>, tree::Error> {
+    let mut tree = tree::parse(dumped)?;
+    if let Some(brbe_cpus) = &machine.brbe_cpus {
+        heterogeneous::split(&mut tree.root, brbe_cpus)?;
+    }
+    if machine.late_pmu {
+        late_pmu::add_supplier(&mut tree.root)?;
+    }
+    if machine.idle_states {
+        idle_states::add(&mut tree.root)?;
+    }
+    if let Some(initramfs) = initramfs {
+        initramfs.add(&mut tree.root)?;
+    }
+    Ok(tree.to_dtb())
 }
 
 /// QEMU's own device tree, as a DTB, of a machine with these arguments.
@@ -62,3 +82,6 @@ fn dump(machine: &MachineSpec, arguments: &[String], into: &NamedTempFile) -> Re
         .context("reading the device tree")?;
     Ok(dumped)
 }
+
+#[cfg(test)]
+mod tests;

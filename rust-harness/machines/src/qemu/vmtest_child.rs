@@ -15,7 +15,7 @@ use nix::sched::{CloneFlags, unshare};
 use vmtest::output::Output;
 use vmtest::{Config, Target, VMConfig, Vmtest};
 
-use super::arguments::Described;
+use super::arguments::{Described, StartingFirmware};
 use super::cpu_state::{self, Monitor};
 use crate::backend::Boot;
 use crate::program::report_event;
@@ -43,7 +43,12 @@ pub fn main() -> Result<()> {
     private_tmp(&boot).context("a /tmp of the machine's own")?;
     // QEMU reads the device tree's file when it starts. The file is there as long as this
     // variable.
-    let described = Described::of(&boot.machine, boot.plugin.as_ref())?;
+    let firmware = boot.firmware.as_deref().map(|dir| StartingFirmware {
+        dir,
+        kernel: &boot.kernel,
+        initramfs: None,
+    });
+    let described = Described::of(&boot.machine, boot.plugin.as_ref(), firmware)?;
     boot.kernel_args.extend(described.kernel_words.clone());
     let monitor = Monitor::new();
     boot.qemu_args.extend(monitor.args());
@@ -168,6 +173,7 @@ impl Console {
 fn private_tmp(boot: &Boot) -> Result<()> {
     let needed = [&boot.kernel, &boot.root, &boot.share];
     let plugin = boot.plugin.iter().map(|plugin| &plugin.path);
+    let plugin = plugin.chain(&boot.firmware);
     unshare(CloneFlags::CLONE_NEWNS)?;
     let none = None::<&str>;
     mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none)?;

@@ -69,7 +69,7 @@ impl BenchPlugin {
     pub(super) fn run(&self, paths: &Paths) -> Result<()> {
         let subject = Subject::prepare(paths, &self.kernel.choice())?;
         let title = subject.title(true);
-        let kernel = subject.builder.kernel(subject.patched(), &title)?;
+        let kernel = subject.builder().kernel(subject.patched(), &title)?;
         let guest = Guest::in_qemu(paths);
         let ratios = self.measure(paths, &guest, &kernel)?;
         commands::print(self.json, &ratios, |out| {

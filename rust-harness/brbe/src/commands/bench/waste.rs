@@ -14,7 +14,7 @@ use host::paths::Paths;
 use kernel_tests::waste::{self, AttachedBy, FILTERS, Wasted};
 use kernels::bases;
 use kernels::requirements::MachineNeeds;
-use kernels::subject::{Choice, Subject};
+use kernels::subject::{Choice, Configuration, Subject};
 use kernels::variant::Variant;
 use machines::guest::Guest;
 
@@ -165,12 +165,12 @@ fn measure(
     checks: Checks,
 ) -> Result<(String, Vec<AttachedBy>)> {
     let builder = match checks {
-        Checks::None => subject.builder.clone(),
+        Checks::None => subject.builder().clone(),
         Checks::Lockdep => {
             let fragments = [subject.variant.fragments(), &["lockdep"]].concat();
             subject.configured(paths, &fragments)?
         }
-        Checks::All => subject.debug.clone(),
+        Checks::All => subject.builder_of(Configuration::Debug).clone(),
     };
     let title = subject.title(true);
     let kernel = builder.kernel(subject.patched(), &title)?;

@@ -12,6 +12,9 @@ use kernels::requirements::MachineNeeds;
 use machines::brbe_cpus::BrbeCpus;
 use machines::machine_spec::MachineSpec;
 
+/// How much memory a machine with firmware needs, in MiB: the kernel is behind the first 512.
+const MEMORY_BEHIND_FIRMWARE: u32 = 768;
+
 /// The machine.
 #[derive(Args, Debug)]
 pub(super) struct MachineArgs {
@@ -38,6 +41,15 @@ pub(super) struct MachineArgs {
     /// Start the kernel at EL2, where it stays (VHE)
     #[arg(long)]
     vhe: bool,
+
+    /// Start with firmware at EL3, which starts the kernel: a build of Trusted Firmware-A for QEMU,
+    /// by the path of its directory. Documentation/firmware.md says how it has to be built
+    #[arg(long, value_name = "DIR")]
+    firmware: Option<PathBuf>,
+
+    /// CPUs idle by their firmware, in a state that loses what they hold, as far as the kernel knows
+    #[arg(long, requires = "firmware")]
+    idle_states: bool,
 
     /// Interrupts of the PMU are pseudo-NMIs
     #[arg(long)]
@@ -94,6 +106,19 @@ impl MachineArgs {
         self.net
     }
 
+    /// Path of the directory with its firmware, if it has any.
+    ///
+    /// # Errors
+    ///
+    /// When there is no such directory.
+    pub(super) fn firmware(&self) -> Result<Option<PathBuf>> {
+        let found = self.firmware.as_ref().map(|dir| {
+            let found = dir.canonicalize();
+            found.with_context(|| format!("looking for the firmware in {}", dir.display()))
+        });
+        found.transpose()
+    }
+
     /// Whether gdb is to reach its CPUs.
     pub(super) fn has_gdb(&self) -> bool {
         self.gdb
@@ -108,6 +133,8 @@ impl MachineArgs {
         let of_arm = [
             ("--brbe-cpus", self.brbe_cpus.is_some()),
             ("--vhe", self.vhe),
+            ("--firmware", self.firmware.is_some()),
+            ("--idle-states", self.idle_states),
             ("--pseudo-nmi", self.pseudo_nmi),
         ];
         let other = of_arm.iter().find(|(_, is_given)| *is_given);
@@ -119,6 +146,12 @@ impl MachineArgs {
             (Arch::Arm64, Some(_)) => MachineSpec::heterogeneous(),
             (Arch::Arm64, None) => MachineSpec::default(),
         };
+        let memory_mib = self.memory.unwrap_or(ordinary.memory_mib);
+        ensure!(
+            self.firmware.is_none() || memory_mib >= MEMORY_BEHIND_FIRMWARE,
+            "the firmware starts the kernel in the middle of a machine's first GiB: --memory \
+             {MEMORY_BEHIND_FIRMWARE} or more"
+        );
         let mut kernel_args = self.append.clone();
         let mut qemu_args = ordinary.qemu_args.clone();
         if self.gdb {
@@ -143,10 +176,11 @@ impl MachineArgs {
         }
         Ok(MachineSpec {
             cpus: self.cpus.unwrap_or(ordinary.cpus),
-            memory_mib: self.memory.unwrap_or(ordinary.memory_mib),
+            memory_mib,
             vhe: self.vhe,
             brbe_cpus: self.brbe_cpus.clone(),
             pseudo_nmi: self.pseudo_nmi,
+            idle_states: self.idle_states,
             records: self.records,
             plugin: (!self.no_brbe).then_some(options),
             qemu_args,

@@ -1,19 +1,18 @@
-//! A device tree with two PMUs.
+//! A machine with heterogeneous CPUs: a device tree with two PMUs.
+//!
+//! QEMU's CPUs are alike, and the plugin gives BRBE to some of them. For Linux to see two
+//! kinds of CPUs, each with a PMU, the device tree has to say so.
 //!
 //! Both PMUs interrupt by the same PPI, so the tree has to say on which CPUs it is which
 //! PMU's. The fourth cell of an interrupt does that: it is a partition of the CPUs, or 0 for
 //! none (Documentation/devicetree/bindings/interrupt-controller/arm,gic-v3.yaml).
 
-use dtoolkit::fdt::{Fdt, FdtNode};
-use dtoolkit::model::{DeviceTree, DeviceTreeNode, DeviceTreeProperty};
+use dtoolkit::model::{DeviceTreeNode, DeviceTreeProperty};
 use dtoolkit::{FdtStringListIterator, Node as _, Property as _};
 
+use super::tree::{Error, bytes, cell, cells, free_phandles, unexpected};
 use crate::brbe_cpus::BrbeCpus;
 
-/// How many bytes a device tree may have, which is QEMU's own limit (FDT_MAX_SIZE).
-pub(super) const MAX_SIZE: u64 = 1 << 20;
-/// How many levels a device tree may have. QEMU's has 6.
-const MAX_DEPTH: usize = 16;
 /// The number of cells of an interrupt of the GIC in QEMU's device tree.
 const CELLS: usize = 3;
 /// The `compatible` of the PMU of the first CPUs. This one and [`COUNTING`] are of two cores
@@ -22,48 +21,8 @@ const RECORDING: &str = "arm,cortex-a720-pmu";
 /// The `compatible` of the PMU of the other CPUs.
 const COUNTING: &str = "arm,cortex-a520-pmu";
 
-/// Why a device tree cannot be changed.
-#[derive(Debug, thiserror::Error)]
-pub(in crate::qemu) enum Error {
-    /// The device tree is larger or deeper than any of QEMU's.
-    #[error("the device tree is too large")]
-    TooLarge,
-    /// The input is not a device tree.
-    #[error("not a device tree")]
-    Malformed(#[from] dtoolkit::error::FdtParseError),
-    /// A node or property cannot be made.
-    #[error("the device tree cannot be added to")]
-    Model(#[from] dtoolkit::error::ModelError),
-    /// The device tree lacks something that it has to have.
-    #[error("the device tree has no {0}")]
-    Missing(&'static str),
-    /// A property has a form that this module does not know how to change.
-    #[error("the device tree's {node}: cannot make sense of {property}")]
-    Unexpected {
-        /// The node's name.
-        node: String,
-        /// The property's name.
-        property: &'static str,
-    },
-    /// One of the two kinds of CPUs would have no CPU.
-    #[error(
-        "BRBE on CPUs {brbe_cpus} alone: of the {all} CPUs, from 0 on, some have to have it, and some \
-         not"
-    )]
-    Cpus {
-        /// The CPUs that were asked for as the first kind.
-        brbe_cpus: BrbeCpus,
-        /// How many CPUs the machine has.
-        all: usize,
-    },
-}
-
-/// Changes the device tree `dumped`, a DTB, into one with two PMUs: one of `brbe_cpus`, one of the
-/// other CPUs. Returns the changed DTB.
-pub(super) fn split(dumped: &[u8], brbe_cpus: &BrbeCpus) -> Result<Vec<u8>, Error> {
-    let mut tree = parse(dumped)?;
-    let root = &mut tree.root;
-
+/// Changes a device tree into one with two PMUs: one of `brbe_cpus`, one of the other CPUs.
+pub(super) fn split(root: &mut DeviceTreeNode, brbe_cpus: &BrbeCpus) -> Result<(), Error> {
     let cpus = cpus(root)?;
     let all = cpus.len();
     let has_brbe = |number: usize| u8::try_from(number).is_ok_and(|cpu| brbe_cpus.contains(cpu));
@@ -108,25 +67,7 @@ pub(super) fn split(dumped: &[u8], brbe_cpus: &BrbeCpus) -> Result<Vec<u8>, Erro
         CELLS as u32 + 1,
     )?);
     node.add_child(partitions);
-    Ok(tree.to_dtb())
-}
-
-/// Reads a device tree, a DTB. One that is too large or too deep for the functions here that
-/// recurse is refused.
-pub(in crate::qemu) fn parse(dumped: &[u8]) -> Result<DeviceTree, Error> {
-    if dumped.len() as u64 > MAX_SIZE {
-        return Err(Error::TooLarge);
-    }
-    let fdt = Fdt::new(dumped)?;
-    if !within(&fdt.root(), MAX_DEPTH) {
-        return Err(Error::TooLarge);
-    }
-    Ok(DeviceTree::from_fdt(&fdt))
-}
-
-/// Whether the tree from `node` on ends within `depth` levels.
-fn within(node: &FdtNode<'_>, depth: usize) -> bool {
-    depth > 0 && node.children().all(|child| within(&child, depth - 1))
+    Ok(())
 }
 
 /// The phandles of the CPUs, in the order of their numbers.
@@ -143,24 +84,6 @@ fn cpus(root: &DeviceTreeNode) -> Result<Vec<u32>, Error> {
     }
     found.sort_unstable();
     Ok(found.into_iter().map(|(_, phandle)| phandle).collect())
-}
-
-/// The first of two phandles that no node has.
-pub(in crate::qemu) fn free_phandles(root: &DeviceTreeNode) -> Result<u32, Error> {
-    let highest = highest_phandle(root)?;
-    // The two highest values are no phandles.
-    if highest >= u32::MAX - 3 {
-        return Err(Error::Missing("phandle that is free"));
-    }
-    Ok(highest + 1)
-}
-
-fn highest_phandle(node: &DeviceTreeNode) -> Result<u32, Error> {
-    let mut highest = cell(node, "phandle")?.unwrap_or(0);
-    for child in node.children() {
-        highest = highest.max(highest_phandle(child)?);
-    }
-    Ok(highest)
 }
 
 /// The node of the interrupt controller, the GIC.
@@ -245,38 +168,5 @@ fn lengthen(cells: &[u32], length: usize) -> Option<Vec<u8>> {
     )
 }
 
-fn bytes(cells: &[u32]) -> Vec<u8> {
-    cells.iter().flat_map(|cell| cell.to_be_bytes()).collect()
-}
-
-fn cells(node: &DeviceTreeNode, property: &'static str) -> Result<Option<Vec<u32>>, Error> {
-    let Some(found) = node.property(property) else {
-        return Ok(None);
-    };
-    let (cells, rest) = found.value().as_chunks();
-    if !rest.is_empty() {
-        return Err(unexpected(node, property));
-    }
-    Ok(Some(
-        cells.iter().map(|cell| u32::from_be_bytes(*cell)).collect(),
-    ))
-}
-
-fn cell(node: &DeviceTreeNode, property: &'static str) -> Result<Option<u32>, Error> {
-    let cells = cells(node, property)?;
-    match cells.as_deref() {
-        None => Ok(None),
-        Some([cell]) => Ok(Some(*cell)),
-        Some(_) => Err(unexpected(node, property)),
-    }
-}
-
-fn unexpected(node: &DeviceTreeNode, property: &'static str) -> Error {
-    Error::Unexpected {
-        node: node.name().to_owned(),
-        property,
-    }
-}
-
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

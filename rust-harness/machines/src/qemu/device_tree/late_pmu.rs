@@ -1,17 +1,14 @@
 //! A machine on which Linux has no PMU until somebody asks for it.
 //!
-//! The device tree is QEMU's own with an addition: the PMU has a clock, and the clock belongs
+//! The device tree has an addition: the PMU has a clock, and the clock belongs
 //! to a device for which Linux has no driver. Linux does not probe the PMU until that device
 //! has a driver (`fw_devlink`, drivers/base/core.c), or until it has given up waiting. In the
 //! guest the device can be given a driver that takes any device,
 //! `drivers/bus/simple-pm-bus.c`, by its `driver_override`.
 
-use anyhow::Result;
 use dtoolkit::model::{DeviceTreeNode, DeviceTreeProperty};
-use tempfile::NamedTempFile;
 
-use super::heterogeneous::{self, tree};
-use crate::machine_spec::MachineSpec;
+use super::tree::{Error, free_phandles};
 
 /// Name of the device that the PMU waits for. The guest's test knows this name.
 const SUPPLIER: &str = "late-pmu-supplier";
@@ -20,29 +17,20 @@ const COMPATIBLE: &str = "brbe,no-driver";
 
 /// A word for the kernel's command line, which has Linux wait for so many seconds until it
 /// gives up waiting for a device. No test takes as long.
-pub(super) const WAIT: &str = "deferred_probe_timeout=3600";
+pub(in crate::qemu) const WAIT: &str = "deferred_probe_timeout=3600";
 
-/// A file with the device tree for `machine`, whose PMU waits for a device without a driver.
-/// `arguments` are those of QEMU's that change its device tree.
-pub(super) fn device_tree(machine: &MachineSpec, arguments: &[String]) -> Result<NamedTempFile> {
-    heterogeneous::changed(machine, arguments, with_supplier)
-}
-
-/// Changes the device tree `dumped`, a DTB, so that the PMU waits for a device without a
-/// driver. Returns the changed DTB.
-fn with_supplier(dumped: &[u8]) -> Result<Vec<u8>, tree::Error> {
-    let mut tree = tree::parse(dumped)?;
-    let root = &mut tree.root;
-    let phandle = tree::free_phandles(root)?;
+/// Changes a device tree so that the PMU waits for a device without a driver.
+pub(super) fn add_supplier(root: &mut DeviceTreeNode) -> Result<(), Error> {
+    let phandle = free_phandles(root)?;
     let supplier = DeviceTreeNode::builder(SUPPLIER)?
         .property(DeviceTreeProperty::new("compatible", COMPATIBLE)?)
         .property(DeviceTreeProperty::new("#clock-cells", 0_u32)?)
         .property(DeviceTreeProperty::new("phandle", phandle)?)
         .build();
     root.add_child(supplier);
-    let pmu = root.child_mut("pmu").ok_or(tree::Error::Missing("PMU"))?;
+    let pmu = root.child_mut("pmu").ok_or(Error::Missing("PMU"))?;
     pmu.add_property(DeviceTreeProperty::new("clocks", phandle)?);
-    Ok(tree.to_dtb())
+    Ok(())
 }
 
 #[cfg(test)]
@@ -67,7 +55,7 @@ mod tests {
         let mut tree = DeviceTree::new();
         tree.root.add_child(node("pmu", 3));
         tree.root.add_child(node("other", 7));
-        let tree = tree::parse(&with_supplier(&tree.to_dtb()).unwrap()).unwrap();
+        add_supplier(&mut tree.root).unwrap();
         let supplier = format!("/{SUPPLIER}");
         assert_eq!(cell(&tree, &supplier, "phandle"), 8);
         assert_eq!(cell(&tree, &supplier, "#clock-cells"), 0);
@@ -79,7 +67,7 @@ mod tests {
     fn a_machine_without_a_pmu_is_refused() {
         let mut tree = DeviceTree::new();
         tree.root.add_child(node("other", 7));
-        let error = with_supplier(&tree.to_dtb()).unwrap_err();
+        let error = add_supplier(&mut tree.root).unwrap_err();
         assert!(error.to_string().contains("no PMU"), "{error}");
     }
 }

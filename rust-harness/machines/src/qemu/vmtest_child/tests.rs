@@ -20,13 +20,14 @@ fn the_machine_is_described_as_asked() {
             path: "/p.so".into(),
             options: vec!["records=8".into()],
         }),
+        firmware: None,
         qemu_args: vec!["-icount".into(), "shift=0".into()],
         share: "/s".into(),
         command: "true".into(),
         timeout: Duration::from_secs(1),
         console: "/c".into(),
     };
-    let described = Described::of(&boot.machine, boot.plugin.as_ref()).unwrap();
+    let described = Described::of(&boot.machine, boot.plugin.as_ref(), None).unwrap();
     let target = target(&boot, &described);
     assert_eq!(
         target.vm.extra_args,

@@ -58,7 +58,7 @@ pub(super) fn measure(paths: &Paths, guest: &Guest, subject: &Subject) -> Result
             None => format!("{} before its first patch", subject.title(true)),
             Some(patch) => format!("{} up to {patch}", subject.title(true)),
         };
-        let kernel = subject.builder.kernel(commit, &title)?;
+        let kernel = subject.builder().kernel(commit, &title)?;
         let ways = waste::measure(paths, guest, &kernel, &title)?;
         measured.push(UpTo::new(patch, &ways));
     }

@@ -1,0 +1,48 @@
+//! CPUs that idle in a state that loses what they hold, and a machine that is suspended: each CPU
+//! has snapshots afterwards.
+
+use std::path::Path;
+use std::process::Stdio;
+
+use anyhow::{Context as _, Result};
+use kernel_tests::context::Context;
+use kernel_tests::registry::{Batch, Scope, Test};
+use kernels::firmware;
+use kernels::kernel::Kernel;
+use report::Verdict;
+
+use super::{SKIPPED, vm};
+
+/// What the lines of the guest's test begin with on the console.
+const PASSED: &str = "PASS suspend: ";
+
+/// The test.
+pub(super) fn test() -> Batch {
+    let test = Test {
+        needs_plugin: true,
+        ..Test::new("suspend", Scope::ONCE)
+    };
+    Batch::of_one(test, |context: &Context<'_>, _| {
+        check(&context.kernel()?, &firmware::build(context.paths)?)
+    })
+}
+
+fn check(kernel: &Kernel, firmware: &Path) -> Result<Verdict> {
+    let mut command = vm(kernel, &["--idle-states", "--firmware"]);
+    command.arg(firmware);
+    command.args(["--", "branch-guest", "suspend", "--power-off"]);
+    // The host's directories do not come back from the suspension (virtio-9p), nor does the
+    // session. What is left of the machine is in memory: the guest's test and its console, whose
+    // end is what `brbe vm` prints of a machine that ends without its session.
+    let output = command.stdin(Stdio::null()).output().context("brbe vm")?;
+    let said = [output.stdout, output.stderr].concat();
+    let said = String::from_utf8_lossy(&said);
+    if output.status.code() == Some(SKIPPED) {
+        return Ok(Verdict::Skip(said.trim().to_owned()));
+    }
+    let passed = said.lines().find_map(|line| line.split_once(PASSED));
+    Ok(match passed {
+        Some((_, seen)) => Verdict::Pass(seen.trim().to_owned()),
+        None => Verdict::Fail(said.trim().to_owned()),
+    })
+}
