@@ -64,11 +64,19 @@ impl QemuWithFirmware {
     ///
     /// When there is no such directory.
     pub fn new(dir: &Path) -> Result<Self> {
-        let found = dir.canonicalize();
-        let dir =
-            found.with_context(|| format!("looking for the firmware in {}", dir.display()))?;
+        let dir = firmware_in(dir)?;
         Ok(Self { dir })
     }
+}
+
+/// The whole path of a directory with firmware.
+///
+/// # Errors
+///
+/// When there is no such directory.
+pub fn firmware_in(dir: &Path) -> Result<PathBuf> {
+    let found = dir.canonicalize();
+    found.with_context(|| format!("looking for the firmware in {}", dir.display()))
 }
 
 impl Backend for QemuWithFirmware {

@@ -1,7 +1,7 @@
 //! Records around the calls of firmware at EL3. Where EL3 is not recorded there is none of the call
 //! and none of the return, and the kernel's path goes on behind the call as if there were none
-//! (Arm ARM, D19, FEAT_BRBEv1p1). Where it is recorded, that of
-//! the call has no target for the kernel, and that of the return no source.
+//! (Arm ARM, D19, FEAT_BRBEv1p1). Where it is recorded, that of the call has no target for the
+//! kernel, and that of the return no source.
 //!
 //! The kernel asks its firmware whether a CPU is off when it takes one off line (PSCI,
 //! `AFFINITY_INFO`).

@@ -4,6 +4,7 @@ use anyhow::Result;
 use guest_support::snapshot_function;
 
 use crate::contract::Answer;
+use crate::flags;
 use crate::kallsyms::Kallsyms;
 use crate::verdict::{self, Verdict, no_snapshots};
 
@@ -32,6 +33,14 @@ impl Entry {
         let newest = answer.records().first();
         !cfg!(target_arch = "aarch64") || newest.is_some_and(|newest| newest.to == self.address)
     }
+}
+
+/// What is wrong with a snapshot, if anything, where events have asked for all: it lacks what they
+/// asked for, or does not begin where it was taken.
+pub(crate) fn wrong(entry: &Entry, answer: &Answer) -> Option<String> {
+    let begins = || "the newest branch is not the one into the snapshot".to_owned();
+    let wrong = flags::wrong(answer, flags::ALL);
+    wrong.or_else(|| (!entry.begins(answer)).then(begins))
 }
 
 /// Prints the address of the function.

@@ -11,10 +11,10 @@ use rustix::io::Errno;
 use rustix::system::{RebootCommand, reboot};
 
 use crate::contract::{Helper, WHOLE};
-use crate::entry::Entry;
+use crate::entry::{self, Entry};
 use crate::kallsyms::Kallsyms;
 use crate::verdict::{self, Verdict, check};
-use crate::{cpus, flags, perf};
+use crate::{cpus, perf};
 
 /// Where the kernel is told to suspend, by a word for how deep.
 const STATE: &str = "/sys/power/state";
@@ -103,10 +103,7 @@ fn problem(helper: &mut Helper<'_>, entry: &Entry, cpus: &[u32]) -> Result<Optio
     for &cpu in cpus {
         cpus::pin_to(cpu)?;
         let answer = helper.call(WHOLE, 0)?;
-        let wrong = flags::wrong(&answer, flags::ALL);
-        let begins = "the newest branch is not the one into the snapshot".to_owned();
-        let wrong = wrong.or((!entry.begins(&answer)).then_some(begins));
-        if let Some(wrong) = wrong {
+        if let Some(wrong) = entry::wrong(entry, &answer) {
             return Ok(Some(format!("CPU {cpu}: {wrong}")));
         }
     }

@@ -30,8 +30,8 @@ use report::{Limit, Partition, Plan, RunNote, Runner, Selection, Tier};
 ///
 /// The tier quick: the Rust here, each patch of the default base, and in the guest the kernel's
 /// own selftest of the helper and the programs in selftests/guest. The tier full: also the other
-/// bases and series, other machines, the debug kernel, perf, x86-64, and the unpatched kernels,
-/// which have to fail in the way that the patches mend. The tier all: also the proofs, the
+/// bases and series, other machines, the debug kernel, perf and x86-64. The tier all: also the
+/// unpatched kernels, which have to fail in the way that the patches mend, the proofs, the
 /// matrix, the records that are spent, and the commands of the documents.
 ///
 /// With --kernel nothing of a kernel is built: what needs no more than the image and vmlinux

@@ -13,14 +13,14 @@ use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
 
 use crate::contract::Answer;
 use crate::crossing::passed_over;
-use crate::entry::Entry;
+use crate::entry::{self, Entry};
 use crate::kallsyms::Kallsyms;
 use crate::kcore::Kcore;
 use crate::path::{self, Gaps, Paths, Steady};
 use crate::ring::Ring;
 use crate::skeleton::kvm::{KvmSkel, KvmSkelBuilder};
 use crate::verdict::{self, Verdict};
-use crate::{cpus, flags, overflow, perf};
+use crate::{cpus, overflow, perf};
 use machine::Machine;
 
 /// How often the guest runs on each CPU while snapshots are taken.
@@ -113,9 +113,7 @@ impl<'object> Snapshots<'object> {
             machine.run()?;
             for (when, answer) in self.answers()? {
                 let wrong = not_of_the_host(answer.records());
-                let wrong = wrong.or_else(|| flags::wrong(&answer, flags::ALL));
-                let begins = "the newest branch is not the one into the snapshot".to_owned();
-                let wrong = wrong.or((!self.entry.begins(&answer)).then_some(begins));
+                let wrong = wrong.or_else(|| entry::wrong(self.entry, &answer));
                 if let Some(wrong) = wrong {
                     return Ok(Err(format!("the snapshot {when} the guest ran: {wrong}")));
                 }

@@ -11,6 +11,7 @@ use kernel_tests::x86;
 use kernels::requirements::MachineNeeds;
 use machines::brbe_cpus::BrbeCpus;
 use machines::machine_spec::MachineSpec;
+use machines::qemu;
 
 /// How much memory a machine with firmware needs, in MiB: the kernel is behind the first 512.
 const MEMORY_BEHIND_FIRMWARE: u32 = 768;
@@ -112,11 +113,7 @@ impl MachineArgs {
     ///
     /// When there is no such directory.
     pub(super) fn firmware(&self) -> Result<Option<PathBuf>> {
-        let found = self.firmware.as_ref().map(|dir| {
-            let found = dir.canonicalize();
-            found.with_context(|| format!("looking for the firmware in {}", dir.display()))
-        });
-        found.transpose()
+        self.firmware.as_deref().map(qemu::firmware_in).transpose()
     }
 
     /// Whether gdb is to reach its CPUs.
