@@ -15,7 +15,7 @@ use crate::watch::{self, Window, windows};
 use host::paths::Paths;
 use kernels::subject::Configuration;
 use kernels::variant::Variant;
-use machines::guest;
+use machines::guest::{self, Task};
 use machines::machine_spec::MachineSpec;
 use machines::share;
 use report::{Job, Tier, Verdict};
@@ -76,9 +76,13 @@ pub const KNOWN: &str = "Documentation/cost.json";
 /// The name of the test that compares costs with those that are kept in [`KNOWN`].
 pub const TEST: &str = "instructions of a snapshot, as in Documentation/cost.json";
 
-/// The test that compares costs with those that are kept in [`KNOWN`]. They are of the
+/// The name of the test which compares how long exceptions are masked on a kernel with
+/// `PREEMPT_RT`.
+pub const ON_REAL_TIME: &str = "exceptions masked by a snapshot, PREEMPT_RT";
+
+/// The tests that compare costs with those that are kept in [`KNOWN`]. They are of the
 /// default base; those of `low-waste` would be the snapshot's.
-pub fn tests() -> Batch {
+pub fn tests() -> [Batch; 2] {
     let scope = Scope {
         series: &[Variant::Snapshot, Variant::Cheaper, Variant::Rust],
         is_of_default_base: true,
@@ -89,7 +93,16 @@ pub fn tests() -> Batch {
         needs: KernelNeeds::Figures,
         ..Test::new(TEST, scope)
     };
-    Batch::of_one(test, |context, _| check(context))
+    let on_real_time = Test {
+        name: ON_REAL_TIME,
+        configuration: Configuration::RealTime,
+        tier: Tier::All,
+        ..test.clone()
+    };
+    [
+        Batch::of_one(test, |context, _| check(context)),
+        Batch::of_one(on_real_time, |context, _| check_on_real_time(context)),
+    ]
 }
 
 /// The most bytes of the plugin's log that are read.
@@ -107,17 +120,18 @@ pub fn known(paths: &Paths) -> Result<Vec<Measured>> {
     kept_figures::known(paths, KNOWN)
 }
 
-/// Measures the costs of snapshots of a kernel on a machine with this many records.
+/// Measures the costs of snapshots of the kernel in a configuration, on a machine with this many
+/// records.
 ///
 /// # Errors
 ///
 /// When the machine or the guest's program fails, when no snapshot is full or none is empty,
 /// when plugin and guest saw different numbers of snapshots, or when the code of the snapshot
 /// does not mask exceptions, unmask them and return.
-pub fn measure(context: &Context<'_>, records: u8) -> Result<Costs> {
+pub fn measure(context: &Context<'_>, configuration: Configuration, records: u8) -> Result<Costs> {
     let (share, title) = (context.share()?, &context.title);
     let log = share.path().join("watch.log");
-    let kernel = context.kernel()?;
+    let kernel = context.kernel_as(configuration)?;
     let vmlinux = kernel.vmlinux()?;
     let entry = Vmlinux::open(vmlinux)?.function(ENTRY)?.start;
     let machine = MachineSpec {
@@ -127,8 +141,13 @@ pub fn measure(context: &Context<'_>, records: u8) -> Result<Costs> {
         kernel_args: vec!["nokaslr".to_owned()],
         ..MachineSpec::default()
     };
-    let name = format!("cost of {records} records");
-    let run = context.run(&machine, &name, "./branch-guest cost", &share)?;
+    let task = Task {
+        name: &format!("cost of {records} records on {title}"),
+        command: "./branch-guest cost",
+        share: &share,
+        timeout: guest::TIMEOUT,
+    };
+    let run = context.guest.run(&kernel, &machine, &task)?;
     let status = guest::status(&run)?;
     ensure!(status == 0, "no snapshots on {title}:\n{}", run.output);
     let line = run.output.lines().find(|line| line.starts_with('['));
@@ -192,24 +211,56 @@ const MOST: u8 = 64;
 ///
 /// The errors of [`known`] and [`measure`], and another when nothing is kept of this kernel.
 fn check(context: &Context<'_>) -> Result<Verdict> {
-    let (known, title) = (known(context.paths)?, &context.title);
+    let all = known(context.paths)?;
     let mut seen = Vec::new();
     for records in RECORDS {
-        let mut known = known.iter();
-        let known = known.find(|known| known.kernel == *title && known.records == records);
-        let known = known.with_context(|| {
-            format!(
-                "{KNOWN} has nothing of {title} with {records} records: `./brbe bench snapshot \
-                 --write` measures it"
-            )
-        })?;
-        let measured = measure(context, records)?;
-        if let Some(said) = differs(&known.costs, &measured) {
+        let known = known_of(&all, &context.title, records)?;
+        let measured = measure(context, Configuration::Ordinary, records)?;
+        if let Some(said) = differs(known, &measured) {
             return Ok(Verdict::Fail(format!("with {records} records, {said}")));
         }
         seen.push(format!("{} for {records}", measured.full.total));
     }
     Ok(Verdict::Pass(seen.join(", ")))
+}
+
+/// Whether a snapshot masks exceptions for no more instructions with `PREEMPT_RT` than what is
+/// kept of the kernel without.
+///
+/// # Errors
+///
+/// The errors of [`known`] and [`measure`], and another when nothing is kept of this kernel.
+fn check_on_real_time(context: &Context<'_>) -> Result<Verdict> {
+    let all = known(context.paths)?;
+    let mut seen = Vec::new();
+    for records in RECORDS {
+        let known = known_of(&all, &context.title, records)?.full.masked;
+        let masked = measure(context, Configuration::RealTime, records)?
+            .full
+            .masked;
+        if masked as f64 > known as f64 * (1.0 + SLACK) {
+            return Ok(Verdict::Fail(format!(
+                "with {records} records, exceptions are masked for {masked} instructions with \
+                 PREEMPT_RT, {known} without"
+            )));
+        }
+        seen.push(format!("{masked} for {records}"));
+    }
+    let seen = seen.join(", ");
+    Ok(Verdict::Pass(format!("instructions masked: {seen}")))
+}
+
+/// The costs that are kept of the kernel of this title, on a machine with this many records.
+fn known_of<'a>(all: &'a [Measured], title: &str, records: u8) -> Result<&'a Costs> {
+    let mut all = all.iter();
+    let known = all.find(|known| known.kernel == title && known.records == records);
+    let known = known.with_context(|| {
+        format!(
+            "{KNOWN} has nothing of {title} with {records} records: `./brbe bench snapshot \
+             --write` measures it"
+        )
+    })?;
+    Ok(&known.costs)
 }
 
 /// The first measured cost that differs from the known one by more than [`SLACK`], in words;
@@ -239,7 +290,8 @@ fn differs(known: &Costs, measured: &Costs) -> Option<String> {
 ///
 /// The errors of [`measure`].
 fn compare(below: &Context<'_>, other: &Context<'_>, limit: f64) -> Result<Verdict> {
-    let full = |context| measure(context, MOST).map(|costs| costs.full.total);
+    let full =
+        |context| measure(context, Configuration::Ordinary, MOST).map(|costs| costs.full.total);
     Ok(judge(full(below)?, full(other)?, limit))
 }
 

@@ -67,7 +67,8 @@ fn policy(name: &'static str) -> GuestTest {
     }
 }
 
-/// A test on the debug kernel. All share one machine, and so one boot.
+/// A test on a kernel that checks itself, by default the debug kernel. All tests of one
+/// configuration share one machine, and so one boot.
 fn on_debug_kernel(name: &'static str, command: &'static str) -> GuestTest {
     // A task that is stuck is reported before the test's time is over, and addresses in
     // reports are those of vmlinux.
@@ -227,6 +228,11 @@ fn all() -> Vec<GuestTest> {
             demanding: " --discards",
             ..on_debug_kernel("stress, debug kernel", "stress")
         },
+        GuestTest {
+            demanding: " --discards",
+            configuration: Configuration::RealTimeLockdep,
+            ..on_debug_kernel("stress, PREEMPT_RT with lockdep", "stress")
+        },
     ]
 }
 
@@ -255,11 +261,12 @@ fn batch(boot: Vec<GuestTest>) -> Batch {
         needs: KernelNeeds::Image,
         decides: test.decides,
         // What the patches break is mostly seen on the ordinary machine. The others look at what
-        // only they have: EL2, pseudo-NMIs, other CPUs, the checks of a debug kernel.
-        tier: if test.is_ordinary() {
-            Tier::Quick
-        } else {
-            Tier::Full
+        // only they have: EL2, pseudo-NMIs, other CPUs, the checks of a debug kernel. What the
+        // patches do does not depend on PREEMPT_RT, which takes kernels of its own.
+        tier: match test.configuration {
+            Configuration::RealTime | Configuration::RealTimeLockdep => Tier::All,
+            _ if test.is_ordinary() => Tier::Quick,
+            _ => Tier::Full,
         },
         ..Test::new(test.name, test.scope)
     });

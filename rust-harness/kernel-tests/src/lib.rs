@@ -51,12 +51,12 @@ pub fn tests() -> Vec<Batch> {
         entry_code::tests(),
         raw_memory::tests(),
         waste::tests(),
-        cost::tests(),
     ];
     let several = [
         selftests::tests(),
         guest_tests::tests(),
         overflow::tests(),
+        cost::tests().into(),
         kunit::tests(),
         perf::tests().into(),
     ];

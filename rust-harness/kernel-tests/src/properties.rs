@@ -492,9 +492,9 @@ mod tests {
 
     #[test]
     fn each_test_of_a_kernel_decides_something_or_has_a_reason_not_to() {
-        // Figures of this project's own, the selftest on more machines, and what no patch of the
-        // snapshot changes.
-        const NOTHING: [&str; 10] = [
+        // Figures of this project's own, the selftest on more machines, what no patch of the
+        // snapshot changes, and what does not depend on PREEMPT_RT.
+        const NOTHING: [&str; 13] = [
             "wasted records, no more than in Documentation/waste.json",
             "instructions of a snapshot, as in Documentation/cost.json",
             "BPF selftests of perf events",
@@ -503,6 +503,9 @@ mod tests {
             "get_branch_snapshot selftest, heterogeneous CPUs",
             "get_branch_snapshot selftest, without bpf_testmod",
             "perf test: branch stack sampling",
+            "get_branch_snapshot selftest, PREEMPT_RT",
+            "stress, PREEMPT_RT with lockdep",
+            crate::cost::ON_REAL_TIME,
             "get_branch_snapshot selftest: must not pass",
             "the compiler",
         ];

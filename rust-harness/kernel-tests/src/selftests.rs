@@ -66,6 +66,8 @@ struct Elsewhere {
     name: &'static str,
     machine: MachineSpec,
     configuration: Configuration,
+    scope: Scope,
+    tier: Tier,
     /// The suite has its module `bpf_testmod`, which has the traced function.
     has_module: bool,
     /// The subtests that may be skipped there. The others may not.
@@ -73,11 +75,13 @@ struct Elsewhere {
 }
 
 impl Elsewhere {
-    fn all() -> [Self; 4] {
+    fn all() -> [Self; 5] {
         let kind = |name| Self {
             name,
             machine: MachineSpec::default(),
             configuration: Configuration::Ordinary,
+            scope: Scope::DEFAULT,
+            tier: Tier::Full,
             has_module: true,
             may_skip: &[TRACED_FUNCTION],
         };
@@ -104,6 +108,14 @@ impl Elsewhere {
                 has_module: false,
                 ..kind("get_branch_snapshot selftest, without bpf_testmod")
             },
+            Self {
+                configuration: Configuration::RealTime,
+                scope: Scope::ONCE,
+                // It takes a kernel of its own, and what the patches do does not depend on it.
+                tier: Tier::All,
+                may_skip: &[],
+                ..kind("get_branch_snapshot selftest, PREEMPT_RT")
+            },
         ]
     }
 
@@ -111,7 +123,8 @@ impl Elsewhere {
         let test = Test {
             machine: self.machine.clone(),
             configuration: self.configuration,
-            ..Test::new(self.name, Scope::DEFAULT)
+            tier: self.tier,
+            ..Test::new(self.name, self.scope)
         };
         let configuration = self.configuration;
         let batch = Batch::of_one(test, move |context, _| self.run(context));

@@ -47,23 +47,34 @@ pub enum Configuration {
     Ordinary,
     /// That of debug kernels: with the kernel's own checks, lockdep, KASAN and others.
     Debug,
+    /// With `PREEMPT_RT`.
+    RealTime,
+    /// With `PREEMPT_RT` and lockdep.
+    RealTimeLockdep,
 }
 
 impl Configuration {
     /// All configurations.
-    pub const ALL: [Self; 2] = [Self::Ordinary, Self::Debug];
+    pub const ALL: [Self; 4] = [
+        Self::Ordinary,
+        Self::Debug,
+        Self::RealTime,
+        Self::RealTimeLockdep,
+    ];
 
     /// The configuration's fragments beside those of every kernel.
     const fn fragments(self) -> &'static [&'static str] {
         match self {
             Self::Ordinary => &[],
             Self::Debug => &["debug"],
+            Self::RealTime => &["rt"],
+            Self::RealTimeLockdep => &["rt", "lockdep"],
         }
     }
 
     /// Whether the kernel checks itself while it runs, which makes it several times slower.
     pub const fn has_checks(self) -> bool {
-        matches!(self, Self::Debug)
+        matches!(self, Self::Debug | Self::RealTimeLockdep)
     }
 }
 
@@ -326,9 +337,9 @@ fn builders(
     arch: Arch,
     more: &[&str],
 ) -> Result<[Builder; Configuration::ALL.len()]> {
-    let [ordinary, debug] =
+    let [ordinary, debug, real_time, real_time_lockdep] =
         Configuration::ALL.map(|configuration| builder(paths, tree, arch, configuration, more));
-    Ok([ordinary?, debug?])
+    Ok([ordinary?, debug?, real_time?, real_time_lockdep?])
 }
 
 /// The builder of kernels in a configuration. Whatever `more` fragments there are, one

@@ -14,7 +14,7 @@ use kernel_tests::context::Context;
 use kernel_tests::cost::{self, Cost, Costs, Measured, RECORDS};
 use kernel_tests::kept_figures;
 use kernels::requirements::MachineNeeds;
-use kernels::subject::Subject;
+use kernels::subject::{Configuration, Subject};
 use kernels::variant::Variant;
 use machines::guest::Guest;
 
@@ -63,7 +63,7 @@ impl BenchSnapshot {
                 rows.push(Measured {
                     kernel: context.title.clone(),
                     records,
-                    costs: cost::measure(&context, records)?,
+                    costs: cost::measure(&context, Configuration::Ordinary, records)?,
                 });
             }
         }
