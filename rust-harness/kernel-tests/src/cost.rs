@@ -96,6 +96,7 @@ pub fn tests() -> [Batch; 2] {
     let on_real_time = Test {
         name: ON_REAL_TIME,
         configuration: Configuration::RealTime,
+        scope: Scope::EACH_LANGUAGE,
         tier: Tier::All,
         ..test.clone()
     };

@@ -22,7 +22,7 @@ use machines::guest::{Guest, Task};
 use machines::machine_spec::MachineSpec;
 use machines::share::Share;
 pub use remote::on_remote;
-use report::{Artefact, Decided, Tier};
+use report::{Artefact, Decided, Tier, Verdict};
 
 /// A test that `branch-guest` decides, with what it needs of its machine and kernel.
 #[derive(Clone, Debug)]
@@ -231,6 +231,7 @@ fn all() -> Vec<GuestTest> {
         GuestTest {
             demanding: " --discards",
             configuration: Configuration::RealTimeLockdep,
+            scope: Scope::EACH_LANGUAGE,
             ..on_debug_kernel("stress, PREEMPT_RT with lockdep", "stress")
         },
     ]
@@ -239,6 +240,11 @@ fn all() -> Vec<GuestTest> {
 /// The tests, those that share a machine and a kernel in one batch: most of the time of a
 /// short test is the boot.
 pub fn tests() -> Vec<Batch> {
+    boots().into_iter().map(batch).collect()
+}
+
+/// The tests, those together that share a machine and a kernel.
+fn boots() -> Vec<Vec<GuestTest>> {
     let mut boots = Vec::<Vec<GuestTest>>::new();
     for test in all() {
         let shares = |boot: &&mut Vec<GuestTest>| {
@@ -250,7 +256,7 @@ pub fn tests() -> Vec<Batch> {
             None => boots.push(vec![test]),
         }
     }
-    boots.into_iter().map(batch).collect()
+    boots
 }
 
 /// The batch of tests that share a boot.
@@ -412,6 +418,71 @@ fn boot(
         };
         judge(tests.len(), &guest.run(kernel, machine, &task)?)
     })
+}
+
+/// Tests that share a machine, and find out together whether one of them notices something.
+#[derive(Clone, Debug)]
+pub struct Watch {
+    tests: Vec<GuestTest>,
+}
+
+impl Watch {
+    /// All of them for kernels in a configuration that a machine starts without firmware, those for
+    /// the ordinary machine first. Tests that load a module of their own are not among them.
+    pub fn all(configuration: Configuration) -> Vec<Self> {
+        let mut all = Vec::new();
+        for mut tests in boots() {
+            tests.retain(|test| {
+                test.configuration == configuration
+                    && !test.machine.firmware
+                    && !test.has_module
+                    && !test.scope.series.is_empty()
+            });
+            if !tests.is_empty() {
+                all.push(Self { tests });
+            }
+        }
+        all
+    }
+
+    /// The names of the tests.
+    pub fn names(&self) -> impl Iterator<Item = &'static str> {
+        self.tests.iter().map(|test| test.name)
+    }
+
+    /// Runs the tests after each other in one boot of `kernel`, until one does not pass. Returns
+    /// the name of that one and what it said. `what` is the kernel's name, and `timeout` the limit
+    /// for the run, from power-on to power-off.
+    ///
+    /// # Errors
+    ///
+    /// When the machine fails. A guest that dies is no error here.
+    pub fn first_failure(
+        &self,
+        paths: &Paths,
+        guest: &Guest,
+        kernel: &Kernel,
+        what: &str,
+        timeout: Duration,
+    ) -> Result<Option<(&'static str, String)>> {
+        let lines = self.tests.iter().map(|test| {
+            let test = format!("./branch-guest {}{}", test.command, test.demanding);
+            one_boot::line_or_end(&test)
+        });
+        let task = Task {
+            name: &format!("{} and more on {what}", self.tests[0].name),
+            command: &lines.collect::<String>(),
+            share: &Share::new(paths)?,
+            timeout,
+        };
+        let run = guest.run(kernel, &self.tests[0].machine, &task)?;
+        let verdicts = judge(self.tests.len(), &run)?.verdicts(self.tests.len());
+        let failed = self.names().zip(verdicts);
+        let mut failed = failed.filter(|(_, verdict)| !matches!(verdict, Verdict::Pass(_)));
+        Ok(failed
+            .next()
+            .map(|(name, verdict)| (name, verdict.reason().to_owned())))
+    }
 }
 
 /// What came of `count` tests, whose lines ran after each other in `run`.

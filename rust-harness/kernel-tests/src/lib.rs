@@ -16,7 +16,7 @@
 //! [`kept_figures`] keeps the figures of [`cost`] and [`waste`] in `Documentation/`.
 //! [`registry`] is the model of a test, and [`tests`] are all of them. [`properties`] says what they
 //! decide of an implementation. [`proofs`] runs one on
-//! a mutant, and [`matrix`] runs tests on each combination of kernel and machine.
+//! a mutant, [`systematic`] all on mutants that nobody chose, and [`matrix`] runs tests on each combination of kernel and machine.
 
 pub mod compiler;
 pub mod context;
@@ -36,6 +36,7 @@ pub mod properties;
 pub mod raw_memory;
 pub mod registry;
 pub mod selftests;
+pub mod systematic;
 pub mod unpatched;
 pub mod waste;
 pub mod watch;

@@ -58,6 +58,12 @@ impl Scope {
         ..Self::SNAPSHOT
     };
 
+    /// A test which runs once in each language.
+    pub const EACH_LANGUAGE: Self = Self {
+        series: &[Variant::Snapshot, Variant::Rust],
+        ..Self::ONCE
+    };
+
     /// A test which depends neither on the base nor on the language.
     pub const DEFAULT: Self = Self {
         series: &[Variant::Snapshot],

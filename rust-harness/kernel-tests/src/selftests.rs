@@ -110,7 +110,7 @@ impl Elsewhere {
             },
             Self {
                 configuration: Configuration::RealTime,
-                scope: Scope::ONCE,
+                scope: Scope::EACH_LANGUAGE,
                 // It takes a kernel of its own, and what the patches do does not depend on it.
                 tier: Tier::All,
                 may_skip: &[],

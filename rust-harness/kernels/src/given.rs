@@ -51,6 +51,7 @@ impl GivenKernel {
                 image,
                 vmlinux: vmlinux.map(there).transpose()?,
                 has_checks,
+                drivers: None,
             },
             config,
             title,

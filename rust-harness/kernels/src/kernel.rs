@@ -59,6 +59,9 @@ pub struct Kernel {
     pub vmlinux: Option<PathBuf>,
     /// Whether the kernel checks itself while it runs, which makes it several times slower.
     pub has_checks: bool,
+    /// Path of a module that is loaded before anything is done: the drivers, where the kernel
+    /// itself has none.
+    pub drivers: Option<PathBuf>,
 }
 
 impl Kernel {
@@ -174,6 +177,7 @@ impl Builder {
             image: dir.join(self.image_target()),
             vmlinux: Some(dir.join("vmlinux")),
             has_checks: self.config.has_checks(),
+            drivers: None,
         }
     }
 

@@ -283,7 +283,15 @@ impl Guest {
         for program in [tests, tracer, runner] {
             task.share.put(program)?;
         }
-        task.share.write(COMMAND, task.command)?;
+        let command = match &kernel.drivers {
+            Some(drivers) => {
+                task.share.put(drivers)?;
+                let name = drivers.file_name().context("a file has a name")?;
+                format!("insmod ./{}; {}", name.display(), task.command)
+            }
+            None => task.command.to_owned(),
+        };
+        task.share.write(COMMAND, &command)?;
         let mut step = Step::start(format!("boot, {}", task.name));
         let die = ["panic=-1", "oops=panic"].map(str::to_owned);
         let plugin = self.plugin_file(machine)?;
@@ -299,7 +307,7 @@ impl Guest {
             qemu_args: machine.all_qemu_args(),
             machine: machine.clone(),
             share: task.share.path().to_owned(),
-            command: task.command.to_owned(),
+            command,
             timeout: speed::scaled(task.timeout),
             console: self.console(task.name)?,
         };

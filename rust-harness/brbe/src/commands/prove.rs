@@ -1,13 +1,15 @@
 //! `brbe prove`: each safeguard of the patches, proven by its absence.
 
-use std::num::NonZeroU32;
+use std::num::{NonZeroU32, NonZeroUsize};
 
 use anyhow::{Result, ensure};
 use clap::Args;
 
 use host::paths::Paths;
 use kernel_tests::context::Context;
+use kernel_tests::kept_figures;
 use kernel_tests::proofs;
+use kernel_tests::systematic::{PAGE, Systematic};
 use kernels::bases;
 use kernels::mutants::Mutant;
 use kernels::subject::{Choice, Subject};
@@ -40,6 +42,19 @@ pub struct Prove {
     #[arg(value_name = "TEXT")]
     only: Option<String>,
 
+    /// Try mutants that nobody chose, every small change of what the series adds to the drivers:
+    /// each has to be noticed by a test, or explained in mutants/explained.toml
+    #[arg(long, conflicts_with = "rounds")]
+    systematic: bool,
+
+    /// With --systematic: no more than N of them, always the same ones
+    #[arg(long, value_name = "N", requires = "systematic")]
+    sample: Option<NonZeroUsize>,
+
+    /// With --systematic: keep what came of them in Documentation/mutants.md
+    #[arg(long, requires = "systematic", conflicts_with_all = ["sample", "only", "list"])]
+    write: bool,
+
     /// Run nothing: print the lines of the proofs that would be
     #[arg(long)]
     list: bool,
@@ -52,6 +67,9 @@ pub struct Prove {
 impl Prove {
     /// Runs the command. Returns whether every mutant was killed.
     pub fn run(&self, paths: &Paths) -> Result<bool> {
+        if self.systematic {
+            return self.systematic(paths);
+        }
         let (guest, tests) = (Guest::in_qemu(paths), super::all_tests());
         let wanted = self.wanted(paths)?;
         ensure!(
@@ -74,6 +92,42 @@ impl Prove {
             return Ok(true);
         }
         super::print_report(self.json, &Runner::new(paths).run(plan)?)
+    }
+
+    /// Tries mutants that nobody chose.
+    fn systematic(&self, paths: &Paths) -> Result<bool> {
+        let (guest, tests) = (Guest::in_qemu(paths), super::all_tests());
+        let choice = Choice {
+            base: self.base.clone(),
+            series: self.series,
+            ..Choice::default()
+        };
+        let subject = Subject::prepare(paths, &choice)?;
+        let context = Context::patched(paths, &guest, &subject);
+        let mut mutants = Systematic::of(&context, &tests)?;
+        if let Some(text) = &self.only {
+            mutants.only(text);
+        }
+        if let Some(count) = self.sample {
+            mutants.sample(count.get());
+        }
+        let mut plan = Plan::default();
+        plan.any(mutants.jobs());
+        if self.list {
+            super::print_lines(self.json, &plan)?;
+            return Ok(true);
+        }
+        let good = super::print_report(self.json, &Runner::new(paths).run(plan)?)?;
+        if self.write {
+            let table = mutants.table();
+            ensure!(
+                table.is_whole(),
+                "{PAGE} stays as it is: not every mutant was tried"
+            );
+            let command = "./brbe prove --systematic --write";
+            kept_figures::replace(paths, PAGE, command, &table.to_string())?;
+        }
+        Ok(good)
     }
 
     /// The mutants that are wanted, each with the subject that they go on top of.

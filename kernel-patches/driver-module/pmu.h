@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* Before drivers/perf/arm_pmuv3.c, where it is part of a module */
+#include <linux/init.h>
+#include <linux/module.h>
+#include <linux/nmi.h>
+
+int brbe_init(void);
+
+/* It cannot be called after the boot, and no test has to do with it. */
+#define lockup_detector_retry_init() do { } while (0)
+
+#undef device_initcall
+#define device_initcall(fn)						\
+	static int __init both_init(void) { return brbe_init() ?: fn(); } \
+	module_init(both_init);						\
+	MODULE_DESCRIPTION("PMUv3 and BRBE");				\
+	MODULE_LICENSE("GPL");

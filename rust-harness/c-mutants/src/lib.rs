@@ -1,0 +1,220 @@
+//! Small changes of C code, each of which should change what the code does: a statement left out,
+//! a condition turned around or decided, another operator, an operand dropped, another constant,
+//! two statements in the other order.
+//!
+//! A test suite that notices a change *kills* it. A change that nobody notices shows a test that
+//! is missing, or code that need not be there.
+
+mod rules;
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+use tree_sitter::{Node, Parser};
+
+/// Why code cannot be changed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The parser does not take the grammar, or gave up.
+    #[error("the code cannot be parsed")]
+    Parser,
+}
+
+/// What can be changed of some lines.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Changes {
+    /// The changes, in the order of the code.
+    pub all: Vec<Change>,
+    /// The numbers of the lines that have something in them which the grammar does not know, such
+    /// as a macro that is no expression. That is not changed; the rest of the line is.
+    pub unknown: BTreeSet<usize>,
+}
+
+/// A change of C code.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// The number of the line where the change begins, from 1 on.
+    pub line: usize,
+    /// The name of the function, or macro, that is changed.
+    pub function: String,
+    /// What is changed, in words.
+    pub what: String,
+    /// Which bytes of the code are replaced.
+    range: Range<usize>,
+    /// What they are replaced by.
+    by: String,
+}
+
+impl Change {
+    /// The code with the change. `code` is that which the change was made for.
+    pub fn of(&self, code: &str) -> String {
+        let (before, after) = (&code[..self.range.start], &code[self.range.end..]);
+        [before, &self.by, after].concat()
+    }
+}
+
+/// All changes of those `lines` of `code`, counted from 1 on. No two of them lead to the same
+/// code.
+///
+/// # Errors
+///
+/// When the parser gives up.
+pub fn changes(code: &str, lines: &BTreeSet<usize>) -> Result<Changes, Error> {
+    let mut parser = Parser::new();
+    let language = tree_sitter_c::LANGUAGE.into();
+    parser.set_language(&language).map_err(|_| Error::Parser)?;
+    let tree = parser.parse(code, None).ok_or(Error::Parser)?;
+    let mut found = Changes::default();
+    visit(tree.root_node(), &mut |node| {
+        if !is_in(node, lines) {
+            return;
+        }
+        if node.is_error() || node.is_missing() {
+            found.unknown.insert(line_of(node));
+        }
+        for (what, range, by) in rules::of(node, code) {
+            found.all.push(Change {
+                line: 1 + code[..range.start].matches('\n').count(),
+                function: function_of(node, code).to_owned(),
+                what,
+                range,
+                by,
+            });
+        }
+    });
+    found.all.sort_by_key(|change| change.range.start);
+    let mut seen = BTreeSet::new();
+    found.all.retain(|change| {
+        let changed = change.of(code);
+        changed != code && seen.insert(changed)
+    });
+    Ok(found)
+}
+
+/// Calls `with` with a node and all below it.
+fn visit(node: Node<'_>, with: &mut impl FnMut(Node<'_>)) {
+    with(node);
+    let mut cursor = node.walk();
+    for child in node.children(&mut cursor) {
+        visit(child, with);
+    }
+}
+
+/// The name of the function that a node is in. Outside of functions the name is empty.
+fn function_of<'a>(node: Node<'_>, code: &'a str) -> &'a str {
+    let mut above = std::iter::successors(Some(node), |node| node.parent());
+    let Some(function) = above.find(|node| node.kind() == "function_definition") else {
+        return "";
+    };
+    // The name is within pointers and the list of parameters: `*name(int a)`.
+    let mut name = function;
+    while let Some(below) = name.child_by_field_name("declarator") {
+        name = below;
+    }
+    &code[name.byte_range()]
+}
+
+/// The number of the line where a node begins.
+fn line_of(node: Node<'_>) -> usize {
+    node.start_position().row + 1
+}
+
+/// Whether a node is on `lines` from beginning to end.
+fn is_in(node: Node<'_>, lines: &BTreeSet<usize>) -> bool {
+    let last = node.end_position().row + 1;
+    (line_of(node)..=last).all(|line| lines.contains(&line))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_names_its_function() {
+        let code = "static void *first(int a)\n{\n\tg();\n}\nint h = 1;\n";
+        let changes = changes(code, &(1..=5).collect()).unwrap().all;
+        let of = |line| {
+            let change = changes.iter().find(|change| change.line == line);
+            change.map(|change| change.function.as_str())
+        };
+        assert_eq!((of(3), of(5)), (Some("first"), Some("")));
+    }
+
+    /// What all changes make of the second line of a function.
+    fn made_of(line: &str) -> Vec<String> {
+        let code = format!("int f(int a, int b)\n{{\n\t{line}\n}}\n");
+        let changes = changes(&code, &BTreeSet::from([3])).unwrap().all;
+        let second = |change: &Change| {
+            let changed = change.of(&code);
+            changed.lines().nth(2).unwrap_or_default().trim().to_owned()
+        };
+        changes.iter().map(second).collect()
+    }
+
+    #[test]
+    fn a_statement_is_left_out() {
+        assert_eq!(made_of("isb();"), [";"]);
+        assert!(made_of("a = b;").contains(&";".to_owned()));
+        assert!(made_of("return a;").is_empty(), "it would not compile");
+    }
+
+    #[test]
+    fn a_condition_is_turned_around_and_decided() {
+        let made = made_of("if (a) b++;");
+        for expected in [
+            "if (!(a)) b++;",
+            "if (1) b++;",
+            "if (0) b++;",
+            "if (a) ;",
+            "if (a) b--;",
+        ] {
+            assert!(made.contains(&expected.to_owned()), "{expected}: {made:?}");
+        }
+    }
+
+    #[test]
+    fn operators_operands_and_constants_are_changed() {
+        let made = made_of("a = b | MASK;");
+        for expected in ["a = b & MASK;", "a = b;", "a = MASK;", "a = b | 0;"] {
+            assert!(made.contains(&expected.to_owned()), "{expected}: {made:?}");
+        }
+        let made = made_of("a |= b << 8;");
+        for expected in [
+            "a = b << 8;",
+            "a &= b << 8;",
+            "a |= b >> 8;",
+            "a |= b << 9;",
+        ] {
+            assert!(made.contains(&expected.to_owned()), "{expected}: {made:?}");
+        }
+        assert!(made_of("return a == 0 || !b;").contains(&"return a == 0 || b;".to_owned()));
+    }
+
+    #[test]
+    fn two_statements_change_places() {
+        let made = made_of("f(a); g(b);");
+        assert!(made.contains(&"g(b); f(a);".to_owned()), "{made:?}");
+        // A declaration has to come before what uses it.
+        let made = made_of("int c = a; g(c);");
+        assert!(!made.contains(&"g(c); int c = a;".to_owned()), "{made:?}");
+    }
+
+    #[test]
+    fn other_lines_are_left_alone() {
+        let code = "void f(void)\n{\n\tg();\n\th();\n}\n";
+        let changes = changes(code, &BTreeSet::from([4])).unwrap().all;
+        assert_eq!(changes.len(), 1);
+        assert_eq!(changes[0].line, 4);
+        assert_eq!(changes[0].what, "left out: h();");
+        assert_eq!(changes[0].of(code), "void f(void)\n{\n\tg();\n\t;\n}\n");
+    }
+
+    #[test]
+    fn what_is_no_c_is_told_and_the_rest_changed() {
+        let code = "static DEFINE_PER_CPU(bool, active);\nvoid f(void)\n{\n\tg();\n}\n";
+        let changes = changes(code, &(1..=5).collect()).unwrap();
+        assert_eq!(changes.unknown, BTreeSet::from([1]));
+        assert_eq!(changes.all.len(), 1);
+        assert_eq!(changes.all[0].what, "left out: g();");
+    }
+}

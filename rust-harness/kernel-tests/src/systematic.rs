@@ -1,0 +1,397 @@
+//! Mutants that nobody chose: every small change of what a series adds to the drivers, and which
+//! test notices it.
+//!
+//! A mutant that no test notices has survived. Either a test is missing, or the mutant does what
+//! the drivers do: such a mutant is explained, in [`EXPLAINED`] beside the mutants of the series.
+
+mod explanations;
+mod table;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+use serde::{Deserialize, Serialize};
+
+use crate::context::Context;
+use crate::guest_tests::Watch;
+use crate::registry::{self, Batch};
+pub use explanations::{EXPLAINED, Explanations};
+use host::cache::{self, Key};
+use kernels::driver_module::{
+    self, DriverModules, DriverMutant, DriverMutants, DriverSource, Made,
+};
+use kernels::given::GivenKernel;
+use kernels::kernel::Kernel;
+use kernels::subject::Configuration;
+use machines::guest::Dead;
+use report::{Artefact, Job, Verdict};
+pub use table::{PAGE, Table};
+
+/// How many mutants are compiled together. While their guests run, the next ones are compiled.
+const TOGETHER: usize = 64;
+/// How often as long as on the drivers as they are tests may take on a mutant. One that hangs takes
+/// all of that.
+const PATIENCE: u32 = 3;
+/// The least time for tests on a mutant: a boot on a machine that does something else beside it.
+const LEAST: Duration = Duration::from_secs(30);
+/// The limit for tests on the drivers as they are.
+const UNCHANGED: Duration = Duration::from_secs(900);
+/// The sweeps, which find what only an overflow at a certain instruction shows.
+const SWEEPS: [&str; 2] = [
+    "overflow at each instruction",
+    "overflow at each instruction, pseudo-NMI, interrupts off",
+];
+
+/// What came of a mutant.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Outcome {
+    /// The compiler refuses it.
+    Refused,
+    /// The compiler makes the code of the drivers as they are.
+    SameCode,
+    /// A test notices it.
+    Killed {
+        /// The name of the test.
+        by: String,
+        /// What the test said.
+        says: String,
+    },
+    /// No test notices it.
+    Survived,
+}
+
+/// Tests that look at a mutant together.
+#[derive(Clone, Debug)]
+enum Round {
+    /// Tests in one boot.
+    Boot(Configuration, Watch),
+    /// A test of the registry.
+    Test(&'static str),
+}
+
+impl Round {
+    /// All of them, those first that take the shortest time.
+    fn all() -> Vec<Self> {
+        let of = |configuration| {
+            let watches = Watch::all(configuration).into_iter();
+            watches.map(move |watch| Self::Boot(configuration, watch))
+        };
+        of(Configuration::Ordinary)
+            .chain(of(Configuration::Debug))
+            .chain(SWEEPS.map(Self::Test))
+            .collect()
+    }
+
+    /// The configuration of the kernel.
+    fn configuration(&self) -> Configuration {
+        match self {
+            Self::Boot(configuration, _) => *configuration,
+            Self::Test(_) => Configuration::Ordinary,
+        }
+    }
+}
+
+/// All that is needed to try mutants of a series.
+struct Trial<'a> {
+    context: Context<'a>,
+    tests: &'a [Batch],
+    source: DriverSource,
+    /// The commit of the kernel without drivers.
+    commit: String,
+    rounds: Vec<Round>,
+    /// How long each round takes on the drivers as they are.
+    durations: Vec<Mutex<Option<Duration>>>,
+    explanations: Explanations,
+    outcomes: Mutex<Vec<(DriverMutant, Outcome)>>,
+}
+
+/// Mutants of a series, to be tried.
+pub struct Systematic<'a> {
+    trial: Arc<Trial<'a>>,
+    mutants: DriverMutants,
+}
+
+impl<'a> Systematic<'a> {
+    /// All mutants of the series of `context`. Those that `tests` do not notice have to be
+    /// explained.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel was built elsewhere, its source lacks the drivers, or the explanations
+    /// cannot be read.
+    pub fn of(context: &Context<'a>, tests: &'a [Batch]) -> Result<Self> {
+        let subject = context.subject()?;
+        let source = DriverSource::of(subject)?;
+        let mutants = source.mutants(subject)?;
+        let dir = subject.variant.dir(context.paths, &subject.base);
+        let explanations = match dir {
+            Some(dir) => Explanations::load(&dir)?,
+            None => Explanations::default(),
+        };
+        explanations.check(&mutants.all)?;
+        let rounds = Round::all();
+        Ok(Self {
+            trial: Arc::new(Trial {
+                context: context.clone(),
+                tests,
+                commit: driver_module::kernel_commit(context.paths, subject)?,
+                source,
+                durations: rounds.iter().map(|_| Mutex::default()).collect(),
+                rounds,
+                explanations,
+                outcomes: Mutex::default(),
+            }),
+            mutants,
+        })
+    }
+
+    /// Leaves out all but `count` of the mutants. Which ones are left does not depend on their
+    /// order, and does not change with code beside them.
+    pub fn sample(&mut self, count: usize) {
+        self.mutants.all.sort_by_cached_key(|mutant| {
+            let key = Key::new("sample").with(mutant.function());
+            key.with(mutant.text()).with(mutant.what()).name()
+        });
+        self.mutants.all.truncate(count);
+    }
+
+    /// Leaves out the mutants without `text` in their names.
+    pub fn only(&mut self, text: &str) {
+        self.mutants
+            .all
+            .retain(|mutant| name(mutant).contains(text));
+    }
+
+    /// The jobs: one that runs all tests on the drivers as they are, and one for each mutant.
+    pub fn jobs(&self) -> Vec<Job<'a>> {
+        let trial = &self.trial;
+        let title = format!("{}, drivers", trial.context.title);
+        let unmet = trial.context.guest.capabilities().without_plugin();
+        let control = trial.clone();
+        let control = Job::new(&title, "as they are", move || control.control());
+        let control = control.needing([trial.kernel_artefact(Configuration::Ordinary)]);
+        let mut jobs = vec![control.or_skipped(unmet.clone())];
+        for (nth, mutants) in self.mutants.all.chunks(TOGETHER).enumerate() {
+            let mutants: Arc<[_]> = mutants.into();
+            let modules = trial.modules_artefact(nth, mutants.clone());
+            for place in 0..mutants.len() {
+                let (trial, mutants) = (trial.clone(), mutants.clone());
+                let name = name(&mutants[place]);
+                let job = Job::new(&title, name, move || trial.verdict(&mutants, place));
+                jobs.push(job.needing([modules.clone()]).or_skipped(unmet.clone()));
+            }
+        }
+        jobs
+    }
+
+    /// What came of the mutants whose jobs ran, as a table.
+    pub fn table(&self) -> Table {
+        let outcomes = self.trial.outcomes.lock();
+        let mut outcomes = outcomes.unwrap_or_else(PoisonError::into_inner).clone();
+        outcomes.sort_by_key(|(mutant, _)| (mutant.file(), mutant.line()));
+        Table {
+            kernel: self.trial.context.title.clone(),
+            unknown: self.mutants.unknown.clone(),
+            count: self.mutants.all.len(),
+            explanations: self.trial.explanations.clone(),
+            outcomes,
+        }
+    }
+}
+
+/// The name of the test of a mutant.
+fn name(mutant: &DriverMutant) -> String {
+    let path = mutant.file().path();
+    let file = path.rsplit('/').next().unwrap_or(path);
+    let what: String = mutant.what().chars().take(100).collect();
+    let (function, line) = (mutant.function(), mutant.line());
+    format!("{file}:{line} {function}: {what}")
+}
+
+impl<'a> Trial<'a> {
+    /// The kernel without drivers, as an artefact.
+    fn kernel_artefact(self: &Arc<Self>, configuration: Configuration) -> Artefact<'a> {
+        let trial = self.clone();
+        let made =
+            self.context
+                .made_of_source("kernel without drivers of", configuration, move |_| {
+                    trial.modules(configuration, &[]).map(|_| ())
+                });
+        made.needing(self.context.guest_artefacts())
+    }
+
+    /// The modules of some mutants in the ordinary configuration, as an artefact.
+    fn modules_artefact(
+        self: &Arc<Self>,
+        nth: usize,
+        mutants: Arc<[DriverMutant]>,
+    ) -> Artefact<'a> {
+        let trial = self.clone();
+        let what = format!("mutants {} of", 1 + nth);
+        let made = self
+            .context
+            .made_of_source(&what, Configuration::Ordinary, move |_| {
+                trial.modules(Configuration::Ordinary, &mutants).map(|_| ())
+            });
+        made.needing([self.kernel_artefact(Configuration::Ordinary)])
+    }
+
+    /// The modules of some mutants.
+    fn modules(
+        &self,
+        configuration: Configuration,
+        mutants: &[DriverMutant],
+    ) -> Result<DriverModules> {
+        let builder = self.context.subject()?.builder_of(configuration);
+        let what = format!("{} without drivers", self.context.title);
+        DriverModules::build(builder, &self.commit, &what, &self.source, mutants)
+    }
+
+    /// The kernel without drivers, and the file with a module of them.
+    fn kernel(&self, configuration: Configuration, drivers: PathBuf) -> Result<Kernel> {
+        let subject = self.context.subject()?;
+        let title = format!("{} without drivers", self.context.title);
+        let kernel = subject.kernel(subject.builder_of(configuration), &self.commit, &title)?;
+        Ok(Kernel {
+            drivers: Some(drivers),
+            ..kernel
+        })
+    }
+
+    /// Runs all rounds on the drivers as they are.
+    fn control(&self) -> Result<Verdict> {
+        for place in 0..self.rounds.len() {
+            self.duration(place)?;
+        }
+        Ok(Verdict::Pass(format!("{} boots", self.rounds.len())))
+    }
+
+    /// How long a round takes on the drivers as they are, where it has to pass.
+    fn duration(&self, place: usize) -> Result<Duration> {
+        // One asks, and the others wait for it.
+        let known = self.durations[place].lock();
+        let mut known = known.unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = *known {
+            return Ok(known);
+        }
+        let round = &self.rounds[place];
+        let modules = self.modules(round.configuration(), &[])?;
+        let kernel = self.kernel(round.configuration(), modules.unchanged())?;
+        let start = Instant::now();
+        let noticed = self.run(round, &kernel, "drivers as they are", UNCHANGED)?;
+        if let Some((by, says)) = noticed {
+            bail!("{by} fails on the drivers as they are: {says}");
+        }
+        Ok(*known.insert(start.elapsed()))
+    }
+
+    /// Which test of a round notices something about the drivers, and what it says.
+    fn run(
+        &self,
+        round: &Round,
+        kernel: &Kernel,
+        what: &str,
+        timeout: Duration,
+    ) -> Result<Option<(String, String)>> {
+        let Context { paths, guest, .. } = self.context;
+        let noticed = match round {
+            Round::Boot(_, watch) => watch.first_failure(paths, guest, kernel, what, timeout)?,
+            Round::Test(name) => {
+                let given = GivenKernel {
+                    kernel: kernel.clone(),
+                    config: None,
+                    title: what.to_owned(),
+                };
+                let context = Context::given(paths, guest, &given);
+                match registry::named(self.tests, name)?.run(&context) {
+                    Ok(Verdict::Pass(_)) => None,
+                    Ok(Verdict::Fail(says) | Verdict::Skip(says)) => Some((*name, says)),
+                    Err(error) if error.is::<Dead>() => Some((*name, format!("{error:#}"))),
+                    Err(error) => return Err(error),
+                }
+            }
+        };
+        Ok(noticed.map(|(by, says)| (by.to_owned(), says)))
+    }
+
+    /// Tries one of `mutants`, which are compiled together.
+    fn verdict(&self, mutants: &[DriverMutant], place: usize) -> Result<Verdict> {
+        let mutant = &mutants[place];
+        let modules = self.modules(Configuration::Ordinary, mutants)?;
+        let made = modules
+            .made
+            .get(place)
+            .context("a mutant without a module")?;
+        let outcome = match made {
+            Made::Refused => Outcome::Refused,
+            Made::SameCode => Outcome::SameCode,
+            Made::Module(file) => self.kept_outcome(mutant, &modules.module(file))?,
+        };
+        let outcomes = self.outcomes.lock();
+        let mut outcomes = outcomes.unwrap_or_else(PoisonError::into_inner);
+        outcomes.push((mutant.clone(), outcome.clone()));
+        drop(outcomes);
+        Ok(match (outcome, self.explanations.of(mutant)) {
+            (Outcome::Refused, _) => Verdict::Pass("does not compile".to_owned()),
+            (Outcome::SameCode, _) => Verdict::Pass("the compiler makes the same code".to_owned()),
+            (Outcome::Killed { by, says }, None) => {
+                let says = says.lines().next().unwrap_or_default().to_owned();
+                Verdict::Pass(format!("killed by {by}: {says}"))
+            }
+            (Outcome::Killed { by, .. }, Some(_)) => Verdict::Fail(format!(
+                "killed by {by}, but {EXPLAINED} explains why it survives"
+            )),
+            (Outcome::Survived, Some(why)) => Verdict::Pass(format!("survives: {why}")),
+            (Outcome::Survived, None) => Verdict::Fail("SURVIVED: every test passes".to_owned()),
+        })
+    }
+
+    /// What came of a mutant, from the cache if it was tried before on this kernel with these
+    /// tests.
+    fn kept_outcome(&self, mutant: &DriverMutant, module: &Path) -> Result<Outcome> {
+        const FILE: &str = "outcome.json";
+        let Context { paths, guest, .. } = self.context;
+        let kernel = self.kernel(Configuration::Ordinary, module.to_owned())?;
+        let mut key = Key::new("mutant outcome 1")
+            .with_file(&kernel.image)?
+            .with_file(module)?;
+        for program in guest.programs_for_people()? {
+            key = key.with_file(&program)?;
+        }
+        for round in &self.rounds {
+            key = key.with(format!("{round:?}"));
+        }
+        let dir = cache::entry(paths, "mutant-outcome", &key, |into| {
+            let outcome = self.outcome(mutant, &kernel)?;
+            let text = serde_json::to_string(&outcome).context("writing an outcome")?;
+            fs::write(into.join(FILE), text).context("keeping an outcome")
+        })?;
+        let text = fs::read_to_string(dir.join(FILE)).context("reading an outcome")?;
+        serde_json::from_str(&text).context("reading an outcome")
+    }
+
+    /// Runs round after round on a mutant, until one notices it.
+    fn outcome(&self, mutant: &DriverMutant, kernel: &Kernel) -> Result<Outcome> {
+        for (place, round) in self.rounds.iter().enumerate() {
+            let taken = self.duration(place)?;
+            let kernel = match round.configuration() {
+                Configuration::Ordinary => kernel.clone(),
+                other => {
+                    let modules = self.modules(other, std::slice::from_ref(mutant))?;
+                    match modules.made.first() {
+                        Some(Made::Module(file)) => self.kernel(other, modules.module(file))?,
+                        _ => continue,
+                    }
+                }
+            };
+            let timeout = LEAST + PATIENCE * taken;
+            if let Some((by, says)) = self.run(round, &kernel, &name(mutant), timeout)? {
+                return Ok(Outcome::Killed { by, says });
+            }
+        }
+        Ok(Outcome::Survived)
+    }
+}

@@ -1,0 +1,64 @@
+//! What an object file has in it that is in the kernel, whatever its symbols are called.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context as _, Result};
+use object::read::elf::ElfFile64;
+use object::{Object as _, ObjectSection as _, ObjectSymbol as _, RelocationTarget, SectionFlags};
+
+/// The code and data of an object.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Code {
+    sections: Vec<Section>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct Section {
+    name: String,
+    size: u64,
+    contents: Vec<u8>,
+    /// Where another address is put in: the offset, what kind of address, and whose.
+    relocations: Vec<(u64, String, String)>,
+}
+
+impl Code {
+    /// Reads the object at `path`.
+    pub(super) fn of(path: &Path) -> Result<Self> {
+        let data = fs::read(path).with_context(|| format!("reading {}", path.display()))?;
+        Self::read(&data).with_context(|| format!("reading {}", path.display()))
+    }
+
+    fn read(data: &[u8]) -> Result<Self> {
+        let file = ElfFile64::<object::Endianness>::parse(data)?;
+        let mut sections = Vec::new();
+        for section in file.sections() {
+            let SectionFlags::Elf { sh_flags, .. } = section.flags() else {
+                continue;
+            };
+            if !sh_flags.contains(object::elf::SHF_ALLOC) {
+                continue;
+            }
+            let mut relocations = Vec::new();
+            for (offset, relocation) in section.relocations() {
+                let target = match relocation.target() {
+                    RelocationTarget::Symbol(index) => {
+                        let symbol = file.symbol_by_index(index)?;
+                        let within = symbol.section_index().map(|index| index.0);
+                        format!("{within:?} {} {}", symbol.address(), symbol.name()?)
+                    }
+                    other => format!("{other:?}"),
+                };
+                let kind = format!("{:?}", relocation.flags());
+                relocations.push((offset, kind, format!("{target} + {}", relocation.addend())));
+            }
+            sections.push(Section {
+                name: section.name()?.to_owned(),
+                size: section.size(),
+                contents: section.data()?.to_vec(),
+                relocations,
+            });
+        }
+        Ok(Self { sections })
+    }
+}
