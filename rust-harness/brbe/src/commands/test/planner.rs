@@ -14,6 +14,7 @@ use kernel_tests::cost;
 use kernel_tests::matrix::{self, Cell};
 use kernel_tests::proofs;
 use kernel_tests::registry::{Batch, Extent};
+use kernel_tests::systematic::Systematic;
 use kernel_tests::unpatched;
 use kernel_tests::x86;
 use kernels::subject::{Configuration, Subject};
@@ -22,6 +23,9 @@ use machines::guest::Guest;
 use report::{Job, Plan, Row, Tier};
 use submit::patches;
 use submit::test_history::Tested;
+
+/// How many systematic mutants are tried. All of them take hours.
+const SYSTEMATIC: usize = 20;
 
 /// What a plan is made by.
 #[derive(Clone, Copy)]
@@ -195,6 +199,13 @@ impl<'a> Planner<'a> {
             keep(rows, is_late)?;
             keep_proofs(rows)
         });
+        // In a tree of the user's own the drivers may be others than those that are explained.
+        if subject.is_default && subject.is_ours() && !subject.is_user_tree {
+            let mut mutants = Systematic::of(&context, self.tests)?;
+            mutants.sample(SYSTEMATIC);
+            let jobs = mutants.jobs().into_iter();
+            all.any(jobs.map(|job| job.in_tier(Tier::All)));
+        }
         if let Some((guest, subject)) = &base.x86 {
             let context = Context::patched(paths, guest, subject);
             let mut tested = Plan::default();
