@@ -79,13 +79,16 @@ fn use_entry(entry: &Path, lock: Option<Lock>) {
 }
 
 impl Lock {
-    /// Waits until nobody else holds the lock `name`, and takes it exclusively.
+    /// Waits until nobody else holds the lock `name`, and takes it exclusively. A holder that
+    /// wants it again at once comes after whoever has waited meanwhile.
     ///
     /// # Errors
     ///
     /// When the lock file cannot be created or locked. [`process::Interrupted`] when the run
     /// is interrupted while it waits.
     pub fn take(paths: &Paths, name: &str) -> Result<Self> {
+        let next = format!("{name}.next");
+        let _next = wait_for(name, || Self::try_take(paths, &next))?;
         wait_for(name, || Self::try_take(paths, name))
     }
 

@@ -120,3 +120,25 @@ fn what_a_killed_run_left_is_removed() {
     let made = entry(&paths(&dir), "test", &key, |_| Ok(())).unwrap();
     assert_eq!(fs::read_dir(made).unwrap().count(), 0);
 }
+
+#[test]
+fn whoever_waits_for_a_lock_is_next() {
+    let dir = tempfile::tempdir().unwrap();
+    let paths = paths(&dir);
+    let rounds = AtomicUsize::new(0);
+    let busy = Lock::take(&paths, "tree").unwrap();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut held = busy;
+            // Takes the lock again as soon as it is free, as a run with much to build.
+            while rounds.fetch_add(1, Ordering::SeqCst) < 100 {
+                thread::sleep(POLL / 5);
+                drop(held);
+                held = Lock::take(&paths, "tree").unwrap();
+            }
+        });
+        drop(Lock::take(&paths, "tree").unwrap());
+        let rounds = rounds.swap(100, Ordering::SeqCst);
+        assert!(rounds < 100, "it came when nobody wanted the lock any more");
+    });
+}
