@@ -46,11 +46,6 @@ impl Brbcr {
         self.0 >> 5 & 3
     }
 
-    /// MPRED: allow mispredictions.
-    pub const fn mpred(self) -> bool {
-        self.bit(4)
-    }
-
     /// The register after a Warm reset of FEAT_BRBE without v1p1: every field but
     /// FZPSS is zero or UNKNOWN.
     pub(crate) const fn only_fzpss(self) -> Self {

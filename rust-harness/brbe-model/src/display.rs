@@ -129,6 +129,37 @@ mod tests {
         }
     }
 
+    /// Tables D19-1 and D19-2, and every other type.
+    #[test]
+    fn each_type_has_its_name() {
+        let known = [
+            (0x00, "DIRECT"),
+            (0x01, "INDIRECT"),
+            (0x02, "DIRECT_LINK"),
+            (0x03, "INDIRECT_LINK"),
+            (0x05, "RET"),
+            (0x07, "ERET"),
+            (0x08, "COND_DIRECT"),
+            (0x21, "DEBUG_HALT"),
+            (0x22, "CALL"),
+            (0x23, "TRAP"),
+            (0x24, "SERROR"),
+            (0x26, "INST_DEBUG"),
+            (0x27, "DATA_DEBUG"),
+            (0x2a, "ALIGNMENT"),
+            (0x2b, "INST_FAULT"),
+            (0x2c, "DATA_FAULT"),
+            (0x2e, "IRQ"),
+            (0x2f, "FIQ"),
+            (0x30, "IMPDEF_EL3"),
+            (0x39, "DEBUG_EXIT"),
+        ];
+        for bits in 0..64 {
+            let found = known.iter().find(|(known, _)| *known == bits);
+            assert_eq!(type_name(bits), found.map(|(_, name)| *name), "{bits:#x}");
+        }
+    }
+
     #[test]
     fn names() {
         assert_eq!(Register::Inf(31).to_string(), "BRBINF31_EL1");

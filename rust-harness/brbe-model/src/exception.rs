@@ -177,6 +177,9 @@ mod tests {
         // To EL2 by HFGITR_EL2.SVC_EL0, or routed there by TGE.
         assert_eq!(kind(0x15, true), Trap);
         assert_eq!(kind(0x15, false), Call);
+        // What the address tells counts more than how the levels are set.
+        let known = ExceptionKind::synchronous(0x15 << 26, El0, El2, false, Some(false));
+        assert_eq!(known, Call);
         // Of other exceptions it says nothing.
         assert_eq!(kind(0x18, false), Trap);
         assert_eq!(kind(0x24, true), DataFault);

@@ -115,3 +115,22 @@ impl Pe {
         self.el2_enabled().is_some_and(|el2| el2.hcr.tge)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::ExceptionLevel::{self, El0, El1, El2, El3};
+
+    #[test]
+    fn exception_levels_by_their_bits() {
+        for (bits, level) in [
+            (0, El0),
+            (1, El1),
+            (2, El2),
+            (3, El3),
+            (0b1101, El1),
+            (8, El0),
+        ] {
+            assert_eq!(ExceptionLevel::from_bits(bits), level);
+        }
+    }
+}

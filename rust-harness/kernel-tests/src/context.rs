@@ -47,6 +47,8 @@ pub struct Context<'a> {
     /// Boots kernels.
     pub guest: &'a Guest,
     origin: Origin<'a>,
+    /// The kernel, where it is another one than [`Context::origin`] says.
+    other: Option<Kernel>,
     /// The name of the kernel in messages and logs: `7.3.4 patched`.
     pub title: String,
     /// The address of the function that takes snapshots, once the kernel has told it.
@@ -75,6 +77,7 @@ impl<'a> Context<'a> {
                 subject,
                 commit: commit.to_owned(),
             }),
+            other: None,
             title,
             told_entry: Arc::default(),
         }
@@ -86,8 +89,21 @@ impl<'a> Context<'a> {
             paths,
             guest,
             origin: Origin::Given(given),
+            other: None,
             title: given.title.clone(),
             told_entry: Arc::default(),
+        }
+    }
+
+    /// This context with another kernel in its place, which is called `title`: its drivers are a
+    /// module, or not those of the series.
+    #[must_use]
+    pub fn with_kernel(&self, kernel: Kernel, title: String) -> Self {
+        Self {
+            other: Some(kernel),
+            title,
+            told_entry: Arc::default(),
+            ..self.clone()
         }
     }
 
@@ -160,6 +176,9 @@ impl<'a> Context<'a> {
     ///
     /// When the kernel cannot be built, or was built elsewhere in another configuration.
     pub fn kernel_as(&self, configuration: Configuration) -> Result<Kernel> {
+        if let (Some(other), Configuration::Ordinary) = (&self.other, configuration) {
+            return Ok(other.clone());
+        }
         if let (Origin::Given(given), Configuration::Ordinary) = (&self.origin, configuration) {
             return Ok(given.kernel.clone());
         }

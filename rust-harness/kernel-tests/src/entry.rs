@@ -15,16 +15,18 @@ use report::Verdict;
 pub const ENTRY: &str = "arm_brbe_snapshot_branch_stack";
 
 /// The address of that function in a kernel that runs where it was linked (`nokaslr`), or the
-/// verdict on a test of a kernel that has none. Of an implementation that is not this project's,
-/// the kernel itself tells, on `machine`.
+/// verdict on a test of a kernel that has none. Of an implementation that is not this project's, or
+/// that is a module, the kernel itself tells, on `machine`.
 ///
 /// # Errors
 ///
 /// When the kernel cannot be built, or has a snapshot of this project's without [`ENTRY`]; when
 /// the machine fails, or the guest's program does.
 pub fn entry(context: &Context<'_>, machine: &MachineSpec) -> Result<Result<u64, Verdict>> {
-    if context.is_ours() {
-        let vmlinux = Vmlinux::open(context.kernel()?.vmlinux()?)?;
+    let kernel = context.kernel()?;
+    // A module has no address before it is loaded.
+    if context.is_ours() && kernel.drivers.is_none() {
+        let vmlinux = Vmlinux::open(kernel.vmlinux()?)?;
         return Ok(Ok(vmlinux.function(ENTRY)?.start));
     }
     // One test asks, and the others wait for it.

@@ -23,10 +23,10 @@ use host::cache::{self, Key};
 use kernels::driver_module::{
     self, DriverModules, DriverMutant, DriverMutants, DriverSource, Made,
 };
-use kernels::given::GivenKernel;
 use kernels::kernel::Kernel;
 use kernels::subject::Configuration;
 use machines::guest::Dead;
+use machines::machine_spec::MachineSpec;
 use report::{Artefact, Job, Verdict};
 pub use table::{PAGE, Table};
 
@@ -300,12 +300,7 @@ impl<'a> Trial<'a> {
         let noticed = match round {
             Round::Boot(_, watch) => watch.first_failure(paths, guest, kernel, what, timeout)?,
             Round::Test(name) => {
-                let given = GivenKernel {
-                    kernel: kernel.clone(),
-                    config: None,
-                    title: what.to_owned(),
-                };
-                let context = Context::given(paths, guest, &given);
+                let context = self.context.with_kernel(kernel.clone(), what.to_owned());
                 match registry::named(self.tests, name)?.run(&context) {
                     Ok(Verdict::Pass(_)) => None,
                     Ok(Verdict::Fail(says) | Verdict::Skip(says)) => Some((*name, says)),
@@ -358,7 +353,9 @@ impl<'a> Trial<'a> {
         let mut key = Key::new("mutant outcome 1")
             .with_file(&kernel.image)?
             .with_file(module)?;
-        for program in guest.programs_for_people()? {
+        let plugin = guest.plugin_file(&MachineSpec::default())?;
+        let plugin = plugin.map(|plugin| plugin.path);
+        for program in guest.programs_for_people()?.into_iter().chain(plugin) {
             key = key.with_file(&program)?;
         }
         for round in &self.rounds {

@@ -147,3 +147,70 @@ fn compare_and_branch_on_a_comparison() {
     assert_eq!(decode(word(0xf4, 6, 2 << 14)), None);
     assert_eq!(decode(word(0x75, 4, 0)), None);
 }
+
+/// Each comparison of two values of each width that are below, the same and above, with either
+/// sign: as the two numbers compare that the registers hold.
+#[test]
+fn comparisons_are_those_of_numbers() {
+    for (width, forms) in [
+        (8, 0x74_8000),
+        (16, 0x74_c000),
+        (32, 0x74_0000),
+        (64, 0xf4_0000),
+    ] {
+        let word = |test: u32| (forms & 0xff_0000) << 8 | test << 21 | 1 << 16 | forms & 0xffff;
+        let top = 1_u64 << (width - 1);
+        let numbers = [0, 1, top - 1, top, top + 1, top + (top - 1)];
+        // What is above the width is not looked at.
+        let above = if width == 64 { 0 } else { 5 << width };
+        for (left, right) in numbers.iter().flat_map(|a| numbers.map(|b| (*a, b))) {
+            let signed = |number: u64| i128::from(number) - i128::from(number & top) * 2;
+            for (test, expected) in [
+                (0, signed(left) > signed(right)),
+                (1, signed(left) >= signed(right)),
+                (2, left > right),
+                (3, left >= right),
+                (6, left == right),
+                (7, left != right),
+            ] {
+                let word = word(test) | 2 << 5;
+                let Some(Decoded::Direct {
+                    condition: Some(condition),
+                    ..
+                }) = decode(word)
+                else {
+                    panic!("{word:#010x} is no comparison");
+                };
+                let holds = condition.holds(0, |register| match register {
+                    0 => left | above,
+                    _ => right,
+                });
+                assert_eq!(holds, expected, "{word:#010x}: {left:#x}, {right:#x}");
+            }
+        }
+    }
+}
+
+/// Each immediate of CB\<cc\>, against the numbers around it (LT and LO have no form with two
+/// registers).
+#[test]
+fn comparisons_with_each_immediate() {
+    for immediate in 0..64_u32 {
+        let number = u64::from(immediate);
+        for (x, is_below) in [
+            (number, false),
+            (number + 1, false),
+            (number.wrapping_sub(1), number > 0),
+        ] {
+            let word = |test: u32| 0xf5 << 24 | test << 21 | immediate << 15 | 2 << 5;
+            assert_eq!(taken(word(3), 0, x), is_below, "cblo {x:#x}, {immediate}");
+            assert_eq!(
+                taken(word(6), 0, x),
+                x == number,
+                "cbeq {x:#x}, {immediate}"
+            );
+            let is_less = x != number && x != number + 1;
+            assert_eq!(taken(word(1), 0, x), is_less, "cblt {x:#x}, {immediate}");
+        }
+    }
+}

@@ -77,3 +77,15 @@ fn res0_bits_of_the_control_registers() {
     }
     assert_eq!(brbe.read(&hyp, Register::Idr0), Ok(0x5040));
 }
+
+#[test]
+fn the_bank_is_what_was_selected() {
+    let hyp = at(Hyp, false);
+    let mut brbe = brbe(0, 0);
+    for bank in 0..4 {
+        let others = 0x7f << 16 | PAUSED;
+        brbe.write(&hyp, Register::Fcr, u64::from(bank) << 28 | others)
+            .unwrap();
+        assert_eq!(brbe.bank(), bank);
+    }
+}
