@@ -157,7 +157,10 @@ fn all() -> Vec<GuestTest> {
         ordinary("cycle-counter"),
         ordinary("traced"),
         ordinary("sampled"),
-        ordinary("shared"),
+        GuestTest {
+            demanding: " --discards",
+            ..ordinary("shared")
+        },
         ordinary("no-event"),
         ordinary("privileges"),
         GuestTest {

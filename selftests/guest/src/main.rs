@@ -51,7 +51,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::{ArgMatches, CommandFactory as _, FromArgMatches, Parser, Subcommand};
+use clap::{ArgMatches, Args, CommandFactory as _, FromArgMatches, Parser, Subcommand};
 use guest_support::{cpus, kallsyms, kcore, perf};
 
 use overflow::Taken;
@@ -76,7 +76,7 @@ struct Arguments {
 type Plain = (&'static str, &'static str, fn() -> anyhow::Result<Verdict>);
 
 /// All tests without options. A new one is a line here.
-const PLAIN: [Plain; 24] = [
+const PLAIN: [Plain; 23] = [
     (
         "cost",
         "Take snapshots of full, half full and empty buffers, and print how many records each had",
@@ -178,11 +178,6 @@ const PLAIN: [Plain; 24] = [
         sampled::run,
     ),
     (
-        "shared",
-        "Check what two programs on one function, and samples beside snapshots, have of the same records",
-        shared::run,
-    ),
-    (
         "stale-bits",
         "Check every bit of the records, and what the helper writes where",
         stale_bits::run,
@@ -265,6 +260,12 @@ enum WithOptions {
         #[arg(long, value_name = "WORDS", default_value = "")]
         append: String,
     },
+    /// Check what two programs on one function, and samples beside snapshots, have of the same
+    /// records
+    Shared {
+        #[command(flatten)]
+        kept: Kept,
+    },
     /// Suspend the machine, and check that each CPU has snapshots afterwards
     Suspend {
         /// For a machine whose disks do not come back: write the verdict to the kernel's log, and
@@ -290,11 +291,28 @@ enum WithOptions {
         /// little time for anything else
         #[arg(long, value_name = "CYCLES", default_value_t = 20_000_000, value_parser = clap::value_parser!(u64).range(1000..))]
         period: u64,
-        /// The implementation is known to discard the records that a snapshot has read: a
-        /// gap behind an earlier snapshot is no path
-        #[arg(long)]
-        discards: bool,
+        #[command(flatten)]
+        kept: Kept,
     },
+}
+
+/// What becomes of the records that a snapshot has read.
+#[derive(Args, Clone, Copy, Debug)]
+struct Kept {
+    /// The implementation is known to discard the records that a snapshot has read: no other has
+    /// them, and a gap behind an earlier snapshot is no path
+    #[arg(long)]
+    discards: bool,
+}
+
+impl Kept {
+    fn gaps(self) -> Gaps {
+        if self.discards {
+            Gaps::None
+        } else {
+            Gaps::BehindSnapshots
+        }
+    }
 }
 
 enum Test {
@@ -362,6 +380,7 @@ fn main() -> ExitCode {
             return ExitCode::from(u8::try_from(status).unwrap_or(u8::MAX));
         }
         WithOptions::Provoke { what, command } => provoke::run(what, &command),
+        WithOptions::Shared { kept } => shared::run(kept.gaps()),
         WithOptions::Suspend { power_off: false } => suspend::run(),
         WithOptions::Suspend { power_off: true } => suspend::run_and_power_off(),
         WithOptions::Kexec { image, append } => kexec::run(&image, &append),
@@ -369,15 +388,8 @@ fn main() -> ExitCode {
         WithOptions::Stress {
             seconds,
             period,
-            discards,
-        } => {
-            let gaps = if discards {
-                Gaps::None
-            } else {
-                Gaps::BehindSnapshots
-            };
-            stress::run(Duration::from_secs(seconds), period, gaps)
-        }
+            kept,
+        } => stress::run(Duration::from_secs(seconds), period, kept.gaps()),
     };
     verdict::report(name, &outcome, arguments.json, verdict_on_stderr)
 }
