@@ -248,3 +248,38 @@ proptest! {
         prop_assert!(Capture::from_slice(&text).is_err());
     }
 }
+
+#[test]
+fn only_any_is_every_branch() {
+    let mut capture = capture();
+    for (branches, all) in [
+        (&[][..], false),
+        (&["any"], true),
+        (&["any_call", "any"], true),
+        (&["any_call"], false),
+    ] {
+        capture.branches = branches.iter().map(|&name| name.to_owned()).collect();
+        assert_eq!(capture.has_all_branches(), all, "{branches:?}");
+    }
+}
+
+#[test]
+fn what_is_not_there_is_left_out() {
+    let mut capture = capture();
+    capture.dropped = 0;
+    assert!(!serde_json::to_string(&capture).unwrap().contains("dropped"));
+    capture.dropped = 1;
+    assert!(
+        serde_json::to_string(&capture)
+            .unwrap()
+            .contains("\"dropped\":1")
+    );
+}
+
+#[test]
+fn a_symbol_without_a_length_is_refused() {
+    let mut capture = capture();
+    capture.symbols[0].end = capture.symbols[0].address;
+    capture.symbols[0].lines.clear();
+    assert!(capture.validate().is_err());
+}

@@ -272,3 +272,14 @@ fn a_snapshot_that_keeps_records_leaves_a_gap_behind_the_branch_to_it() {
     assert_eq!(pausing(Some(0x1000)).broken.len(), 1);
     assert_eq!(pausing(None).broken.len(), 1);
 }
+
+/// Of a record without a source, or without a target, nobody knows how it goes on.
+#[test]
+fn a_half_record_breaks_no_path() {
+    for half in [record(0, 0x100c, RETURN), record(0x2004, 0, RETURN)] {
+        let mut records = path();
+        records[1] = half;
+        assert_eq!(broken(&records), [], "{half:?}");
+        assert!(check(&records, &program()).undecided > 0, "{half:?}");
+    }
+}
