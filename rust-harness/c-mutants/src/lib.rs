@@ -22,9 +22,9 @@ pub enum Error {
 
 /// What can be changed of some lines.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Changes {
+pub struct CodeChanges {
     /// The changes, in the order of the code.
-    pub all: Vec<Change>,
+    pub all: Vec<CodeChange>,
     /// The numbers of the lines that have something in them which the grammar does not know, such
     /// as a macro that is no expression. That is not changed; the rest of the line is.
     pub unknown: BTreeSet<usize>,
@@ -32,7 +32,7 @@ pub struct Changes {
 
 /// A change of C code.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Change {
+pub struct CodeChange {
     /// The number of the line where the change begins, from 1 on.
     pub line: usize,
     /// The name of the function, or macro, that is changed.
@@ -45,7 +45,7 @@ pub struct Change {
     by: String,
 }
 
-impl Change {
+impl CodeChange {
     /// The code with the change. `code` is that which the change was made for.
     pub fn of(&self, code: &str) -> String {
         let (before, after) = (&code[..self.range.start], &code[self.range.end..]);
@@ -59,12 +59,12 @@ impl Change {
 /// # Errors
 ///
 /// When the parser gives up.
-pub fn changes(code: &str, lines: &BTreeSet<usize>) -> Result<Changes, Error> {
+pub fn changes(code: &str, lines: &BTreeSet<usize>) -> Result<CodeChanges, Error> {
     let mut parser = Parser::new();
     let language = tree_sitter_c::LANGUAGE.into();
     parser.set_language(&language).map_err(|_| Error::Parser)?;
     let tree = parser.parse(code, None).ok_or(Error::Parser)?;
-    let mut found = Changes::default();
+    let mut found = CodeChanges::default();
     visit(tree.root_node(), &mut |node| {
         if !is_in(node, lines) {
             return;
@@ -73,7 +73,7 @@ pub fn changes(code: &str, lines: &BTreeSet<usize>) -> Result<Changes, Error> {
             found.unknown.insert(line_of(node));
         }
         for (what, range, by) in rules::of(node, code) {
-            found.all.push(Change {
+            found.all.push(CodeChange {
                 line: 1 + code[..range.start].matches('\n').count(),
                 function: function_of(node, code).to_owned(),
                 what,
@@ -144,7 +144,7 @@ mod tests {
     fn made_of(line: &str) -> Vec<String> {
         let code = format!("int f(int a, int b)\n{{\n\t{line}\n}}\n");
         let changes = changes(&code, &BTreeSet::from([3])).unwrap().all;
-        let second = |change: &Change| {
+        let second = |change: &CodeChange| {
             let changed = change.of(&code);
             changed.lines().nth(2).unwrap_or_default().trim().to_owned()
         };

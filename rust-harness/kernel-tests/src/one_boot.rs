@@ -15,7 +15,7 @@ pub(crate) fn line(command: &str) -> String {
     format!("{command}; echo {ENDED}$?")
 }
 
-/// Lines of shell as those of [`line`], after which the shell ends if the test does not pass.
+/// Lines of shell as those of [`line()`], after which the shell ends if the test does not pass.
 pub(crate) fn line_or_end(command: &str) -> String {
     format!("{command}; status=$?; echo {ENDED}$status; [ $status = 0 ] || exit 0\n")
 }

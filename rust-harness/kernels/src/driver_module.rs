@@ -13,7 +13,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, ensure};
-use c_mutants::{Change, Changes};
+use c_mutants::{CodeChange, CodeChanges};
 use serde::{Deserialize, Serialize};
 
 use crate::kernel::{Builder, Built};
@@ -115,7 +115,7 @@ pub struct DriverSource {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DriverMutant {
     file: DriverFile,
-    change: Change,
+    change: CodeChange,
     /// The line that is changed, without white space around it.
     text: String,
 }
@@ -195,7 +195,7 @@ impl DriverSource {
     pub fn mutants(&self, subject: &Subject) -> Result<DriverMutants> {
         let mut mutants = DriverMutants::default();
         for (file, text) in &self.texts {
-            let Changes { all, unknown } = c_mutants::changes(text, &added(subject, *file)?)
+            let CodeChanges { all, unknown } = c_mutants::changes(text, &added(subject, *file)?)
                 .with_context(|| format!("parsing {}", file.path()))?;
             let lines: Vec<_> = text.lines().map(str::trim).collect();
             mutants
