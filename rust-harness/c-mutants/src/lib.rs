@@ -35,7 +35,7 @@ pub struct CodeChanges {
 pub struct CodeChange {
     /// The number of the line where the change begins, from 1 on.
     pub line: usize,
-    /// The name of the function, or macro, that is changed.
+    /// The name of the function that is changed; empty outside of functions.
     pub function: String,
     /// What is changed, in words.
     pub what: String,
@@ -197,6 +197,21 @@ mod tests {
         // A declaration has to come before what uses it.
         let made = made_of("int c = a; g(c);");
         assert!(!made.contains(&"g(c); int c = a;".to_owned()), "{made:?}");
+    }
+
+    #[test]
+    fn a_comment_between_two_statements_stays_where_it_is() {
+        let made = made_of("f(a); /* why */ g(b);");
+        assert!(
+            made.contains(&"g(b); /* why */ f(a);".to_owned()),
+            "{made:?}"
+        );
+    }
+
+    #[test]
+    fn a_macro_that_declares_is_no_statement() {
+        let changes = changes("core_initcall(init);\n", &BTreeSet::from([1])).unwrap();
+        assert_eq!(changes.all, []);
     }
 
     #[test]

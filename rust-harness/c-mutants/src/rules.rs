@@ -36,10 +36,18 @@ const OPERATORS: [(&str, &[&str]); 22] = [
 /// Operators of which an operand alone is something, too.
 const DROPPED: [&str; 7] = ["&", "|", "&&", "||", "+", "-", "^"];
 
+/// Whether a node is outside of functions, where what looks like a statement is a macro that
+/// declares something.
+fn is_at_top(node: Node<'_>) -> bool {
+    node.parent()
+        .is_none_or(|parent| parent.kind() == "translation_unit")
+}
+
 /// All changes of a node itself. What is below it has its own.
 pub(crate) fn of(node: Node<'_>, code: &str) -> Vec<Rule> {
     let text = |node: Node<'_>| code[node.byte_range()].to_owned();
     match node.kind() {
+        "expression_statement" if is_at_top(node) => Vec::new(),
         "expression_statement" | "break_statement" | "continue_statement" | "goto_statement" => {
             let mut all = vec![left_out(node, code)];
             all.extend(exchanged(node, code));
@@ -57,9 +65,11 @@ pub(crate) fn of(node: Node<'_>, code: &str) -> Vec<Rule> {
             all
         }
         "for_statement" | "conditional_expression" => {
-            let condition = node.child_by_field_name("condition");
-            let all = condition.map(|condition| decided(condition, &text(condition)));
-            all.unwrap_or_default()
+            let mut all = exchanged(node, code);
+            if let Some(condition) = node.child_by_field_name("condition") {
+                all.extend(decided(condition, &text(condition)));
+            }
+            all
         }
         "binary_expression" => {
             let mut all = operators(node, code);
@@ -106,7 +116,11 @@ fn exchanged(node: Node<'_>, code: &str) -> Vec<Rule> {
     let is_in_block = node
         .parent()
         .is_some_and(|parent| parent.kind() == "compound_statement");
-    let next = node.next_named_sibling().filter(|_| is_in_block);
+    let mut following =
+        std::iter::successors(node.next_named_sibling(), |node| node.next_named_sibling());
+    let next = following
+        .find(|next| next.kind() != "comment")
+        .filter(|next| is_in_block && !node.has_error() && !next.has_error());
     let is_moved = |next: &Node<'_>| {
         matches!(
             next.kind(),
@@ -167,11 +181,8 @@ fn numbers(node: Node<'_>, code: &str) -> Vec<Rule> {
     };
     let other = |other: i64| constant(node, code, &format!("{other}{suffix}"));
     let mut all = vec![other(number.wrapping_add(1))];
-    if number > 1 {
-        all.push(other(0));
-        all.push(other(number - 1));
-    } else if number == 1 {
-        all.push(other(0));
+    if number > 0 {
+        all.extend([other(0), other(number - 1)]);
     }
     all
 }
@@ -202,9 +213,5 @@ fn is_constant(node: Node<'_>, name: &str) -> bool {
                 | "return_statement"
         )
     });
-    let is_called = node.parent().is_some_and(|parent| {
-        let function = parent.child_by_field_name("function");
-        parent.kind() == "call_expression" && function == Some(node)
-    });
-    is_name && in_expression && !is_called
+    is_name && in_expression
 }

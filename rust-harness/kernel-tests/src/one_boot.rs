@@ -10,14 +10,10 @@ use report::{Decided, Verdict};
 /// The beginning of the line that has the exit status of a test.
 const ENDED: &str = "the test ended with ";
 
-/// A line of shell that runs the command of a test and prints its exit status.
+/// A line of shell that runs the command of a test and prints its exit status, which is in
+/// `$status` then.
 pub(crate) fn line(command: &str) -> String {
-    format!("{command}; echo {ENDED}$?")
-}
-
-/// Lines of shell as those of [`line()`], after which the shell ends if the test does not pass.
-pub(crate) fn line_or_end(command: &str) -> String {
-    format!("{command}; status=$?; echo {ENDED}$status; [ $status = 0 ] || exit 0\n")
+    format!("{command}; status=$?; echo {ENDED}$status")
 }
 
 /// What came of tests that ran after each other in one boot.

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Error, Result};
 use serde::{Deserialize, Serialize};
 
 use crate::context::Context;
@@ -103,7 +103,7 @@ struct Trial<'a> {
     commit: String,
     rounds: Vec<Round>,
     /// How long each round takes on the drivers as they are.
-    durations: Vec<Mutex<Option<Duration>>>,
+    durations: Vec<Mutex<Option<Result<Duration, String>>>>,
     explanations: Explanations,
     outcomes: Mutex<Vec<(DriverMutant, Outcome)>>,
 }
@@ -165,6 +165,11 @@ impl<'a> Systematic<'a> {
             .retain(|mutant| name(mutant).contains(text));
     }
 
+    /// Whether there is no mutant to try.
+    pub fn is_empty(&self) -> bool {
+        self.mutants.all.is_empty()
+    }
+
     /// The jobs: one that runs all tests on the drivers as they are, and one for each mutant.
     pub fn jobs(&self) -> Vec<Job<'a>> {
         let trial = &self.trial;
@@ -191,7 +196,7 @@ impl<'a> Systematic<'a> {
     pub fn table(&self) -> Table {
         let outcomes = self.trial.outcomes.lock();
         let mut outcomes = outcomes.unwrap_or_else(PoisonError::into_inner).clone();
-        outcomes.sort_by_key(|(mutant, _)| (mutant.file(), mutant.line()));
+        outcomes.sort_by_key(|(mutant, _)| (mutant.file(), mutant.line(), mutant.what()));
         Table {
             kernel: self.trial.context.title.clone(),
             unknown: self.mutants.unknown.clone(),
@@ -274,18 +279,19 @@ impl<'a> Trial<'a> {
         // One asks, and the others wait for it.
         let known = self.durations[place].lock();
         let mut known = known.unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = *known {
-            return Ok(known);
+        if let Some(known) = &*known {
+            return known.clone().map_err(Error::msg);
         }
         let round = &self.rounds[place];
         let modules = self.modules(round.configuration(), &[])?;
         let kernel = self.kernel(round.configuration(), modules.unchanged())?;
         let start = Instant::now();
         let noticed = self.run(round, &kernel, "drivers as they are", UNCHANGED)?;
-        if let Some((by, says)) = noticed {
-            bail!("{by} fails on the drivers as they are: {says}");
-        }
-        Ok(*known.insert(start.elapsed()))
+        let result = match noticed {
+            Some((by, says)) => Err(format!("{by} fails on the drivers as they are: {says}")),
+            None => Ok(start.elapsed()),
+        };
+        known.insert(result).clone().map_err(Error::msg)
     }
 
     /// Which test of a round notices something about the drivers, and what it says.
@@ -322,8 +328,8 @@ impl<'a> Trial<'a> {
             .context("a mutant without a module")?;
         let outcome = match made {
             Made::Refused => Outcome::Refused,
-            Made::SameCode => Outcome::SameCode,
-            Made::Module(file) => self.kept_outcome(mutant, &modules.module(file))?,
+            Made::SameCode => self.kept_outcome(mutant, None)?,
+            Made::Module(file) => self.kept_outcome(mutant, Some(&modules.module(file)))?,
         };
         let outcomes = self.outcomes.lock();
         let mut outcomes = outcomes.unwrap_or_else(PoisonError::into_inner);
@@ -344,15 +350,23 @@ impl<'a> Trial<'a> {
         })
     }
 
-    /// What came of a mutant, from the cache if it was tried before on this kernel with these
-    /// tests.
-    fn kept_outcome(&self, mutant: &DriverMutant, module: &Path) -> Result<Outcome> {
+    /// What came of a mutant, from the cache if it was tried before on these kernels with these
+    /// tests. `module` is that of the ordinary configuration, where its code is another one.
+    fn kept_outcome(&self, mutant: &DriverMutant, module: Option<&Path>) -> Result<Outcome> {
         const FILE: &str = "outcome.json";
         let Context { paths, guest, .. } = self.context;
-        let kernel = self.kernel(Configuration::Ordinary, module.to_owned())?;
-        let mut key = Key::new("mutant outcome 1")
-            .with_file(&kernel.image)?
-            .with_file(module)?;
+        let subject = self.context.subject()?;
+        let mut key = Key::new("mutant outcome 2")
+            .with(mutant.file().path())
+            .with(mutant.line().to_string())
+            .with(mutant.what());
+        for header in driver_module::headers(paths) {
+            key = key.with_file(&header)?;
+        }
+        for configuration in [Configuration::Ordinary, Configuration::Debug] {
+            let builder = subject.builder_of(configuration);
+            key = key.with(builder.key("mutant", &self.commit)?.name());
+        }
         let plugin = guest.plugin_file(&MachineSpec::default())?;
         let plugin = plugin.map(|plugin| plugin.path);
         for program in guest.programs_for_people()?.into_iter().chain(plugin) {
@@ -362,7 +376,7 @@ impl<'a> Trial<'a> {
             key = key.with(format!("{round:?}"));
         }
         let dir = cache::entry(paths, "mutant-outcome", &key, |into| {
-            let outcome = self.outcome(mutant, &kernel)?;
+            let outcome = self.outcome(mutant, module)?;
             let text = serde_json::to_string(&outcome).context("writing an outcome")?;
             fs::write(into.join(FILE), text).context("keeping an outcome")
         })?;
@@ -370,25 +384,33 @@ impl<'a> Trial<'a> {
         serde_json::from_str(&text).context("reading an outcome")
     }
 
-    /// Runs round after round on a mutant, until one notices it.
-    fn outcome(&self, mutant: &DriverMutant, kernel: &Kernel) -> Result<Outcome> {
+    /// Runs round after round on a mutant, until one notices it. Rounds are left out where the code
+    /// is that of the drivers as they are: what only lockdep hears of is in the debug kernel alone.
+    fn outcome(&self, mutant: &DriverMutant, module: Option<&Path>) -> Result<Outcome> {
+        let mut outcome = Outcome::SameCode;
         for (place, round) in self.rounds.iter().enumerate() {
-            let taken = self.duration(place)?;
-            let kernel = match round.configuration() {
-                Configuration::Ordinary => kernel.clone(),
+            let configuration = round.configuration();
+            let module = match configuration {
+                Configuration::Ordinary => module.map(Path::to_owned),
                 other => {
                     let modules = self.modules(other, std::slice::from_ref(mutant))?;
                     match modules.made.first() {
-                        Some(Made::Module(file)) => self.kernel(other, modules.module(file))?,
-                        _ => continue,
+                        Some(Made::Module(file)) => Some(modules.module(file)),
+                        _ => None,
                     }
                 }
             };
+            let Some(module) = module else {
+                continue;
+            };
+            outcome = Outcome::Survived;
+            let taken = self.duration(place)?;
+            let kernel = self.kernel(configuration, module)?;
             let timeout = LEAST + PATIENCE * taken;
             if let Some((by, says)) = self.run(round, &kernel, &name(mutant), timeout)? {
                 return Ok(Outcome::Killed { by, says });
             }
         }
-        Ok(Outcome::Survived)
+        Ok(outcome)
     }
 }

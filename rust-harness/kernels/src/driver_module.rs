@@ -257,6 +257,11 @@ fn new_lines(header: &str) -> Option<std::ops::Range<usize>> {
     Some(first..first + count)
 }
 
+/// Paths of the headers that stand before the code of the drivers.
+pub fn headers(paths: &Paths) -> [PathBuf; 2] {
+    HEADERS.map(|header| paths.repo(SOURCES).join(header))
+}
+
 /// The commit of a kernel with all patches of `subject`, but without the drivers.
 ///
 /// # Errors
@@ -307,10 +312,10 @@ impl DriverModules {
         source: &DriverSource,
         mutants: &[DriverMutant],
     ) -> Result<Self> {
-        let sources = builder.paths().repo(SOURCES);
+        let headers = headers(builder.paths());
         let mut key = builder.key("driver module 1", commit)?;
-        for header in HEADERS {
-            key = key.with_file(&sources.join(header))?;
+        for header in &headers {
+            key = key.with_file(header)?;
         }
         let files = files(source, mutants);
         let key = files
@@ -321,8 +326,8 @@ impl DriverModules {
                 let step = Step::start(format!("build {} drivers for {what}", 1 + mutants.len()));
                 let work =
                     tempfile::tempdir_in(into).context("creating a directory to build in")?;
-                for header in HEADERS {
-                    copy_into(&sources.join(header), work.path())?;
+                for header in &headers {
+                    copy_into(header, work.path())?;
                 }
                 for (name, text) in &files {
                     write(&work.path().join(name), text)?;
@@ -376,9 +381,12 @@ fn make(built: &Built<'_>, work: &Path, into: &Path, mutants: &[DriverMutant]) -
             .args(more);
         process::logged("build of drivers", built.log, &mut make)
     };
-    // A mutant that is no C keeps no other from being compiled. If it is for another reason that
-    // an object is missing, the second call fails for it, too.
-    if !objects.is_empty() && compile(&objects, &["--keep-going"]).is_err() {
+    // A mutant that is no C keeps no other from being compiled. One that is missing for a passing
+    // reason, such as a full disk, is there after the second call.
+    for _ in 0..2 {
+        if objects.is_empty() || compile(&objects, &["--keep-going"]).is_ok() {
+            break;
+        }
         ensure!(!process::interrupted(), "interrupted");
     }
     let unchanged = Driver::ALL.map(|driver| work.join(driver.name()).with_extension("o"));

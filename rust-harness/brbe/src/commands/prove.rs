@@ -25,12 +25,13 @@ use report::{Plan, Runner};
 /// fixes go on top of the snapshot, which their tests take.
 #[derive(Args, Debug)]
 pub struct Prove {
-    /// The base whose mutants are tried; without it, all bases
+    /// The base whose mutants are tried; without it, all bases, and with --systematic the default
+    /// one
     #[arg(long, value_name = "NAME")]
     base: Option<String>,
 
     /// The series that they are taken out of; without it, the snapshot with the fixes
-    /// below it, and the one in Rust
+    /// below it, and the one in Rust, which has no systematic mutants
     #[arg(long, value_name = "SERIES", value_parser = super::series())]
     series: Option<Variant>,
 
@@ -52,7 +53,7 @@ pub struct Prove {
     sample: Option<NonZeroUsize>,
 
     /// With --systematic: keep what came of them in Documentation/mutants.md
-    #[arg(long, requires = "systematic", conflicts_with_all = ["sample", "only", "list"])]
+    #[arg(long, requires = "systematic", conflicts_with_all = ["sample", "only", "list", "series", "base"])]
     write: bool,
 
     /// Run nothing: print the lines of the proofs that would be
@@ -111,6 +112,11 @@ impl Prove {
         if let Some(count) = self.sample {
             mutants.sample(count.get());
         }
+        ensure!(
+            !mutants.is_empty(),
+            "no systematic mutant has {:?} in its name: --list in its place prints the names",
+            self.only.as_deref().unwrap_or_default()
+        );
         let mut plan = Plan::default();
         plan.any(mutants.jobs());
         if self.list {

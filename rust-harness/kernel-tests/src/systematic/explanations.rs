@@ -73,11 +73,9 @@ impl Explanations {
     pub fn check(&self, mutants: &[DriverMutant]) -> Result<()> {
         for explanation in &self.explained {
             for change in &explanation.changes {
-                let one = Explanation {
-                    changes: vec![change.clone()],
-                    ..explanation.clone()
-                };
-                if !mutants.iter().any(|mutant| one.is_of(mutant)) {
+                let is_it =
+                    |mutant: &DriverMutant| explanation.is_of(mutant) && mutant.what() == *change;
+                if !mutants.iter().any(is_it) {
                     bail!(
                         "{EXPLAINED} explains {change:?} of {:?} in {}(), and there is no such \
                          mutant",

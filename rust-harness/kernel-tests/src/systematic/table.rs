@@ -71,7 +71,7 @@ impl fmt::Display for Table {
         writeln!(f, "## {}\n", self.kernel)?;
         writeln!(
             f,
-            "| function | mutants | do not compile | same code | killed | survive, explained below |"
+            "| function | mutants | do not compile | same code | killed | survive |"
         )?;
         writeln!(f, "|---|--:|--:|--:|--:|--:|")?;
         let rows = by_function.iter().map(|((_, function), counts)| {
