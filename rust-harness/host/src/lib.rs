@@ -5,7 +5,7 @@
 //! names that change with its inputs, [`process`] runs programs and ends them when the user
 //! interrupts, [`progress`] shows what is under way. [`git`], [`cargo`] and [`mirror`] are
 //! the tools behind it; [`toolchain`] identifies the compilers, [`arch`] names the
-//! architectures, [`files`] copies files, [`memory`] says how much of it there is, and [`cpu_time`] how
+//! architectures, [`files`] copies files, [`made`] makes what is needed once, [`memory`] says how much of it there is, and [`cpu_time`] how
 //! much of it the CPUs have worked.
 
 pub mod arch;
@@ -14,6 +14,7 @@ pub mod cargo;
 pub mod cpu_time;
 pub mod files;
 pub mod git;
+pub mod made;
 pub mod memory;
 pub mod mirror;
 pub mod paths;

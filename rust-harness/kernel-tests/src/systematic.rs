@@ -20,8 +20,9 @@ use crate::guest_tests::Watch;
 use crate::registry::{self, Batch};
 pub use explanations::{EXPLAINED, Explanations};
 use host::cache::{self, Key};
+use host::made::Made;
 use kernels::driver_module::{
-    self, DriverModules, DriverMutant, DriverMutants, DriverSource, Made,
+    self, Compiled, DriverModules, DriverMutant, DriverMutants, DriverSource,
 };
 use kernels::kernel::Kernel;
 use kernels::subject::Configuration;
@@ -100,12 +101,20 @@ struct Trial<'a> {
     tests: &'a [Batch],
     source: DriverSource,
     /// The commit of the kernel without drivers.
-    commit: String,
+    commit: Made<String>,
     rounds: Vec<Round>,
-    /// How long each round takes on the drivers as they are.
-    durations: Vec<Mutex<Option<Result<Duration, String>>>>,
+    /// How long each round takes on the drivers as they are, or which test fails there.
+    durations: Vec<Made<Result<Duration, String>>>,
+    /// The key for all that an outcome depends on, beside the mutant.
+    key: Made<Key>,
     explanations: Explanations,
     outcomes: Mutex<Vec<(DriverMutant, Outcome)>>,
+}
+
+/// Mutants that are compiled together.
+struct Together {
+    mutants: Vec<DriverMutant>,
+    modules: Made<DriverModules>,
 }
 
 /// Mutants of a series, to be tried.
@@ -137,10 +146,11 @@ impl<'a> Systematic<'a> {
             trial: Arc::new(Trial {
                 context: context.clone(),
                 tests,
-                commit: driver_module::kernel_commit(context.paths, subject)?,
+                commit: Made::default(),
                 source,
-                durations: rounds.iter().map(|_| Mutex::default()).collect(),
+                durations: rounds.iter().map(|_| Made::default()).collect(),
                 rounds,
+                key: Made::default(),
                 explanations,
                 outcomes: Mutex::default(),
             }),
@@ -177,15 +187,19 @@ impl<'a> Systematic<'a> {
         let unmet = trial.context.guest.capabilities().without_plugin();
         let control = trial.clone();
         let control = Job::new(&title, "as they are", move || control.control());
-        let control = control.needing([trial.kernel_artefact(Configuration::Ordinary)]);
+        let control = control.needing([trial.kernel_artefact()]);
         let mut jobs = vec![control.or_skipped(unmet.clone())];
         for (nth, mutants) in self.mutants.all.chunks(TOGETHER).enumerate() {
-            let mutants: Arc<[_]> = mutants.into();
-            let modules = trial.modules_artefact(nth, mutants.clone());
-            for place in 0..mutants.len() {
-                let (trial, mutants) = (trial.clone(), mutants.clone());
-                let name = name(&mutants[place]);
-                let job = Job::new(&title, name, move || trial.verdict(&mutants, place));
+            let together = Arc::new(Together {
+                mutants: mutants.to_vec(),
+                modules: Made::default(),
+            });
+            let modules = trial.modules_artefact(nth, &together);
+            for (place, mutant) in mutants.iter().enumerate() {
+                let (trial, together) = (trial.clone(), together.clone());
+                let job = Job::new(&title, name(mutant), move || {
+                    trial.verdict(&together, place)
+                });
                 jobs.push(job.needing([modules.clone()]).or_skipped(unmet.clone()));
             }
         }
@@ -217,31 +231,44 @@ fn name(mutant: &DriverMutant) -> String {
 }
 
 impl<'a> Trial<'a> {
-    /// The kernel without drivers, as an artefact.
-    fn kernel_artefact(self: &Arc<Self>, configuration: Configuration) -> Artefact<'a> {
-        let trial = self.clone();
-        let made =
-            self.context
-                .made_of_source("kernel without drivers of", configuration, move |_| {
-                    trial.modules(configuration, &[]).map(|_| ())
-                });
+    /// The kernel without drivers in the ordinary configuration, as an artefact.
+    fn kernel_artefact(self: &Arc<Self>) -> Artefact<'a> {
+        let (trial, ordinary) = (self.clone(), Configuration::Ordinary);
+        let made = self
+            .context
+            .made_of_source("kernel without drivers of", ordinary, move |_| {
+                trial.modules(ordinary, &[]).map(|_| ())
+            });
         made.needing(self.context.guest_artefacts())
     }
 
     /// The modules of some mutants in the ordinary configuration, as an artefact.
-    fn modules_artefact(
-        self: &Arc<Self>,
-        nth: usize,
-        mutants: Arc<[DriverMutant]>,
-    ) -> Artefact<'a> {
-        let trial = self.clone();
+    fn modules_artefact(self: &Arc<Self>, nth: usize, together: &Arc<Together>) -> Artefact<'a> {
+        let (trial, together) = (self.clone(), together.clone());
         let what = format!("mutants {} of", 1 + nth);
         let made = self
             .context
             .made_of_source(&what, Configuration::Ordinary, move |_| {
-                trial.modules(Configuration::Ordinary, &mutants).map(|_| ())
+                trial.together(&together).map(|_| ())
             });
-        made.needing([self.kernel_artefact(Configuration::Ordinary)])
+        made.needing([self.kernel_artefact()])
+    }
+
+    /// The modules of mutants that are compiled together, in the ordinary configuration.
+    fn together(&self, together: &Together) -> Result<DriverModules> {
+        let make = || self.modules(Configuration::Ordinary, &together.mutants);
+        together.modules.get(make)
+    }
+
+    /// The commit of the kernel without drivers.
+    fn commit(&self) -> Result<String> {
+        let make = || driver_module::kernel_commit(self.context.paths, self.context.subject()?);
+        self.commit.get(make)
+    }
+
+    /// The name of the kernel without drivers in messages.
+    fn title(&self) -> String {
+        format!("{} without drivers", self.context.title)
     }
 
     /// The modules of some mutants.
@@ -251,15 +278,20 @@ impl<'a> Trial<'a> {
         mutants: &[DriverMutant],
     ) -> Result<DriverModules> {
         let builder = self.context.subject()?.builder_of(configuration);
-        let what = format!("{} without drivers", self.context.title);
-        DriverModules::build(builder, &self.commit, &what, &self.source, mutants)
+        DriverModules::build(
+            builder,
+            &self.commit()?,
+            &self.title(),
+            &self.source,
+            mutants,
+        )
     }
 
     /// The kernel without drivers, and the file with a module of them.
     fn kernel(&self, configuration: Configuration, drivers: PathBuf) -> Result<Kernel> {
         let subject = self.context.subject()?;
-        let title = format!("{} without drivers", self.context.title);
-        let kernel = subject.kernel(subject.builder_of(configuration), &self.commit, &title)?;
+        let builder = subject.builder_of(configuration);
+        let kernel = subject.kernel(builder, &self.commit()?, &self.title())?;
         Ok(Kernel {
             drivers: Some(drivers),
             ..kernel
@@ -276,22 +308,18 @@ impl<'a> Trial<'a> {
 
     /// How long a round takes on the drivers as they are, where it has to pass.
     fn duration(&self, place: usize) -> Result<Duration> {
-        // One asks, and the others wait for it.
-        let known = self.durations[place].lock();
-        let mut known = known.unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = &*known {
-            return known.clone().map_err(Error::msg);
-        }
-        let round = &self.rounds[place];
-        let modules = self.modules(round.configuration(), &[])?;
-        let kernel = self.kernel(round.configuration(), modules.unchanged())?;
-        let start = Instant::now();
-        let noticed = self.run(round, &kernel, "drivers as they are", UNCHANGED)?;
-        let result = match noticed {
-            Some((by, says)) => Err(format!("{by} fails on the drivers as they are: {says}")),
-            None => Ok(start.elapsed()),
-        };
-        known.insert(result).clone().map_err(Error::msg)
+        let result = self.durations[place].get(|| {
+            let round = &self.rounds[place];
+            let modules = self.modules(round.configuration(), &[])?;
+            let kernel = self.kernel(round.configuration(), modules.unchanged())?;
+            let start = Instant::now();
+            let noticed = self.run(round, &kernel, "drivers as they are", UNCHANGED)?;
+            Ok(match noticed {
+                Some((by, says)) => Err(format!("{by} fails on the drivers as they are: {says}")),
+                None => Ok(start.elapsed()),
+            })
+        });
+        result?.map_err(Error::msg)
     }
 
     /// Which test of a round notices something about the drivers, and what it says.
@@ -318,18 +346,18 @@ impl<'a> Trial<'a> {
         Ok(noticed.map(|(by, says)| (by.to_owned(), says)))
     }
 
-    /// Tries one of `mutants`, which are compiled together.
-    fn verdict(&self, mutants: &[DriverMutant], place: usize) -> Result<Verdict> {
-        let mutant = &mutants[place];
-        let modules = self.modules(Configuration::Ordinary, mutants)?;
+    /// Tries the mutant at `place` of those that are compiled together.
+    fn verdict(&self, together: &Together, place: usize) -> Result<Verdict> {
+        let mutant = &together.mutants[place];
+        let modules = self.together(together)?;
         let made = modules
             .made
             .get(place)
             .context("a mutant without a module")?;
         let outcome = match made {
-            Made::Refused => Outcome::Refused,
-            Made::SameCode => self.kept_outcome(mutant, None)?,
-            Made::Module(file) => self.kept_outcome(mutant, Some(&modules.module(file)))?,
+            Compiled::Refused => Outcome::Refused,
+            Compiled::SameCode => self.kept_outcome(mutant, None)?,
+            Compiled::Module(file) => self.kept_outcome(mutant, Some(&modules.module(file)))?,
         };
         let outcomes = self.outcomes.lock();
         let mut outcomes = outcomes.unwrap_or_else(PoisonError::into_inner);
@@ -350,22 +378,17 @@ impl<'a> Trial<'a> {
         })
     }
 
-    /// What came of a mutant, from the cache if it was tried before on these kernels with these
-    /// tests. `module` is that of the ordinary configuration, where its code is another one.
-    fn kept_outcome(&self, mutant: &DriverMutant, module: Option<&Path>) -> Result<Outcome> {
-        const FILE: &str = "outcome.json";
+    /// The key for all that an outcome depends on, beside the mutant.
+    fn key(&self) -> Result<Key> {
         let Context { paths, guest, .. } = self.context;
         let subject = self.context.subject()?;
-        let mut key = Key::new("mutant outcome 2")
-            .with(mutant.file().path())
-            .with(mutant.line().to_string())
-            .with(mutant.what());
+        let mut key = Key::new("mutant outcome 3");
         for header in driver_module::headers(paths) {
             key = key.with_file(&header)?;
         }
         for configuration in [Configuration::Ordinary, Configuration::Debug] {
             let builder = subject.builder_of(configuration);
-            key = key.with(builder.key("mutant", &self.commit)?.name());
+            key = key.with(builder.key("mutant", &self.commit()?)?.name());
         }
         let plugin = guest.plugin_file(&MachineSpec::default())?;
         let plugin = plugin.map(|plugin| plugin.path);
@@ -375,7 +398,17 @@ impl<'a> Trial<'a> {
         for round in &self.rounds {
             key = key.with(format!("{round:?}"));
         }
-        let dir = cache::entry(paths, "mutant-outcome", &key, |into| {
+        Ok(key)
+    }
+
+    /// What came of a mutant, from the cache if it was tried before on these kernels with these
+    /// tests. `module` is that of the ordinary configuration, where its code is another one.
+    fn kept_outcome(&self, mutant: &DriverMutant, module: Option<&Path>) -> Result<Outcome> {
+        const FILE: &str = "outcome.json";
+        let key = self.key.get(|| self.key())?;
+        let key = key.with(mutant.file().path());
+        let key = key.with(mutant.line().to_string()).with(mutant.what());
+        let dir = cache::entry(self.context.paths, "mutant-outcome", &key, |into| {
             let outcome = self.outcome(mutant, module)?;
             let text = serde_json::to_string(&outcome).context("writing an outcome")?;
             fs::write(into.join(FILE), text).context("keeping an outcome")
@@ -395,7 +428,7 @@ impl<'a> Trial<'a> {
                 other => {
                     let modules = self.modules(other, std::slice::from_ref(mutant))?;
                     match modules.made.first() {
-                        Some(Made::Module(file)) => Some(modules.module(file)),
+                        Some(Compiled::Module(file)) => Some(modules.module(file)),
                         _ => None,
                     }
                 }

@@ -159,7 +159,7 @@ pub struct DriverMutants {
 
 /// What came of a mutant.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Made {
+pub enum Compiled {
     /// A module whose code is another one, in the file of this name.
     Module(String),
     /// The compiler makes the code of the drivers as they are.
@@ -285,7 +285,7 @@ pub fn kernel_commit(paths: &Paths, subject: &Subject) -> Result<String> {
 pub struct DriverModules {
     dir: PathBuf,
     /// What came of each mutant, in the order in which they were asked for.
-    pub made: Vec<Made>,
+    pub made: Vec<Compiled>,
 }
 
 impl DriverModules {
@@ -294,7 +294,7 @@ impl DriverModules {
         self.dir.join(UNCHANGED)
     }
 
-    /// Path of a module of [`Made::Module`].
+    /// Path of a module of [`Compiled::Module`].
     pub fn module(&self, name: &str) -> PathBuf {
         self.dir.join(name)
     }
@@ -389,18 +389,28 @@ fn make(built: &Built<'_>, work: &Path, into: &Path, mutants: &[DriverMutant]) -
         }
         ensure!(!process::interrupted(), "interrupted");
     }
-    let unchanged = Driver::ALL.map(|driver| work.join(driver.name()).with_extension("o"));
+    let compiled = |name: &str| work.join(name).with_extension("o");
+    // Without mutants, nothing is compiled yet.
+    let drivers = if objects.is_empty() {
+        &[]
+    } else {
+        &Driver::ALL[..]
+    };
+    let unchanged = drivers
+        .iter()
+        .map(|driver| Code::of(&compiled(driver.name())));
+    let unchanged: Vec<_> = unchanged.collect::<Result<_>>()?;
     let mut made = Vec::new();
     let mut kept = Vec::new();
     for (driver, nth) in objects {
-        let compiled = work.join(object(driver, nth)).with_extension("o");
+        let compiled = compiled(&object(driver, nth));
         made.push(if !compiled.is_file() {
-            Made::Refused
-        } else if Code::of(&compiled)? == Code::of(&unchanged[driver as usize])? {
-            Made::SameCode
+            Compiled::Refused
+        } else if Code::of(&compiled)? == unchanged[driver as usize] {
+            Compiled::SameCode
         } else {
             kept.push((driver, nth));
-            Made::Module(module(nth))
+            Compiled::Module(module(nth))
         });
     }
     compile(&kept, &[])?;

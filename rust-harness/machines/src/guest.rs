@@ -2,8 +2,8 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -17,6 +17,7 @@ use crate::speed;
 use guest_runner::{COMMAND, SHARE};
 use host::arch::Arch;
 use host::cargo::{self, GuestPrograms};
+use host::made::Made;
 use host::paths::Paths;
 use host::process;
 use host::progress::Step;
@@ -52,26 +53,6 @@ struct Parts {
     /// Path of the plugin that gives branch records to QEMU's CPUs. `None` for other backends.
     plugin: Made<Option<PathBuf>>,
     programs: Made<GuestPrograms>,
-}
-
-/// What is made when it is first asked for.
-#[derive(Debug)]
-struct Made<T>(Mutex<Option<T>>);
-
-impl<T> Default for Made<T> {
-    fn default() -> Self {
-        Self(Mutex::default())
-    }
-}
-
-impl<T: Clone> Made<T> {
-    fn get(&self, make: impl FnOnce() -> Result<T>) -> Result<T> {
-        let mut made = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(made) = &*made {
-            return Ok(made.clone());
-        }
-        Ok(made.insert(make()?).clone())
-    }
 }
 
 /// Machines that boot any kernel: a backend, and what its guests need beside the kernel.

@@ -88,6 +88,11 @@ impl Prove {
                 plan.any(jobs.collect::<Result<Vec<_>>>()?);
             }
         }
+        self.list_or_run(paths, plan)
+    }
+
+    /// Prints the lines of a plan, or runs it. Returns whether all is well.
+    fn list_or_run(&self, paths: &Paths, plan: Plan<'_>) -> Result<bool> {
         if self.list {
             super::print_lines(self.json, &plan)?;
             return Ok(true);
@@ -119,11 +124,7 @@ impl Prove {
         );
         let mut plan = Plan::default();
         plan.any(mutants.jobs());
-        if self.list {
-            super::print_lines(self.json, &plan)?;
-            return Ok(true);
-        }
-        let good = super::print_report(self.json, &Runner::new(paths).run(plan)?)?;
+        let good = self.list_or_run(paths, plan)?;
         if self.write {
             let table = mutants.table();
             ensure!(
