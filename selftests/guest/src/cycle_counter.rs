@@ -18,8 +18,7 @@ pub(crate) fn run() -> Result<Verdict> {
     if let Some(reason) = pending::cannot_wait()? {
         return Ok(Verdict::Skip(reason));
     }
-    let events = perf::open_everywhere(&cpus::online()?, perf::FOR_SNAPSHOTS)
-        .map_err(verdict::cannot_record)?;
+    let events = verdict::record_everywhere()?;
     let mut object = MaybeUninit::uninit();
     let mut pending = Pending::load(&mut object)?;
     for (cpu, _) in &events {

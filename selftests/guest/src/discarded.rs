@@ -7,9 +7,9 @@ use anyhow::Result;
 use branch_records::record::RawRecord;
 
 use crate::contract::{Helper, MAX_RECORDS, WHOLE};
+use crate::cpus;
 use crate::kallsyms::Kallsyms;
 use crate::verdict::{self, Verdict, check};
-use crate::{cpus, perf};
 
 /// The number of branches from the end of one snapshot to the beginning of the next, with
 /// something to spare: the driver's way out, and the program's way in.
@@ -20,8 +20,7 @@ const ATTEMPTS: usize = 5;
 
 pub(crate) fn run() -> Result<Verdict> {
     verdict::needs_snapshots(Kallsyms::once()?)?;
-    let events = perf::open_everywhere(&cpus::online()?, perf::FOR_SNAPSHOTS)
-        .map_err(verdict::cannot_record)?;
+    let events = verdict::record_everywhere()?;
     let mut object = MaybeUninit::uninit();
     let mut helper = Helper::load(&mut object)?;
     for (cpu, _) in &events {

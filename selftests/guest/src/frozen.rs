@@ -39,8 +39,7 @@ fn check_with(wrong: impl Fn(u32, [i64; 2]) -> Option<String>) -> Result<Verdict
         return Ok(Verdict::Skip(reason));
     }
     // These events go on recording when the one that overflows is over.
-    let events = perf::open_everywhere(&cpus::online()?, perf::FOR_SNAPSHOTS)
-        .map_err(verdict::cannot_record)?;
+    let events = verdict::record_everywhere()?;
     let (mut object, mut helper_object) = (MaybeUninit::uninit(), MaybeUninit::uninit());
     let mut pending = Pending::load(&mut object)?;
     let mut helper = Helper::load(&mut helper_object)?;

@@ -8,7 +8,7 @@ use anyhow::Result;
 use crate::contract::Helper;
 use crate::kallsyms::Kallsyms;
 use crate::verdict::{self, Verdict, check};
-use crate::{cpus, perf, pmus, stale_bits};
+use crate::{cpus, pmus, stale_bits};
 
 /// The number of records with which a buffer reaches back to the return to user space
 /// before the kernel was entered.
@@ -20,8 +20,7 @@ const ATTEMPTS: usize = 10;
 
 pub(crate) fn run() -> Result<Verdict> {
     verdict::needs_snapshots(Kallsyms::once()?)?;
-    let events = perf::open_everywhere(&cpus::online()?, perf::FOR_SNAPSHOTS)
-        .map_err(verdict::cannot_record)?;
+    let events = verdict::record_everywhere()?;
     let pmus = pmus::all()?;
     let records_of = |cpu| {
         let pmu = pmus.iter().find(|pmu| pmu.cpus.contains(&cpu));

@@ -12,9 +12,9 @@ use rustix::io::Errno;
 use rustix::system::{RebootCommand, reboot};
 
 use crate::contract::{Helper, WHOLE};
+use crate::cpus;
 use crate::kallsyms::Kallsyms;
 use crate::verdict::{self, Verdict, check};
-use crate::{cpus, perf};
 
 /// The words that this kernel was started with.
 const COMMAND_LINE: &str = "/proc/cmdline";
@@ -26,8 +26,7 @@ const NO_INITRAMFS: libc::c_ulong = 4;
 /// line is this kernel's with the words `append`. Returns only if that cannot be done.
 pub(crate) fn run(image: &Path, append: &str) -> Result<Verdict> {
     verdict::needs_snapshots(Kallsyms::once()?)?;
-    let events = perf::open_everywhere(&cpus::online()?, perf::FOR_SNAPSHOTS)
-        .map_err(verdict::cannot_record)?;
+    let events = verdict::record_everywhere()?;
     let mut object = MaybeUninit::uninit();
     let mut helper = Helper::load(&mut object)?;
     for (cpu, _) in &events {

@@ -15,7 +15,7 @@ use crate::kallsyms::Kallsyms;
 use crate::path::Paths;
 use crate::skeleton::nested::{NestedSkel, NestedSkelBuilder};
 use crate::verdict::{self, Verdict, check};
-use crate::{cpus, perf, pmus, probe};
+use crate::{cpus, pmus, probe};
 
 /// The number of records that BRBE shows at a time (`BRBFCR_EL1.BANK`).
 const BANK: usize = 32;
@@ -123,8 +123,7 @@ fn tried(check: impl Fn(&[RawRecord]) -> Result<()>) -> Result<Option<Tried>> {
     let Some(place) = first_read(symbols)? else {
         return Ok(None);
     };
-    let events = perf::open_everywhere(&cpus::online()?, perf::FOR_SNAPSHOTS)
-        .map_err(verdict::cannot_record)?;
+    let events = verdict::record_everywhere()?;
     let pmus = pmus::all()?;
     let mut object = MaybeUninit::uninit();
     let mut skeleton = NestedSkelBuilder::default()

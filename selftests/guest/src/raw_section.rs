@@ -15,11 +15,11 @@ use anyhow::{Context as _, Result, ensure};
 use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
 use rustix::system::{delete_module, finit_module};
 
+use crate::cpus;
 use crate::kallsyms::Kallsyms;
 use crate::skeleton::raw_section::{RawSectionSkel, RawSectionSkelBuilder};
 use crate::traced::TRACEFS;
 use crate::verdict::{self, Verdict, check};
-use crate::{cpus, perf};
 
 /// The module's file, in the directory in which this program is run.
 const MODULE: &str = "brbe_sections.ko";
@@ -63,8 +63,7 @@ pub(crate) fn run() -> Result<Verdict> {
                 .to_owned(),
         ));
     }
-    let events = perf::open_everywhere(&cpus::online()?, perf::FOR_SNAPSHOTS)
-        .map_err(verdict::cannot_record)?;
+    let events = verdict::record_everywhere()?;
     let _loaded = Loaded::new(&file)?;
     let mut object = MaybeUninit::uninit();
     let mut open = RawSectionSkelBuilder::default()

@@ -10,14 +10,13 @@ use anyhow::Result;
 use rustix::io::Errno;
 
 use crate::contract::{Helper, WHOLE};
+use crate::cpus;
 use crate::kallsyms::Kallsyms;
 use crate::verdict::{self, Verdict, check};
-use crate::{cpus, perf};
 
 pub(crate) fn run() -> Result<Verdict> {
     verdict::needs_snapshots(Kallsyms::once()?)?;
-    let events = perf::open_everywhere(&cpus::online()?, perf::FOR_SNAPSHOTS)
-        .map_err(verdict::cannot_record)?;
+    let events = verdict::record_everywhere()?;
     let mut object = MaybeUninit::uninit();
     let Some(mut helper) = Helper::interpreted(&mut object)? else {
         return Ok(Verdict::Skip(

@@ -34,8 +34,7 @@ pub(crate) fn run(gaps: Gaps) -> Result<Verdict> {
     verdict::needs_snapshots(symbols)?;
     overflow::unlimited_sampling()?;
     let entry = Entry::find(symbols)?;
-    let events = perf::open_everywhere(&cpus::online()?, perf::FOR_SNAPSHOTS)
-        .map_err(verdict::cannot_record)?;
+    let events = verdict::record_everywhere()?;
     let (mut firsts, mut seconds) = (Vec::new(), Vec::new());
     let (mut samples, mut snapshots) = (Vec::new(), Vec::new());
     for (cpu, _) in &events {

@@ -7,14 +7,13 @@ use branch_records::record::{BranchType, Privilege, RawRecord, Record, Speculati
 use rustix::io::Errno;
 
 use crate::contract::{Answer, Helper, MAX_RECORDS, WHOLE};
+use crate::cpus;
 use crate::kallsyms::Kallsyms;
 use crate::verdict::{self, Verdict, check};
-use crate::{cpus, perf};
 
 pub(crate) fn run() -> Result<Verdict> {
     verdict::needs_snapshots(Kallsyms::once()?)?;
-    let events = perf::open_everywhere(&cpus::online()?, perf::FOR_SNAPSHOTS)
-        .map_err(verdict::cannot_record)?;
+    let events = verdict::record_everywhere()?;
     let mut object = MaybeUninit::uninit();
     let mut helper = Helper::load(&mut object)?;
     for (cpu, _) in &events {

@@ -11,10 +11,10 @@ use rustix::io::Errno;
 use rustix::system::{RebootCommand, reboot};
 
 use crate::contract::{Helper, WHOLE};
+use crate::cpus;
 use crate::entry::{self, Entry};
 use crate::kallsyms::Kallsyms;
 use crate::verdict::{self, Verdict, check};
-use crate::{cpus, perf};
 
 /// Where the kernel is told to suspend, by a word for how deep.
 const STATE: &str = "/sys/power/state";
@@ -45,8 +45,7 @@ pub(crate) fn run() -> Result<Verdict> {
                 .to_owned(),
         ));
     }
-    let events = perf::open_everywhere(&cpus::online()?, perf::FOR_SNAPSHOTS)
-        .map_err(verdict::cannot_record)?;
+    let events = verdict::record_everywhere()?;
     let able: Vec<u32> = events.iter().map(|(cpu, _)| *cpu).collect();
     let mut object = MaybeUninit::uninit();
     let mut helper = Helper::load(&mut object)?;

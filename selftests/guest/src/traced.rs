@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result};
 
 use crate::contract::{Helper, WHOLE};
+use crate::cpus;
 use crate::entry::Entry;
 use crate::kallsyms::Kallsyms;
 use crate::verdict::{self, Verdict, check};
-use crate::{cpus, perf};
 
 /// Where tracefs may be mounted.
 pub(crate) const TRACEFS: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
@@ -19,8 +19,7 @@ pub(crate) const TRACEFS: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug
 pub(crate) fn run() -> Result<Verdict> {
     let symbols = Kallsyms::once()?;
     verdict::needs_snapshots(symbols)?;
-    let events = perf::open_everywhere(&cpus::online()?, perf::FOR_SNAPSHOTS)
-        .map_err(verdict::cannot_record)?;
+    let events = verdict::record_everywhere()?;
     let Some(tracer) = Tracer::start()? else {
         return Ok(Verdict::Skip(
             "there is no function tracer: no tracefs, or no CONFIG_FUNCTION_TRACER".to_owned(),

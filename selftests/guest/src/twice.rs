@@ -7,10 +7,10 @@ use branch_records::record::RawRecord;
 use rustix::io::Errno;
 
 use crate::contract::{Helper, WHOLE};
+use crate::cpus;
 use crate::entry::Entry;
 use crate::kallsyms::Kallsyms;
 use crate::verdict::{self, Verdict, check};
-use crate::{cpus, perf};
 
 /// The number of records that BRBE shows at a time (`BRBFCR_EL1.BANK`).
 const BANK: usize = 32;
@@ -21,8 +21,7 @@ const ATTEMPTS: usize = 3;
 pub(crate) fn run() -> Result<Verdict> {
     let symbols = Kallsyms::once()?;
     verdict::needs_snapshots(symbols)?;
-    let events = perf::open_everywhere(&cpus::online()?, perf::FOR_SNAPSHOTS)
-        .map_err(verdict::cannot_record)?;
+    let events = verdict::record_everywhere()?;
     let mut object = MaybeUninit::uninit();
     let mut helper = Helper::load(&mut object)?;
     let entry = Entry::find(symbols)?;

@@ -1,11 +1,13 @@
 //! The verdict that a test ends with, as a line and as an exit status.
 
 use std::io::{self, Write as _};
+use std::os::fd::OwnedFd;
 use std::process::ExitCode;
 
 use anyhow::{Error, Result};
+use guest_support::cpus;
 use guest_support::kallsyms::{Kallsyms, NO_SNAPSHOTS};
-use guest_support::perf::CannotRecord;
+use guest_support::perf::{self, CannotRecord};
 use guest_support::snapshot_function;
 use serde::Serialize;
 
@@ -52,6 +54,12 @@ pub(crate) fn needs_snapshots(symbols: &Kallsyms) -> Result<()> {
 /// The error of a test where the kernel has no snapshots. The test is skipped.
 pub(crate) fn no_snapshots() -> Error {
     Skipped(NO_SNAPSHOTS.to_owned()).into()
+}
+
+/// Events that have the branches of each CPU recorded for snapshots, as long as they are open. A
+/// test is skipped where that is not supported.
+pub(crate) fn record_everywhere() -> Result<Vec<(u32, OwnedFd)>> {
+    perf::open_everywhere(&cpus::online()?, perf::FOR_SNAPSHOTS).map_err(cannot_record)
 }
 
 /// The error of a test where branches cannot be recorded. The test is skipped where that is

@@ -45,8 +45,7 @@ pub(crate) fn run() -> Result<Verdict> {
         ));
     };
     overflow::unlimited_sampling()?;
-    let events = perf::open_everywhere(&cpus::online()?, perf::FOR_SNAPSHOTS)
-        .map_err(verdict::cannot_record)?;
+    let events = verdict::record_everywhere()?;
     let entry = Entry::find(symbols)?;
     let (mut both_ways, mut samples) = (0, 0);
     for (cpu, event) in events {
