@@ -9,6 +9,7 @@ use std::thread;
 
 use anyhow::{Context, Result, bail};
 
+use crate::build_dir;
 use crate::config::{KernelConfig, option};
 use crate::source::Tree;
 use host::arch::Arch;
@@ -231,11 +232,13 @@ impl Builder {
         then: impl FnOnce(&Built<'_>) -> Result<T>,
     ) -> Result<T> {
         self.tree.at(&self.paths, commit, |log| {
-            self.configure(commit, unknown, log)?;
-            then(&Built {
-                builder: self,
-                out: &self.out,
-                log,
+            build_dir::kept_whole(&self.out, build_dir::remove_unfinished, || {
+                self.configure(commit, unknown, log)?;
+                then(&Built {
+                    builder: self,
+                    out: &self.out,
+                    log,
+                })
             })
         })
     }
@@ -279,8 +282,6 @@ impl Builder {
             self.tree.id,
             self.config.fragments.join(" + ")
         ));
-        fs::create_dir_all(&self.out)
-            .with_context(|| format!("creating {}", self.out.display()))?;
         if mark.exists() {
             fs::remove_file(&mark).with_context(|| format!("removing {}", mark.display()))?;
         }

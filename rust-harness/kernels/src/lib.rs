@@ -5,14 +5,15 @@
 //! from [`mails`], [`mutants`] are patches that take a safeguard
 //! away again. [`variant`] says which series of a base there are and what each stands on; a
 //! [`subject`] is a base with one of them. [`kernel`] builds a commit in a configuration,
-//! [`guest_module`] a module for it, [`driver_module`] the drivers as a module, with or without a
-//! change, [`gdb_scripts`] its tree's commands for gdb. [`guest_root`] makes the root file system that guests
-//! have, and [`rebase`] tries a series on another tree.
+//! in a [`build_dir`], [`guest_module`] a module for it, [`driver_module`] the drivers as a module,
+//! with or without a change, [`gdb_scripts`] its tree's commands for gdb. [`guest_root`] makes the
+//! root file system that guests have, and [`rebase`] tries a series on another tree.
 //!
 //! A [`given`] kernel was built elsewhere. What machines and tests need of it is in
 //! [`requirements`], and what it has in its [`finished_config`].
 
 pub mod bases;
+pub mod build_dir;
 pub mod config;
 pub mod driver_module;
 pub mod finished_config;

@@ -12,6 +12,7 @@ use host::files::copy_into;
 use host::paths::Paths;
 use host::process;
 use host::progress::Step;
+use kernels::build_dir;
 use kernels::kernel::{Builder, Built};
 
 /// The tests that are built: of the helper, and of perf events with BPF programs. Each is a
@@ -41,15 +42,16 @@ pub fn build(paths: &Paths, builder: &Builder, commit: &str, what: &str) -> Resu
     cache::entry(paths, "selftests", &key, |into| {
         builder.at(commit, what, |built| {
             let step = Step::start(format!("build test_progs of {what}"));
-            let work = work(paths, builder, "");
-            let tree = work.join("tree");
-            let out = work.join("out");
-            fs::create_dir_all(&out).with_context(|| format!("creating {}", out.display()))?;
-            mirror(built, &tree)?;
-            module(built, &tree)?;
-            test_progs(built, &tree, &out)?;
-            copy_into(&out.join(BUILT[0]), into)?;
-            copy_into(&tree.join(SUITE).join("test_kmods").join(BUILT[1]), into)?;
+            in_work(&work(paths, builder, ""), |work| {
+                let tree = work.join("tree");
+                let out = work.join("out");
+                fs::create_dir_all(&out).with_context(|| format!("creating {}", out.display()))?;
+                mirror(built, &tree)?;
+                module(built, &tree)?;
+                test_progs(built, &tree, &out)?;
+                copy_into(&out.join(BUILT[0]), into)?;
+                copy_into(&tree.join(SUITE).join("test_kmods").join(BUILT[1]), into)
+            })?;
             step.done();
             Ok(())
         })
@@ -72,16 +74,13 @@ pub(super) fn build_module(
                 "build bpf_testmod of {what}{}",
                 builder.fragments_suffix()
             ));
-            let tree = work(
-                paths,
-                builder,
-                &builder.fragments_suffix().replace(", ", "-"),
-            )
-            .join("tree");
-            fs::create_dir_all(&tree).with_context(|| format!("creating {}", tree.display()))?;
-            mirror(built, &tree)?;
-            module(built, &tree)?;
-            copy_into(&tree.join(SUITE).join("test_kmods").join(BUILT[1]), into)?;
+            let mark = builder.fragments_suffix().replace(", ", "-");
+            in_work(&work(paths, builder, &mark), |work| {
+                let tree = work.join("tree");
+                mirror(built, &tree)?;
+                module(built, &tree)?;
+                copy_into(&tree.join(SUITE).join("test_kmods").join(BUILT[1]), into)
+            })?;
             step.done();
             Ok(())
         })
@@ -95,6 +94,15 @@ fn work(paths: &Paths, builder: &Builder, mark: &str) -> PathBuf {
     paths
         .home("build")
         .join(format!("{tree}-selftests-{arch}{mark}"))
+}
+
+/// Calls `build` with the directory `work`, which is empty where an earlier build there was
+/// killed: the suite's makefiles do not say which files are finished.
+fn in_work(work: &Path, build: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
+    let empty = |work: &Path| {
+        fs::remove_dir_all(work).with_context(|| format!("removing {}", work.display()))
+    };
+    build_dir::kept_whole(work, empty, || build(work))
 }
 
 /// Makes `tree` a hard-linked copy of the source tree that has none of the suite's tests but
