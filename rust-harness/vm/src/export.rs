@@ -1,7 +1,7 @@
 //! A copy of a machine to take away: a directory that boots by QEMU alone.
 
-use std::fs::{self, File};
-use std::io::BufWriter;
+use std::fs::{self, DirEntry, File};
+use std::io::{self, BufWriter};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -122,7 +122,9 @@ impl Exported {
         tar.args(["--create", "--xz", "--sort=name", "--mtime=@0"]);
         tar.args(["--owner=0", "--group=0", "--numeric-owner"]);
         tar.arg("--file").arg(dir.join("root.tar.xz"));
-        tar.arg("--directory").arg(root).arg(".");
+        // Not the directory itself: another run that uses the root from the cache touches it, and
+        // tar fails for a file that changes.
+        tar.arg("--directory").arg(root).args(members(root)?);
         tar.arg("--directory").arg(stage.path()).arg(place);
         tar.env("XZ_OPT", "-T0 -2");
         process::step("pack the root", log, &mut tar)
@@ -146,6 +148,16 @@ pub fn plugin(plugin: &Path, page: &Path, into: &Path) -> Result<()> {
 fn copy(from: &Path, to: &Path) -> Result<()> {
     fs::copy(from, to).with_context(|| format!("copying {}", from.display()))?;
     Ok(())
+}
+
+/// What is in a directory, as tar takes it, by name.
+fn members(dir: &Path) -> Result<Vec<PathBuf>> {
+    let entries = fs::read_dir(dir).with_context(|| format!("reading {}", dir.display()))?;
+    let member = |entry: io::Result<DirEntry>| Ok(Path::new(".").join(entry?.file_name()));
+    let members: io::Result<Vec<_>> = entries.map(member).collect();
+    let mut members = members.with_context(|| format!("reading {}", dir.display()))?;
+    members.sort();
+    Ok(members)
 }
 
 /// The files in a directory, whose names begin with `prefix`, with their sizes.
