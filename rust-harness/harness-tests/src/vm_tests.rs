@@ -4,11 +4,11 @@ mod kexec;
 mod sitting;
 mod suspend;
 
-use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{self, BufRead as _, BufReader, Lines, Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
@@ -165,12 +165,13 @@ fn pipes(kernel: &Kernel) -> Result<String> {
     let script = "cat there; echo back >back; uname -m; branch-trace --version >/dev/null";
     let output = run(kernel, &["--share", &share, "--", "sh", "-c", script], b"")?;
     let back = std::fs::read_to_string(dir.path().join("back")).unwrap_or_default();
+    unread(kernel)?;
     ensure!(
         output.status.success() && output.stdout == b"shared\naarch64\n" && back == "back\n",
         "{script}: {output:?}, and back came {back:?}"
     );
     Ok(
-        "3,000,000 bytes to and fro; exit statuses; a slow reader, a full disk; a directory"
+        "3,000,000 bytes to and fro; exit statuses; a slow reader, none, a full disk; a directory"
             .to_owned(),
     )
 }
@@ -196,6 +197,23 @@ fn slowly_read(kernel: &Kernel) -> Result<()> {
         "read late: {} bytes after the first, {status}",
         rest.len()
     );
+    Ok(())
+}
+
+/// A command that prints to nobody has not done its work: its exit status is no success.
+fn unread(kernel: &Kernel) -> Result<()> {
+    let unread = [
+        (Stdio::piped(), Stdio::null(), "yes"),
+        (Stdio::null(), Stdio::piped(), "yes >&2"),
+    ];
+    for (out, errors, script) in unread {
+        let mut command = vm(kernel, &["--", "sh", "-c", script]);
+        command.stdin(Stdio::null()).stdout(out).stderr(errors);
+        let mut child = command.spawn().context("brbe vm")?;
+        drop((child.stdout.take(), child.stderr.take()));
+        let status = child.wait().context("waiting for brbe vm")?;
+        ensure!(status.code() == Some(141), "{script}: {status}");
+    }
     Ok(())
 }
 
@@ -365,8 +383,8 @@ fn debugged(kernel: &Kernel) -> Result<String> {
     let stop = format!("break {SNAPSHOT}");
     let gdb = machine.gdb(&[&stop, "continue", "delete", "finish", "kill"])?;
     machine.child.wait().context("waiting for brbe vm")?;
-    // It ends with the machine.
-    let _ = reading.join();
+    // They end with the machine.
+    let _ = (reading.join(), machine.errors.join());
     let stopped = gdb.contains(&format!("hit Breakpoint 1, {SNAPSHOT} ("));
     let (_, returned) = gdb
         .split_once("Value returned is $1 = ")
@@ -399,7 +417,8 @@ fn of_source(base: &str) -> Result<String> {
     let passed = said
         .lines()
         .any(|line| line.ends_with(" get_branch_snapshot:OK"));
-    ensure!(passed && status.success(), "{status}: {said}");
+    let errors = machine.errors.join().unwrap_or_default();
+    ensure!(passed && status.success(), "{status}: {said}\n{errors}");
     Ok("lx-version, lx-ps; get_branch_snapshot:OK".to_owned())
 }
 
@@ -407,6 +426,8 @@ fn of_source(base: &str) -> Result<String> {
 struct Debugged {
     child: Child,
     words: String,
+    /// Reads what it says after those: a machine whose output nobody reads is ended.
+    errors: JoinHandle<String>,
 }
 
 impl Debugged {
@@ -419,9 +440,11 @@ impl Debugged {
         let invitation = lines.find(|line| !matches!(line, Ok(line) if !line.contains("target")));
         let invitation = invitation.context("no line says how gdb is started")??;
         let (_, words) = invitation.split_once("shell ").context("the command")?;
+        let said = |lines: Lines<_>| lines.map_while(Result::ok).collect::<Vec<_>>().join("\n");
         Ok(Self {
             child,
             words: words.to_owned(),
+            errors: thread::spawn(move || said(lines)),
         })
     }
 

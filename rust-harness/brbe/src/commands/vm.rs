@@ -78,9 +78,9 @@ pub struct Vm {
 const HELP: &str = "\
 In the shell, all keys go to the guest, Ctrl-C too; Ctrl-] ends the machine.
 
-Exit status: that of the command or the shell; 0 if Ctrl-] ended the machine, or nobody reads what
-the command prints any more; 255 if the guest's kernel died. What keeps the machine from running
-is 2 or 3, as elsewhere.";
+Exit status: that of the command or the shell; 0 if Ctrl-] ended the machine; 141 if nobody reads
+what the command prints any more, as a shell says of a command that ended so; 255 if the guest's
+kernel died. What keeps the machine from running is 2 or 3, as elsewhere.";
 
 /// Path of a new log for a console. Several machines may run at once.
 fn console(paths: &Paths) -> Result<PathBuf> {
@@ -91,6 +91,10 @@ fn console(paths: &Paths) -> Result<PathBuf> {
     let file = file.with_context(|| format!("creating a log in {}", dir.display()))?;
     file.into_temp_path().keep().context("keeping a log")
 }
+
+/// The exit status for a machine that was ended since nobody reads what its command prints any
+/// more: shells have it for a command that SIGPIPE ended. The command may not have done its work.
+const UNREAD: u8 = 128 + 13;
 
 /// The exit status for a machine that died, which is also ssh's for a connection that did.
 const DIED: u8 = 255;
@@ -152,7 +156,7 @@ impl Vm {
                 eprintln!("\r\nbrbe: the machine was ended by {END_KEY_NAME}");
                 ExitCode::SUCCESS
             }
-            Ended::Unread => ExitCode::SUCCESS,
+            Ended::Unread => ExitCode::from(UNREAD),
             Ended::Died(report) => {
                 eprintln!(
                     "brbe: the guest's kernel died:\n    {}",
