@@ -39,10 +39,14 @@ struct event {
 /* Those that found no room in the ring buffer, and so took no snapshots. */
 __u64 full[SORTS];
 
+/*
+ * Tracepoints are hit so often that on a slow machine they would fill a ring buffer before anything
+ * else is in it: they have one of their own.
+ */
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
-	__uint(max_entries, 1024 * 1024);
-} events SEC(".maps");
+	__uint(max_entries, 512 * 1024);
+} events SEC(".maps"), events_of_tracepoints SEC(".maps");
 
 static __always_inline void fill(struct snapshot *snapshot)
 {
@@ -57,9 +61,9 @@ static __always_inline void fill(struct snapshot *snapshot)
 	}
 }
 
-static __always_inline int take(enum sort sort)
+static __always_inline int take_into(void *ring, enum sort sort)
 {
-	struct event *event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
+	struct event *event = bpf_ringbuf_reserve(ring, sizeof(*event), 0);
 	const __u32 size = MAX_RECORDS * sizeof(struct record);
 
 	if (!event) {
@@ -75,6 +79,11 @@ static __always_inline int take(enum sort sort)
 	/* User space looks anyway: no wakeup from wherever this is. */
 	bpf_ringbuf_submit(event, BPF_RB_NO_WAKEUP);
 	return 0;
+}
+
+static __always_inline int take(enum sort sort)
+{
+	return take_into(&events, sort);
 }
 
 SEC("fentry/vfs_write")
@@ -98,13 +107,13 @@ int on_probe(void *ctx)
 SEC("tp/sched/sched_switch")
 int on_switch(void *ctx)
 {
-	return take(TRACEPOINT);
+	return take_into(&events_of_tracepoints, TRACEPOINT);
 }
 
 SEC("raw_tp/sys_exit")
 int on_return(void *ctx)
 {
-	return take(RAW_TRACEPOINT);
+	return take_into(&events_of_tracepoints, RAW_TRACEPOINT);
 }
 
 SEC("perf_event")

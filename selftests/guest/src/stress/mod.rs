@@ -36,8 +36,8 @@ use splats::Splats;
 const HOTPLUG: Duration = Duration::from_secs(60);
 /// How many times longer the test may take to see what has to be seen, on a slow machine.
 const SLOWER: u32 = 4;
-/// The most snapshots that are checked before something else is done.
-const AT_ONCE: usize = 100;
+/// The most snapshots of a ring buffer that are checked before something else is done.
+const AT_ONCE: usize = 50;
 
 /// Runs the stress test for `time`, or longer on a slow machine. `period` is the number
 /// of cycles from one sample of an event to the next. `gaps` says where snapshots may have gaps.
@@ -146,15 +146,18 @@ impl Watch<'_> {
     /// Checks snapshots and samples until the time is over and there were some of each
     /// kind, or something is wrong. Meanwhile, it makes CPUs go offline and come back.
     fn run(&mut self, time: Duration) -> Result<()> {
-        let mut builder = RingBufferBuilder::new();
-        builder
-            .add(&self.skeleton.maps.events, |bytes| {
+        let ring = |events| {
+            let mut builder = RingBufferBuilder::new();
+            builder.add(events, |bytes| {
                 self.seen.borrow_mut().snapshots(bytes, self.code);
                 0
-            })
-            .context("cannot read from the BPF programs")?;
-        let ring = builder.build();
-        let ring = ring.context("cannot read from the BPF programs")?;
+            })?;
+            builder.build()
+        };
+        let maps = &self.skeleton.maps;
+        let rings = [ring(&maps.events), ring(&maps.events_of_tracepoints)];
+        let [rare, frequent] = rings.map(|ring| ring.context("cannot read from the BPF programs"));
+        let rings = [rare?, frequent?];
         let start = Instant::now();
         let goes_on = |seen: &Seen| {
             let needed = match seen.missing() {
@@ -167,8 +170,10 @@ impl Watch<'_> {
             // A thread that does not yield may hold up a CPU that goes offline, as in
             // `load::storm()`.
             thread::yield_now();
-            let consumed = ring.consume_raw_n(AT_ONCE);
-            ensure!(consumed >= 0, "cannot read from the BPF programs");
+            for ring in &rings {
+                let consumed = ring.consume_raw_n(AT_ONCE);
+                ensure!(consumed >= 0, "cannot read from the BPF programs");
+            }
             for watched in &mut self.watched {
                 self.seen.borrow_mut().samples(watched, self.code)?;
             }
