@@ -4,26 +4,26 @@
 use std::collections::HashMap;
 use std::io::{self, Write};
 
-use crate::listing;
+use crate::listing::{self, Listing};
 use crate::report::{NamedBranch, SnapshotReport, TraceReport};
+use crate::sources::Sources;
 use crate::symbol::Resolve;
 use crate::text::fold;
-use crate::text::words;
+use crate::text::words::{self, counted};
 
+mod compared;
 mod escape;
 mod rows;
 mod source;
 
+pub use compared::write as write_comparison;
 pub use escape::Text;
+use source::Drawn;
 
 /// The most paths on one page: nobody reads a page with more to its end.
 const MAX_PATHS: usize = 100;
 
 const STYLE: &str = include_str!("html/style.css");
-
-/// A function that returns the text of a source file by its name in a report, if the file
-/// is at hand.
-pub type Sources<'a> = dyn Fn(&str) -> Option<String> + 'a;
 
 /// Writes `report` as an HTML page. `symbols` must be those that the report was made
 /// with. `sources` is asked for the text of each source file.
@@ -42,8 +42,7 @@ pub fn write(
     let mut page = Page {
         report,
         symbols,
-        sources,
-        files: HashMap::new(),
+        files: SourceFiles::of(sources),
         out,
     };
     page.write()
@@ -58,24 +57,63 @@ struct Group<'a> {
 struct Page<'a, R: ?Sized, W> {
     report: &'a TraceReport,
     symbols: &'a R,
-    sources: &'a Sources<'a>,
-    /// The lines of each source file, by its name; `None` for a file that is not at hand.
-    files: HashMap<String, Option<Vec<String>>>,
+    files: SourceFiles<'a>,
     out: &'a mut W,
+}
+
+/// The source files of a page.
+struct SourceFiles<'a> {
+    sources: &'a Sources<'a>,
+    /// The lines of each file, by its name; `None` for a file that is not at hand.
+    lines: HashMap<String, Option<Vec<String>>>,
+}
+
+impl<'a> SourceFiles<'a> {
+    fn of(sources: &'a Sources<'a>) -> Self {
+        Self {
+            sources,
+            lines: HashMap::new(),
+        }
+    }
+
+    /// Writes the listings of a path in `function`, and what is drawn on each.
+    fn write<'l>(
+        &mut self,
+        function: &str,
+        listings: impl Iterator<Item = (&'l Listing, Drawn<'l>)> + Clone,
+        out: &mut impl Write,
+    ) -> io::Result<()> {
+        let traced = listings.clone().find(|(listing, _)| listing.is_traced);
+        let traced = traced.map(|(listing, _)| &listing.file);
+        let sources = self.sources;
+        for (listing, drawn) in listings {
+            // A function that is inlined into the traced one is part of it if both are in
+            // one file; those from headers are not.
+            let is_part =
+                listing.inlined_into.as_deref() == Some(function) && Some(&listing.file) == traced;
+            let read =
+                || sources(&listing.file).map(|text| text.lines().map(str::to_owned).collect());
+            let file = self.lines.entry(listing.file.clone()).or_insert_with(read);
+            let shown = source::Shown {
+                listing,
+                file: file.as_deref(),
+                drawn,
+                open: listing.is_traced || is_part,
+            };
+            source::write(&shown, out)?;
+        }
+        Ok(())
+    }
 }
 
 impl<R: Resolve + ?Sized, W: Write> Page<'_, R, W> {
     fn write(&mut self) -> io::Result<()> {
         let report = self.report;
         let groups = groups(&report.snapshots);
+        head(&report.scenario, self.out)?;
         writeln!(
             self.out,
-            "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-             <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-             <title>{}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n\
-             <header>\n<h1>{}</h1>\n<p>kernel {} on {}, {} in {}{}</p>\n</header>",
-            Text(&report.scenario),
-            Text(&report.scenario),
+            "<p>kernel {} on {}, {} in {}{}</p>\n</header>",
             Text(&report.kernel),
             Text(&report.machine),
             counted(report.snapshots.len(), "snapshot"),
@@ -122,25 +160,11 @@ impl<R: Resolve + ?Sized, W: Write> Page<'_, R, W> {
             writeln!(self.out, "<p>{}</p>", Text(&refusal))?;
         }
         let listings = listing::of_snapshot(snapshot, self.symbols, self.report.step());
-        let traced = listings.iter().find(|listing| listing.is_traced);
-        let traced = traced.map(|listing| listing.file.clone());
-        for listing in listings {
-            // A function that is inlined into the traced one is part of it if both are in
-            // one file; those from headers are not.
-            let is_part = listing.inlined_into.as_ref() == Some(&snapshot.function)
-                && Some(&listing.file) == traced.as_ref();
-            let sources = self.sources;
-            let read =
-                || sources(&listing.file).map(|text| text.lines().map(str::to_owned).collect());
-            let file = self.files.entry(listing.file.clone()).or_insert_with(read);
-            let shown = source::Shown {
-                listing: &listing,
-                file: file.as_deref(),
-                last_jump: snapshot.last_jump,
-                open: listing.is_traced || is_part,
-            };
-            source::write(&shown, self.out)?;
-        }
+        let drawn = Drawn::Snapshot {
+            last_jump: snapshot.last_jump,
+        };
+        let listings = listings.iter().map(|listing| (listing, drawn));
+        self.files.write(&snapshot.function, listings, self.out)?;
         self.branches(snapshot)?;
         writeln!(self.out, "</section>")
     }
@@ -165,6 +189,18 @@ impl<R: Resolve + ?Sized, W: Write> Page<'_, R, W> {
         }
         writeln!(self.out, "</table></details>")
     }
+}
+
+/// Writes the beginning of a page, up to what its header has below the title.
+fn head(title: &str, out: &mut impl Write) -> io::Result<()> {
+    writeln!(
+        out,
+        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n\
+         <header>\n<h1>{title}</h1>",
+        title = Text(title),
+    )
 }
 
 /// The branches of a snapshot that are not within the tracing machinery, oldest first.
@@ -197,15 +233,6 @@ fn groups(snapshots: &[SnapshotReport]) -> Vec<Group<'_>> {
         }
     }
     groups
-}
-
-/// A count with its noun: `1 path`, `2 paths`, `2 branches`.
-fn counted(count: usize, what: &str) -> String {
-    match count {
-        1 => format!("1 {what}"),
-        count if what.ends_with("ch") => format!("{count} {what}es"),
-        count => format!("{count} {what}s"),
-    }
 }
 
 const LEGEND: &str = "\

@@ -11,7 +11,9 @@
   information of a kernel and of user space's files."
 )]
 //! * [`machinery`]: which branches are the tracing machinery's own.
+//! * [`filter`]: which snapshots are wanted.
 //! * [`report`] and [`text`]: the path that was taken, as JSON and as text.
+//! * [`compare`]: where the paths of two groups of snapshots part.
 //! * [`brstack`]: snapshots as perf prints samples.
 //! * [`listing`] and [`html`]: the source of the functions on the path, with the path
 //!   drawn on it, from [`sources`].
@@ -26,7 +28,7 @@
 //! use branch_records::capture::Capture;
 //! use branch_records::report::TraceReport;
 //! use branch_records::symbol::GuestSymbols;
-//! use branch_records::text::{self, Detail};
+//! use branch_records::text::{self, TextForm};
 //!
 //! let document = br#"{
 //!   "format": "branch-capture", "version": 4, "scenario": "example",
@@ -48,7 +50,7 @@
 //! let capture = Capture::from_reader(document.as_slice())?;
 //! let report = TraceReport::new(&capture, &GuestSymbols::new(&capture.symbols));
 //! let mut out = Vec::new();
-//! text::write(&report, Detail::Folded, &mut out)?;
+//! text::write(&report, TextForm::default(), &mut out)?;
 //! assert!(String::from_utf8_lossy(&out).contains("[#00] demo+0x8 [m]"));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -57,11 +59,13 @@
 mod assembly;
 pub mod brstack;
 pub mod capture;
+pub mod compare;
 #[cfg(feature = "symbolize")]
 pub mod debug_info;
 pub mod errno;
 #[cfg(feature = "symbolize")]
 pub mod files;
+pub mod filter;
 pub mod html;
 pub mod listing;
 pub mod machinery;
@@ -79,3 +83,4 @@ pub mod symbol;
 pub mod text;
 #[cfg(feature = "symbolize")]
 pub mod vmlinux;
+mod walk;

@@ -1,14 +1,12 @@
 //! A report: a capture with names put to its addresses. It is what is shown as text or
 //! JSON.
 
-use std::collections::HashMap;
-
 use serde::{Serialize, Serializer};
 
 use crate::capture::{Capture, Moment, Returned, Snapshot};
 use crate::machinery::Machinery;
 use crate::record::{BranchType, Cycles, Privilege, RawRecord, Record, Speculation};
-use crate::symbol::{Resolve, Symbol, is_kernel};
+use crate::symbol::{Resolve, Symbol, SymbolCache};
 
 /// The value of `format` in every report.
 const FORMAT: &str = "branch-report";
@@ -134,10 +132,7 @@ fn hex<S: Serializer>(address: &Option<u64>, to: S) -> Result<S::Ok, S::Error> {
 impl TraceReport {
     /// Makes a report of a capture: puts names from `symbols` to its addresses.
     pub fn new(capture: &Capture, symbols: &(impl Resolve + ?Sized)) -> Self {
-        let mut symbols = Cached {
-            symbols,
-            known: HashMap::new(),
-        };
+        let mut symbols = SymbolCache::of(symbols);
         Self {
             format: FORMAT,
             version: VERSION,
@@ -162,15 +157,23 @@ impl TraceReport {
     /// The least distance from one instruction to the next, in bytes: 4 on arm64, 1
     /// elsewhere.
     pub fn step(&self) -> u64 {
-        match &*self.machine {
-            "aarch64" => 4,
-            _ => 1,
-        }
+        step_of(&self.machine)
+    }
+}
+
+/// The least distance from one instruction to the next on a machine, in bytes.
+pub(crate) fn step_of(machine: &str) -> u64 {
+    match machine {
+        "aarch64" => 4,
+        _ => 1,
     }
 }
 
 impl SnapshotReport {
-    fn new<R: Resolve + ?Sized>(snapshot: &Snapshot, symbols: &mut Cached<'_, R>) -> Self {
+    pub(crate) fn new<R: Resolve + ?Sized>(
+        snapshot: &Snapshot,
+        symbols: &mut SymbolCache<'_, R>,
+    ) -> Self {
         let mut machinery = Machinery::new(&snapshot.function);
         let records: Vec<_> = snapshot
             .records
@@ -178,7 +181,7 @@ impl SnapshotReport {
             .enumerate()
             .rev()
             .map(|(number, raw)| {
-                let mut name = |address| symbols.resolve(snapshot.pid, address);
+                let mut name = |address| symbols.resolve(snapshot.pid, address).as_deref().cloned();
                 NamedBranch::new(number, raw, &mut name, &mut machinery)
             })
             .collect();
@@ -253,30 +256,5 @@ impl NamedBranch {
             privilege: record.privilege,
             speculation: record.speculation,
         }
-    }
-}
-
-/// Symbols by address: many records share few addresses, and each address is looked up
-/// once.
-struct Cached<'symbols, R: ?Sized> {
-    symbols: &'symbols R,
-    /// What was found so far, by process (for addresses of user space only) and address.
-    known: HashMap<(Option<u32>, u64), Option<Symbol>>,
-}
-
-impl<R: Resolve + ?Sized> Cached<'_, R> {
-    fn resolve(&mut self, pid: u32, address: u64) -> Option<Symbol> {
-        let symbols = self.symbols;
-        let known = &mut self.known;
-        if is_kernel(address) {
-            known
-                .entry((None, address))
-                .or_insert_with(|| symbols.resolve(address))
-        } else {
-            known
-                .entry((Some(pid), address))
-                .or_insert_with(|| symbols.resolve_user(pid, address))
-        }
-        .clone()
     }
 }

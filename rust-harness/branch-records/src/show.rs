@@ -1,16 +1,21 @@
 //! How a program shows what was recorded: the options of its command line, and what they
 //! do.
 
+use std::ffi::OsString;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use serde::Serialize;
+
 use crate::brstack;
 use crate::capture::Capture;
+use crate::compare::{self, GroupComparison, SnapshotGroup};
+use crate::filter::{FilterError, FilterField};
 use crate::html;
 use crate::report::TraceReport;
-use crate::sources;
+use crate::sources::{self, Sources};
 use crate::symbol::Resolve;
-use crate::text::{self, Detail};
+use crate::text::{self, Detail, TextForm};
 
 /// Options for how snapshots are shown.
 #[derive(clap::Args, Clone, Debug, Default)]
@@ -27,6 +32,22 @@ pub struct Show {
     #[arg(long, group = "form")]
     pub brstack: bool,
 
+    /// Compare two groups of snapshots, and show where their paths part: calls that failed and
+    /// calls that did not, or those that pass one of two filters each:
+    /// --compare 'cpu == 0' 'cpu == 1'
+    #[arg(long, conflicts_with_all = ["all", "brstack"])]
+    pub compare: bool,
+
+    /// The filter of a group for --compare. It is given twice; as words behind --compare, the
+    /// filters can do without
+    #[arg(long, value_name = "EXPR", value_parser = SnapshotGroup::new, requires = "compare")]
+    pub group: Vec<SnapshotGroup>,
+
+    /// The width of text, in characters. Without it, text has the terminal's width, and elsewhere
+    /// any
+    #[arg(long, value_name = "COLUMNS", value_parser = clap::value_parser!(u16).range(20..))]
+    pub width: Option<u16>,
+
     /// Draw the path on the source of the functions, into this HTML file
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
@@ -40,6 +61,12 @@ pub struct Show {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ShowError {
+    /// Two groups are compared, and another number of filters was given.
+    #[error("--group is given twice, or not at all: this is {0} times")]
+    Groups(usize),
+    /// A group has no filter.
+    #[error(transparent)]
+    Filter(#[from] FilterError),
     /// The output stream could not be written: the terminal, or what stands for it.
     #[error("cannot write what was recorded: {0}")]
     Output(#[source] io::Error),
@@ -54,11 +81,78 @@ pub enum ShowError {
     },
 }
 
+/// Spells out the words of a command line: `--compare A B` is short for `--compare --group A
+/// --group B`, where both words are filters. `--compare` alone is what it is.
+pub fn spelled_out(words: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
+    let mut words = words.into_iter().peekable();
+    let mut spelled = Vec::new();
+    let is_group = |word: &OsString| {
+        word.to_str()
+            .is_some_and(|text| SnapshotGroup::new(text).is_ok())
+    };
+    while let Some(word) = words.next() {
+        if word == "--" {
+            spelled.push(word);
+            break;
+        }
+        let is_compare = word == "--compare";
+        spelled.push(word);
+        if !is_compare {
+            continue;
+        }
+        let groups: Vec<_> = std::iter::from_fn(|| words.next_if(is_group))
+            .take(2)
+            .collect();
+        match <[_; 2]>::try_from(groups) {
+            Ok(groups) => spelled.extend(
+                groups
+                    .into_iter()
+                    .flat_map(|group| ["--group".into(), group]),
+            ),
+            // The name of a function may be a filter, too.
+            Err(others) => spelled.extend(others),
+        }
+    }
+    spelled.extend(words);
+    spelled
+}
+
 impl Show {
     /// Whether each snapshot can be printed by itself, as it is taken. JSON cannot: it
-    /// has a document around the snapshots.
+    /// has a document around the snapshots. A comparison is one of all of them.
     pub fn is_stream(&self) -> bool {
-        !self.json
+        !self.json && !self.compare
+    }
+
+    /// The groups that are compared, if any are.
+    ///
+    /// # Errors
+    ///
+    /// [`ShowError::Groups`].
+    pub fn groups(&self) -> Result<Option<[SnapshotGroup; 2]>, ShowError> {
+        match &self.group[..] {
+            _ if !self.compare => Ok(None),
+            [] => Ok(Some(SnapshotGroup::by_error()?)),
+            [a, b] => Ok(Some([a.clone(), b.clone()])),
+            others => Err(ShowError::Groups(others.len())),
+        }
+    }
+
+    /// Whether the filter of a group that is compared asks for `field`.
+    pub fn asks_for(&self, field: FilterField) -> bool {
+        let groups = self.groups().ok().flatten();
+        groups.is_some_and(|groups| groups.iter().any(|group| group.filter().asks_for(field)))
+    }
+
+    fn form(&self) -> TextForm {
+        let terminal = || {
+            let (width, _) = terminal_size::terminal_size_of(io::stdout())?;
+            Some(width.0)
+        };
+        TextForm {
+            detail: Detail::folded_unless(self.all),
+            width: self.width.or_else(terminal).map(usize::from),
+        }
     }
 
     /// Whether addresses need names: `--brstack` alone prints none.
@@ -67,27 +161,34 @@ impl Show {
     }
 
     /// Prints a capture in the form that the options ask for. For colours, give an
-    /// `anstream` stream.
+    /// `anstream` stream. `sources` is asked for the source files that the tree of `--source` does
+    /// not have.
     ///
     /// # Errors
     ///
-    /// When writing to `out` fails.
+    /// When writing to `out` fails, and [`ShowError::Groups`].
     pub fn print(
         &self,
         capture: &Capture,
         symbols: &dyn Resolve,
+        sources: &Sources<'_>,
         out: &mut impl Write,
     ) -> Result<(), ShowError> {
-        let written = if self.brstack {
+        let written = if let Some(groups) = self.groups()? {
+            let read = |name: &str| self.read(name, sources);
+            let comparison = GroupComparison::new(capture, symbols, &groups, &read);
+            if self.json {
+                write_json(&comparison, out)
+            } else {
+                compare::text::write(&comparison, self.form(), out)
+            }
+        } else if self.brstack {
             brstack::write(&capture.snapshots, out)
         } else if self.json {
-            let report = TraceReport::new(capture, symbols);
-            serde_json::to_writer_pretty(&mut *out, &report)
-                .map_err(io::Error::from)
-                .and_then(|()| writeln!(out))
+            write_json(&TraceReport::new(capture, symbols), out)
         } else {
             let report = TraceReport::new(capture, symbols);
-            text::write(&report, Detail::folded_unless(self.all), out)
+            text::write(&report, self.form(), out)
         };
         written.map_err(ShowError::Output)
     }
@@ -103,21 +204,25 @@ impl Show {
         &self,
         capture: &Capture,
         symbols: &dyn Resolve,
-        sources: &html::Sources<'_>,
+        sources: &Sources<'_>,
     ) -> Result<(), ShowError> {
         let Some(path) = &self.html else {
             return Ok(());
         };
-        let read = |name: &str| {
-            let given = self.source.as_deref();
-            given
-                .and_then(|tree| sources::find(tree, name))
-                .or_else(|| sources(name))
-        };
-        let report = TraceReport::new(capture, symbols);
+        let read = |name: &str| self.read(name, sources);
+        let groups = self.groups()?;
         let write = |out: &mut dyn Write| {
             let mut out = io::BufWriter::new(out);
-            html::write(&report, symbols, &read, &mut out)?;
+            match &groups {
+                Some(groups) => {
+                    let comparison = GroupComparison::new(capture, symbols, groups, &read);
+                    html::write_comparison(&comparison, symbols, &read, &mut out)?;
+                }
+                None => {
+                    let report = TraceReport::new(capture, symbols);
+                    html::write(&report, symbols, &read, &mut out)?;
+                }
+            }
             out.flush()
         };
         whole(path, write).map_err(|problem| ShowError::Html {
@@ -125,6 +230,19 @@ impl Show {
             problem,
         })
     }
+
+    /// The text of a source file: from the tree of `--source`, or by `sources`.
+    fn read(&self, name: &str, sources: &Sources<'_>) -> Option<String> {
+        let given = self.source.as_deref();
+        given
+            .and_then(|tree| sources::find(tree, name))
+            .or_else(|| sources(name))
+    }
+}
+
+fn write_json(shown: &impl Serialize, out: &mut impl Write) -> io::Result<()> {
+    serde_json::to_writer_pretty(&mut *out, shown)?;
+    writeln!(out)
 }
 
 /// Writes the file `path` so that no reader ever sees it half-written.
@@ -149,6 +267,50 @@ pub fn whole(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn two_filters_behind_compare_are_its_groups() {
+        let spelled = |words: &[&str]| {
+            let words = words.iter().map(OsString::from);
+            let spelled: Vec<_> = spelled_out(words)
+                .into_iter()
+                .map(|word| word.into_string().unwrap())
+                .collect();
+            spelled.join(" ")
+        };
+        assert_eq!(
+            spelled(&["--compare", "cpu == 0", "cpu == 1", "vfs_read"]),
+            "--compare --group cpu == 0 --group cpu == 1 vfs_read"
+        );
+        for same in [
+            &["--compare", "vfs_read"][..],
+            &["--compare", "failed", "vfs_read"],
+            &["--compare"],
+            &["vfs_read", "--", "--compare", "cpu == 0", "cpu == 1"],
+        ] {
+            assert_eq!(spelled(same), same.join(" "));
+        }
+    }
+
+    #[test]
+    fn groups_come_in_pairs() {
+        let groups = |group: &[&str]| {
+            let show = Show {
+                compare: true,
+                group: group
+                    .iter()
+                    .map(|text| SnapshotGroup::new(text).unwrap())
+                    .collect(),
+                ..Show::default()
+            };
+            let groups = show.groups().map_err(|error| error.to_string())?;
+            Ok::<_, String>(groups.unwrap().map(|group| group.text().to_owned()))
+        };
+        assert_eq!(groups(&[]).unwrap(), ["failed", "!failed"]);
+        assert_eq!(groups(&["cpu == 0", "cpu == 1"]).unwrap()[1], "cpu == 1");
+        assert!(groups(&["cpu == 0"]).unwrap_err().contains("1 times"));
+        assert_eq!(Show::default().groups().unwrap(), None);
+    }
 
     #[test]
     fn a_file_is_whole_or_as_it_was() {

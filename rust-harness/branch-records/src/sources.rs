@@ -4,6 +4,10 @@ use std::fs::File;
 use std::io::Read as _;
 use std::path::{Component, Path, PathBuf};
 
+/// A function that returns the text of a source file by its name in a report, if the file
+/// is at hand.
+pub type Sources<'a> = dyn Fn(&str) -> Option<String> + 'a;
+
 /// The most bytes of a source file. A longer file is not read.
 const MAX_BYTES: u64 = 4 << 20;
 

@@ -1,7 +1,9 @@
 //! Addresses to names: what a symbol is in this crate, and the sources that are asked for
 //! one.
 
+use std::collections::HashMap;
 use std::ops::Range;
+use std::rc::Rc;
 
 use serde::Serialize;
 
@@ -15,6 +17,9 @@ pub struct Location {
     /// The number of the line, counted from 1, if it is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub line: Option<u32>,
+    /// The number of the column in the line, counted from 1, if it is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub column: Option<u16>,
     /// The text of the line, where it is known without the file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
@@ -26,6 +31,7 @@ impl Location {
         Self {
             file: file.into(),
             line,
+            column: None,
             text: None,
         }
     }
@@ -74,6 +80,15 @@ impl Symbol {
         }
     }
 
+    /// The source line of the innermost function at the address: of the one that was inlined there
+    /// last, if any was.
+    pub fn innermost(&self) -> Option<&Location> {
+        match self.inlined.last() {
+            Some(inlined) => inlined.location.as_ref(),
+            None => self.location.as_ref(),
+        }
+    }
+
     /// The name without what compilers append to a function they changed:
     /// `foo` for `foo.llvm.123`, `foo.isra.0` and `foo.cold`.
     pub fn base_name(&self) -> &str {
@@ -98,6 +113,35 @@ pub trait Resolve {
     fn extent(&self, address: u64) -> Option<Range<u64>> {
         let _ = address;
         None
+    }
+}
+
+/// The symbols of a source by address: many records share few addresses, and each address is
+/// looked up once.
+pub(crate) struct SymbolCache<'symbols, R: ?Sized> {
+    symbols: &'symbols R,
+    /// What was found so far, by process (for addresses of user space only) and address.
+    known: HashMap<(Option<u32>, u64), Option<Rc<Symbol>>>,
+}
+
+impl<'symbols, R: Resolve + ?Sized> SymbolCache<'symbols, R> {
+    pub(crate) fn of(symbols: &'symbols R) -> Self {
+        Self {
+            symbols,
+            known: HashMap::new(),
+        }
+    }
+
+    /// The symbol at an address, of user space in the process `pid`.
+    pub(crate) fn resolve(&mut self, pid: u32, address: u64) -> Option<Rc<Symbol>> {
+        let symbols = self.symbols;
+        let (pid, look_up): (_, &dyn Fn() -> Option<Symbol>) = if is_kernel(address) {
+            (None, &|| symbols.resolve(address))
+        } else {
+            (Some(pid), &|| symbols.resolve_user(pid, address))
+        };
+        let known = self.known.entry((pid, address));
+        known.or_insert_with(|| look_up().map(Rc::new)).clone()
     }
 }
 
@@ -158,6 +202,7 @@ fn line_at(symbol: &GuestSymbol, address: u64) -> Option<Location> {
     Some(Location {
         file: line.file.clone(),
         line: Some(line.line),
+        column: None,
         text: Some(line.text.clone()),
     })
 }

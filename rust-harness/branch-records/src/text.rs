@@ -35,18 +35,28 @@ impl Detail {
     }
 }
 
+/// How text is laid out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TextForm {
+    /// How much of a snapshot is shown.
+    pub detail: Detail,
+    /// The width of the terminal in characters. Where the ends of branches do not fit side by side,
+    /// one is below the other. `None`: they are side by side.
+    pub width: Option<usize>,
+}
+
 /// Writes `report` as text with colours. Give an `anstream` stream, which keeps the
 /// colours on a terminal and drops them everywhere else.
 ///
 /// # Errors
 ///
 /// When writing to `out` fails.
-pub fn write(report: &TraceReport, detail: Detail, out: &mut impl Write) -> io::Result<()> {
+pub fn write(report: &TraceReport, form: TextForm, out: &mut impl Write) -> io::Result<()> {
     for (index, snapshot) in report.snapshots.iter().enumerate() {
         if index > 0 {
             writeln!(out)?;
         }
-        write_snapshot(report, snapshot, detail, out)?;
+        write_snapshot(report, snapshot, form, out)?;
     }
     if report.dropped > 0 {
         writeln!(
@@ -61,9 +71,10 @@ pub fn write(report: &TraceReport, detail: Detail, out: &mut impl Write) -> io::
 fn write_snapshot(
     report: &TraceReport,
     snapshot: &SnapshotReport,
-    detail: Detail,
+    form: TextForm,
     out: &mut impl Write,
 ) -> io::Result<()> {
+    let detail = form.detail;
     writeln!(
         out,
         "{HEADING}{}{HEADING:#}  (kernel {}, CPU {}, {}[{}])",
@@ -82,18 +93,32 @@ fn write_snapshot(
         .iter()
         .filter(|branch| detail == Detail::All || !branch.machinery)
         .collect();
-    let rows = folded(&shown, detail);
-    let mut widths = Widths::default();
-    rows.iter().for_each(|(_, row)| widths.fit(row));
-    for (branch, row) in rows {
-        let (mark, style) = if branch.machinery {
+    let look = |branch: &NamedBranch| {
+        if branch.machinery {
             ('|', MACHINERY)
         } else if snapshot.last_jump == Some(branch.number) {
             ('>', LAST_JUMP)
         } else {
             (' ', Style::new())
-        };
-        for line in row.lines(mark, &widths) {
+        }
+    };
+    table(&shown, form, look, out)
+}
+
+/// Writes a row for each branch. `look` has the mark and the style of each.
+pub(crate) fn table(
+    branches: &[&NamedBranch],
+    form: TextForm,
+    look: impl Fn(&NamedBranch) -> (char, Style),
+    out: &mut impl Write,
+) -> io::Result<()> {
+    let rows = folded(branches, form.detail);
+    let mut widths = Widths::default();
+    rows.iter().for_each(|(_, row)| widths.fit(row));
+    let sides = widths.sides(form.width);
+    for (branch, row) in rows {
+        let (mark, style) = look(branch);
+        for line in row.lines(mark, &widths, sides) {
             writeln!(out, "{style}{line}{style:#}")?;
         }
     }

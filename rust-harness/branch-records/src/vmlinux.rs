@@ -197,7 +197,10 @@ impl Vmlinux {
     }
 
     fn location(&self, code: &CodeInfo<'_>) -> Location {
-        self.below_tree(&code.to_path().to_string_lossy(), debug_info::line(code))
+        Location {
+            column: code.column.filter(|column| *column != 0),
+            ..self.below_tree(&code.to_path().to_string_lossy(), debug_info::line(code))
+        }
     }
 
     fn below_tree(&self, path: &str, line: Option<u32>) -> Location {

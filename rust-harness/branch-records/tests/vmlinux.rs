@@ -156,6 +156,13 @@ impl FakeKernel {
     }
 }
 
+fn without_column(location: Option<Location>) -> Option<Location> {
+    location.map(|location| Location {
+        column: None,
+        ..location
+    })
+}
+
 fn at(file: &str, line: u32) -> Option<Location> {
     Some(Location::new(file, Some(line)))
 }
@@ -167,12 +174,14 @@ fn names_lines_and_inlined_frames_of_a_moved_kernel() {
     let inlined = kernel.linked("in_is_wrong") + SLIDE;
     let [from, to] = kernel.ends(start, inlined).map(Option::unwrap);
     assert_eq!((&*from.name, from.offset), ("start_kernel", 0));
-    assert_eq!(from.location, at("init/main.c", 3));
+    assert_eq!(without_column(from.location), at("init/main.c", 3));
     assert!(from.inlined.is_empty());
 
     assert_eq!(to.name, "refuse");
     assert_eq!(to.offset, inlined - SLIDE - kernel.linked("refuse"));
-    assert_eq!(to.location, at("kernel/refuse.c", 9));
+    let call = to.location.clone();
+    assert_eq!(call.as_ref().and_then(|call| call.column), Some(9));
+    assert_eq!(without_column(call), at("kernel/refuse.c", 9));
     assert_eq!(to.inlined.len(), 1);
     assert_eq!(to.inlined[0].name, "is_wrong");
     let line = to.inlined[0].location.as_ref().and_then(|at| at.line);

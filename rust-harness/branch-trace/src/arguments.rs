@@ -7,8 +7,8 @@ use branch_records::show::Show;
 use clap::{Parser, ValueEnum};
 
 use crate::branches::Branches;
-use crate::filter::{self, Filter, FilterError};
 use crate::target::Target;
+use branch_records::filter::{self, Filter, FilterError};
 
 /// Show the branches that the CPU took before a function returned, or before any
 /// other place was reached
@@ -57,7 +57,7 @@ pub(crate) struct Arguments {
     pub(crate) vmlinux: Option<PathBuf>,
 
     /// Write what was recorded to this file, for another machine to show
-    #[arg(short, long, value_name = "FILE", conflicts_with_all = ["form", "all", "html", "vmlinux"])]
+    #[arg(short, long, value_name = "FILE", conflicts_with_all = ["form", "all", "html", "vmlinux", "width"])]
     pub(crate) output: Option<PathBuf>,
 
     /// Trace nothing: show what --output wrote, perhaps on another machine
@@ -106,7 +106,7 @@ impl Arguments {
 
 /// The sections that follow the options in `--help` and in the manual page. Each is a
 /// title, and a text that is shown as it is.
-pub(crate) const SECTIONS: [(&str, &str); 5] = [
+pub(crate) const SECTIONS: [(&str, &str); 6] = [
     (
         "Targets",
         "\
@@ -129,6 +129,13 @@ pub(crate) const SECTIONS: [(&str, &str); 5] = [
   -ENOENT`.",
     ),
     (
+        "Comparisons",
+        "\
+  --compare says at which branch the paths of two groups part, and what each did next.
+  Two filters may follow it: --compare 'cpu == 0' 'cpu == 1' vfs_read. Without filters,
+  the groups are the calls that failed and those that did not.",
+    ),
+    (
         "Debug information",
         "\
   Without --vmlinux it is looked for in perf's places: /usr/lib/debug,
@@ -146,6 +153,7 @@ pub(crate) const SECTIONS: [(&str, &str); 5] = [
         "\
   branch-trace --errors -n 1 array_map_alloc_check
   branch-trace --filter 'duration > 10ms' 'vfs_*' -- dd if=/dev/zero of=/tmp/x
+  branch-trace --compare array_map_alloc_check -- bpftool map create ...
   branch-trace --lbr any_call,u uprobe:/usr/bin/bash:readline
   branch-trace --html why.html --source ~/linux --errors -n 1 do_sys_openat2
   branch-trace --generate man | man -l -",

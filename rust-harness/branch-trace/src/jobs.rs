@@ -6,11 +6,12 @@ use std::os::fd::OwnedFd;
 use anyhow::{Result, bail, ensure};
 use branch_records::capture::Moment;
 
-use crate::filter::{Field, Filter};
 use crate::functions::Functions;
 use crate::programs;
 use crate::returns::{NoTypes, Returns, Types};
 use crate::target::{By, Target};
+use branch_records::filter::{Filter, FilterField};
+use branch_records::show::Show;
 
 /// With more functions than this, one program for all of them is attached by
 /// kretprobe.multi: a program for each would take too long to load.
@@ -31,6 +32,8 @@ pub(crate) struct Place {
 #[derive(Debug)]
 pub(crate) struct Common<'a> {
     pub(crate) filter: &'a Filter,
+    /// How snapshots are shown, which they may have to hold more for.
+    pub(crate) show: &'a Show,
     /// The number of slots for snapshots: a power of two, and at least as many as there
     /// can be CPUs.
     pub(crate) slots: usize,
@@ -104,32 +107,39 @@ impl Common<'_> {
     /// Checks that the filter asks nothing that cannot be answered at `place`.
     pub(crate) fn check(&self, place: &Place) -> Result<()> {
         let (name, returns) = (&place.name, place.returns);
-        let about_the_end = [Field::Failed, Field::Returned, Field::Duration];
+        let about_the_end = [
+            FilterField::Failed,
+            FilterField::Returned,
+            FilterField::Duration,
+        ];
         ensure!(
             place.moment == Moment::Return
-                || !about_the_end
-                    .into_iter()
-                    .any(|field| self.filter.asks_for(field)),
-            "{name} is not traced when it returns: it cannot be filtered by what it returned, or \
-             after how long"
+                || !about_the_end.into_iter().any(|field| self.asks_for(field)),
+            "{name} is not traced when it returns: it cannot be filtered or compared by what it \
+             returned, or after how long"
         );
         ensure!(
-            !self.filter.asks_for(Field::Failed) || returns.can_fail(),
-            "{name} cannot be filtered for errors: what it returns is {}",
+            !self.asks_for(FilterField::Failed) || returns.can_fail(),
+            "{name} cannot be filtered or compared by errors: what it returns is {}",
             match returns {
                 Returns::Nothing => "nothing, or not known",
                 _ => "no error number and no pointer",
             }
         );
         ensure!(
-            !self.filter.asks_for(Field::Returned) || returns != Returns::Nothing,
-            "{name} cannot be filtered by what it returns, which is nothing, or not known"
+            !self.asks_for(FilterField::Returned) || returns != Returns::Nothing,
+            "{name} cannot be filtered or compared by what it returns, which is nothing, or not known"
         );
         Ok(())
     }
 
     pub(crate) fn is_timed(&self) -> bool {
-        self.filter.asks_for(Field::Duration)
+        self.asks_for(FilterField::Duration)
+    }
+
+    /// Whether the filter asks for `field`, or a group that is compared does.
+    fn asks_for(&self, field: FilterField) -> bool {
+        self.filter.asks_for(field) || self.show.asks_for(field)
     }
 }
 

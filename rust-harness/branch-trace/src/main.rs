@@ -6,7 +6,6 @@ mod attach;
 mod branches;
 mod build_id;
 mod event;
-mod filter;
 mod functions;
 mod generate;
 mod jobs;
@@ -26,7 +25,8 @@ use std::process::ExitCode;
 use clap::Parser as _;
 
 fn main() -> ExitCode {
-    match run::run(&arguments::Arguments::parse()) {
+    let words = branch_records::show::spelled_out(std::env::args_os());
+    match run::run(&arguments::Arguments::parse_from(words)) {
         Ok(status) => status,
         // The reader of a pipe has seen enough, as `head` does.
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,

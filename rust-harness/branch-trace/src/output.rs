@@ -130,7 +130,7 @@ fn print(
         if again && !show.brstack {
             writeln!(out).context("cannot write what was recorded")?;
         }
-        Ok(show.print(capture, symbols, &mut out)?)
+        Ok(show.print(capture, symbols, &|name| here(names, name), &mut out)?)
     })
 }
 
@@ -139,12 +139,15 @@ fn draw(show: &Show, names: &Names, capture: &Capture, kallsyms: Option<&Kallsym
         return Ok(());
     };
     names.with(capture, kallsyms, |symbols| {
-        // The tree in which the kernel was compiled, if that was on this machine.
-        let here = |name: &str| sources::read(names.tree()?, name);
-        Ok(show.draw(capture, symbols, &here)?)
+        Ok(show.draw(capture, symbols, &|name| here(names, name))?)
     })?;
     eprintln!("branch-trace: the path on the source: {}", page.display());
     Ok(())
+}
+
+/// A source file from the tree in which the kernel was compiled, if that was on this machine.
+fn here(names: &Names, name: &str) -> Option<String> {
+    sources::read(names.tree()?, name)
 }
 
 /// Writes the capture to the file `path`, whole or not at all.

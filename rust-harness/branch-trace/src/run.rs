@@ -56,6 +56,8 @@ fn status(snapshots: usize) -> ExitCode {
 /// Traces the targets, and shows or writes the snapshots.
 fn trace(arguments: &Arguments) -> Result<ExitCode> {
     let filter = arguments.filter()?;
+    // Nothing is traced in vain.
+    arguments.show.groups()?;
     if !arguments.verbose {
         libbpf_rs::set_print(None);
     }
@@ -96,6 +98,7 @@ fn trace(arguments: &Arguments) -> Result<ExitCode> {
     let possible = libbpf_rs::num_possible_cpus().context("cannot count the CPUs")?;
     let common = Common {
         filter: &filter,
+        show: &arguments.show,
         slots: possible.next_power_of_two(),
     };
     let attached = Attached::to(&arguments.targets, &common)?;

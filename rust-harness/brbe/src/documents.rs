@@ -232,7 +232,7 @@ fn names_tests(output: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use clap::{CommandFactory as _, Parser as _};
+    use clap::CommandFactory as _;
 
     use super::*;
     use crate::commands::cli::Cli;
@@ -308,7 +308,7 @@ mod tests {
                 let words = ["brbe"]
                     .into_iter()
                     .chain(command.words.iter().map(String::as_str));
-                if let Err(error) = Cli::try_parse_from(words) {
+                if let Err(error) = Cli::of(words) {
                     let asks = error.exit_code() == 0; // --help
                     assert!(asks, "{}: {command:?}: {error}", path.display());
                 }

@@ -5,12 +5,12 @@ use std::os::fd::AsFd;
 use std::process::ExitCode;
 
 use brbe::commands::cli::Cli;
-use clap::Parser as _;
 use host::process::{self, Interrupted};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 fn main() -> ExitCode {
-    match Cli::parse().run() {
+    let cli = Cli::of(std::env::args_os()).unwrap_or_else(|error| error.exit());
+    match cli.run() {
         Ok(status) => status,
         Err(error) if error.is::<Interrupted>() || process::interrupted() => {
             eprintln!("brbe: interrupted");

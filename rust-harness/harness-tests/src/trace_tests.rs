@@ -13,6 +13,7 @@ use report::Verdict;
 
 mod addr2line;
 mod captured;
+mod compared;
 mod local;
 mod many;
 mod stopped;
@@ -29,6 +30,7 @@ pub fn tests() -> [Batch; 2] {
     };
     let tests = [
         "branch-trace, targets and filters",
+        "branch-trace, comparisons",
         "branch-trace, on the machine itself",
         "branch-trace, 1,000 snapshots",
         "branch-trace, stopped",
@@ -53,6 +55,7 @@ fn in_one_boot(context: &Context<'_>) -> Result<Vec<Verdict>> {
     let script = [
         many::script(),
         captured::script(),
+        compared::script(),
         stopped::script(),
         local::script(),
     ];
@@ -64,6 +67,7 @@ fn in_one_boot(context: &Context<'_>) -> Result<Vec<Verdict>> {
     let source = |file: &str| subject.source(file);
     Ok(vec![
         captured::verdict(context.guest, &share, &vmlinux, &source, &run.output)?,
+        compared::verdict(&share, &vmlinux, &source, &run.output)?,
         local::verdict(&share, &run.output)?,
         many::verdict(&share, vmlinux_file)?,
         stopped::verdict(&share, &run.output)?,

@@ -35,12 +35,100 @@ struct Arrow {
     lane: usize,
 }
 
+/// What is drawn on a listing.
+#[derive(Clone, Copy)]
+pub(super) enum Drawn<'a> {
+    /// The path of a snapshot. The numbers of branches are those of its records.
+    Snapshot {
+        /// The last jump before the function returned.
+        last_jump: Option<usize>,
+    },
+    /// The paths of two groups.
+    Groups(&'a GroupedLines),
+}
+
+/// Which of two groups has what of a listing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct GroupedLines {
+    /// Who executed each line.
+    pub(super) lines: BTreeMap<u32, [bool; 2]>,
+    /// Who took each branch. The number of a branch in the listing is its index here.
+    pub(super) branches: Vec<[bool; 2]>,
+    /// The line at which the groups part, if it is in this listing.
+    pub(super) parting: Option<u32>,
+}
+
+impl Drawn<'_> {
+    /// What a note says of a branch: whose it is, if it is not of both groups, and `what`.
+    fn note(self, number: usize, what: &str) -> String {
+        match self {
+            Self::Snapshot { .. } => format!("#{number:02} {what}"),
+            Self::Groups(groups) => match groups.branches[number] {
+                [true, false] => format!("A {what}"),
+                [false, true] => format!("B {what}"),
+                _ => what.to_owned(),
+            },
+        }
+    }
+
+    /// The class of a branch, or of several from and to the same lines.
+    fn branch_class(self, numbers: &[usize]) -> &'static str {
+        match self {
+            Self::Snapshot {
+                last_jump: Some(last),
+            } if numbers.contains(&last) => "last",
+            Self::Snapshot { .. } => "jump",
+            Self::Groups(groups) => {
+                let who = numbers.iter().fold([false; 2], |who, number| {
+                    let others = groups.branches[*number];
+                    [who[0] || others[0], who[1] || others[1]]
+                });
+                match who {
+                    [true, false] => "jump only-a",
+                    [false, true] => "jump only-b",
+                    _ => "jump",
+                }
+            }
+        }
+    }
+
+    /// The class of a line, of which this is known, and at which these branches are.
+    fn line_class(
+        self,
+        number: u32,
+        known: Option<&ListingLine>,
+        branches: &[usize],
+    ) -> &'static str {
+        match (self, known) {
+            (_, None) => "none",
+            (
+                Self::Snapshot {
+                    last_jump: Some(last),
+                },
+                _,
+            ) if branches.contains(&last) => "last",
+            (Self::Snapshot { .. }, Some(line)) if line.executed => "executed",
+            (Self::Snapshot { .. }, Some(_)) => "code",
+            (Self::Groups(groups), Some(_)) => {
+                let is_parting = groups.parting == Some(number);
+                match groups.lines.get(&number) {
+                    Some([true, true]) if is_parting => "last",
+                    Some([true, true]) => "executed",
+                    Some([true, false]) => "only-a",
+                    Some([false, true]) => "only-b",
+                    _ => "code",
+                }
+            }
+        }
+    }
+}
+
 /// A listing, and how it is to be shown.
 pub(super) struct Shown<'a> {
     pub(super) listing: &'a Listing,
     /// The lines of the listing's source file, where the file is at hand.
     pub(super) file: Option<&'a [String]>,
-    pub(super) last_jump: Option<usize>,
+    pub(super) drawn: Drawn<'a>,
     /// Whether the listing is unfolded when the page opens.
     pub(super) open: bool,
 }
@@ -50,7 +138,7 @@ pub(super) fn write(shown: &Shown<'_>, out: &mut impl Write) -> io::Result<()> {
     let Shown {
         listing,
         file,
-        last_jump,
+        drawn,
         open,
     } = *shown;
     let open = if open { " open" } else { "" };
@@ -76,14 +164,14 @@ pub(super) fn write(shown: &Shown<'_>, out: &mut impl Write) -> io::Result<()> {
     let lanes = arrows.iter().map(|arrow| arrow.lane + 1).max().unwrap_or(0);
     let width = (lanes + 2) * LANE;
     writeln!(out, "<div class=\"source\">")?;
-    draw(&arrows, rows.len(), width, last_jump, out)?;
+    draw(&arrows, rows.len(), width, drawn, out)?;
     writeln!(out, "<pre style=\"margin-left: {width}px\">")?;
     for row in &rows {
         match row {
             Row::Gap(count) => {
                 writeln!(out, "<span class=\"row none\">     … {count} lines</span>")?;
             }
-            Row::Line(number) => line(listing, *number, file, last_jump, out)?,
+            Row::Line(number) => line(listing, *number, file, drawn, out)?,
         }
     }
     writeln!(out, "</pre></div></details>")
@@ -93,7 +181,7 @@ fn line(
     listing: &Listing,
     number: u32,
     file: Option<&[String]>,
-    last_jump: Option<usize>,
+    drawn: Drawn<'_>,
     out: &mut impl Write,
 ) -> io::Result<()> {
     let known = listing.lines.get(&number);
@@ -102,20 +190,15 @@ fn line(
         .map(|jump| {
             (
                 jump.number,
-                format!("#{:02} to line {}", jump.number, jump.to),
+                drawn.note(jump.number, &format!("to line {}", jump.to)),
             )
         })
-        .chain(known.into_iter().flat_map(passages))
+        .chain(known.into_iter().flat_map(|line| passages(line, drawn)))
         .collect();
     // Oldest first.
     notes.sort_by_key(|(number, _)| std::cmp::Reverse(*number));
-    let is_last = notes.iter().any(|(number, _)| Some(*number) == last_jump);
-    let class = match known {
-        _ if is_last => "last",
-        Some(line) if line.executed => "executed",
-        Some(_) => "code",
-        None => "none",
-    };
+    let branches: Vec<_> = notes.iter().map(|(number, _)| *number).collect();
+    let class = drawn.line_class(number, known, &branches);
     let index = usize::try_from(number).unwrap_or(usize::MAX);
     let of_file = file.and_then(|lines| lines.get(index.wrapping_sub(1)));
     let text = of_file.or(known.and_then(|line| line.text.as_ref()));
@@ -143,15 +226,15 @@ fn spaced(text: &str) -> String {
     spaced
 }
 
-fn passages(line: &ListingLine) -> impl Iterator<Item = (usize, String)> {
-    line.passages.iter().map(|passage| {
+fn passages(line: &ListingLine, drawn: Drawn<'_>) -> impl Iterator<Item = (usize, String)> {
+    line.passages.iter().map(move |passage| {
         let Passage {
             number,
             inwards,
             other,
         } = passage;
         let arrow = if *inwards { "from" } else { "to" };
-        (*number, format!("#{number:02} {arrow} {other}"))
+        (*number, drawn.note(*number, &format!("{arrow} {other}")))
     })
 }
 
@@ -273,15 +356,12 @@ fn draw(
     arrows: &[Arrow],
     rows: usize,
     width: usize,
-    last_jump: Option<usize>,
+    drawn: Drawn<'_>,
     out: &mut impl Write,
 ) -> io::Result<()> {
     let mut svg = String::new();
     for arrow in arrows {
-        let class = match last_jump {
-            Some(last) if arrow.numbers.contains(&last) => "last",
-            _ => "jump",
-        };
+        let class = drawn.branch_class(&arrow.numbers);
         let middle = |row: usize| row * HEIGHT + HEIGHT / 2;
         let (from, to) = (middle(arrow.from), middle(arrow.to));
         // An arrow leaves a line lower than it arrives at one, so that the two do not
@@ -289,7 +369,8 @@ fn draw(
         let (from, to) = (from + 3, to - 3);
         let right = width - 2;
         let left = right.saturating_sub((arrow.lane + 1) * LANE);
-        let numbers: Vec<_> = arrow.numbers.iter().map(|n| format!("#{n:02}")).collect();
+        let numbers: Vec<_> = arrow.numbers.iter().map(|n| drawn.note(*n, "")).collect();
+        let numbers: Vec<_> = numbers.iter().map(|note| note.trim_end()).collect();
         // A write to a String does not fail.
         let _ = write!(
             svg,

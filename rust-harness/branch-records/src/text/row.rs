@@ -29,11 +29,22 @@ pub(super) struct Widths {
     number: usize,
     from: [usize; 2],
     to: [usize; 2],
+    notes: usize,
+}
+
+/// Where the target of a branch is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sides {
+    /// Beside its source.
+    Beside,
+    /// Below its source.
+    Below,
 }
 
 impl Widths {
     pub(super) fn fit(&mut self, row: &TextRow) {
         self.number = self.number.max(row.number.to_string().len()).max(2);
+        self.notes = self.notes.max(row.notes.chars().count());
         for (widths, cell) in [(&mut self.from, &row.from), (&mut self.to, &row.to)] {
             let lines = cell
                 .inlined
@@ -44,6 +55,16 @@ impl Widths {
                 widths[0] = widths[0].max(name.chars().count());
                 widths[1] = widths[1].max(location.chars().count());
             }
+        }
+    }
+
+    /// Whether rows fit into a terminal of this width with both ends side by side.
+    pub(super) fn sides(&self, width: Option<usize>) -> Sides {
+        let ends = self.from.iter().chain(&self.to).sum::<usize>();
+        let needed = "  [#] ".len() + self.number + ends + "    ->      ".len() + self.notes;
+        match width {
+            Some(width) if width < needed => Sides::Below,
+            _ => Sides::Beside,
         }
     }
 }
@@ -59,29 +80,51 @@ impl TextRow {
         }
     }
 
-    pub(super) fn lines(&self, mark: char, widths: &Widths) -> Vec<String> {
+    pub(super) fn lines(&self, mark: char, widths: &Widths, sides: Sides) -> Vec<String> {
+        let number = format!("[#{:0>1$}]", self.number, widths.number);
+        let indent = " ".repeat(number.len());
+        let lines = match sides {
+            Sides::Beside => self.beside(&number, &indent, widths),
+            Sides::Below => self.below(&number, &indent),
+        };
+        lines
+            .into_iter()
+            .map(|line| format!("{mark} {line}").trim_end().to_owned())
+            .collect()
+    }
+
+    fn beside(&self, number: &str, indent: &str, widths: &Widths) -> Vec<String> {
         let pad = |[name, location]: [&str; 2], widths: [usize; 2]| {
             format!("{name:<0$}  {location:<1$}", widths[0], widths[1])
         };
-        let number = format!("[#{:0>1$}]", self.number, widths.number);
         let mut lines = vec![format!(
-            "{mark} {number} {}  ->  {}  {}",
+            "{number} {}  ->  {}  {}",
             pad([&self.from.name, &self.from.location], widths.from),
             pad([&self.to.name, &self.to.location], widths.to),
             self.notes,
         )];
-        let indent = " ".repeat(number.len());
         for level in 0..self.from.inlined.len().max(self.to.inlined.len()) {
             lines.push(format!(
-                "{mark} {indent} {}      {}",
+                "{indent} {}      {}",
                 pad(self.from.inlined_at(level), widths.from),
                 pad(self.to.inlined_at(level), widths.to),
             ));
         }
         lines
-            .into_iter()
-            .map(|line| line.trim_end().to_owned())
-            .collect()
+    }
+
+    fn below(&self, number: &str, indent: &str) -> Vec<String> {
+        let mut lines = Vec::new();
+        for (lead, cell, notes) in [(number, &self.from, ""), ("->", &self.to, &self.notes)] {
+            let lead = format!("{lead:>0$}", indent.len());
+            let Cell { name, location, .. } = cell;
+            let parts = [name, location, notes].map(str::trim_end);
+            let parts: Vec<_> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+            lines.push(format!("{lead} {}", parts.join("  ")));
+            let inlined = cell.inlined.iter();
+            lines.extend(inlined.map(|(name, location)| format!("{indent} {name}  {location}")));
+        }
+        lines
     }
 }
 

@@ -7,14 +7,38 @@ fn plain(report: &TraceReport) -> String {
 }
 
 fn shown(report: &TraceReport, detail: Detail) -> String {
+    formed(
+        report,
+        TextForm {
+            detail,
+            width: None,
+        },
+    )
+}
+
+fn formed(report: &TraceReport, form: TextForm) -> String {
     let mut out = anstream::StripStream::new(Vec::new());
-    write(report, detail, &mut out).unwrap();
+    write(report, form, &mut out).unwrap();
     String::from_utf8(out.into_inner()).unwrap()
 }
 
 #[test]
 fn the_path_of_a_rejected_map() {
     insta::assert_snapshot!(plain(&report(vec![snapshot(rejected_map())])));
+}
+
+#[test]
+fn the_ends_are_below_each_other_where_there_is_no_room() {
+    let report = report(vec![snapshot(rejected_map())]);
+    let form = |width| TextForm {
+        width: Some(width),
+        ..TextForm::default()
+    };
+    insta::assert_snapshot!(formed(&report, form(80)));
+    let widest = formed(&report, TextForm::default());
+    let width = widest.lines().map(str::len).max().unwrap();
+    assert_eq!(formed(&report, form(width)), widest);
+    assert_ne!(formed(&report, form(width - 1)), widest);
 }
 
 #[test]
@@ -105,7 +129,7 @@ fn colours_are_in_what_is_written() {
     let mut out = Vec::new();
     write(
         &report(vec![snapshot(rejected_map())]),
-        Detail::All,
+        TextForm::default(),
         &mut out,
     )
     .unwrap();

@@ -85,6 +85,15 @@ pub(crate) fn notes(branch: &NamedBranch, times: usize) -> String {
     notes.join(", ")
 }
 
+/// A count with its noun: `1 path`, `2 paths`, `2 branches`.
+pub(crate) fn counted(count: usize, what: &str) -> String {
+    match count {
+        1 => format!("1 {what}"),
+        count if what.ends_with("ch") => format!("{count} {what}es"),
+        count => format!("{count} {what}s"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,8 +1,10 @@
 //! The command line of `brbe`: its commands, and how they are run.
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
+use branch_records::show::spelled_out;
 use clap::{Parser, Subcommand};
 
 use super::{
@@ -26,6 +28,17 @@ use machines::qemu::vmtest_child;
 pub struct Cli {
     #[command(subcommand)]
     command: Command,
+}
+
+impl Cli {
+    /// Parses the words of a command line, of which the first one is the program's name.
+    ///
+    /// # Errors
+    ///
+    /// When they are no command line of `brbe`, or ask for help.
+    pub fn of<W: Into<OsString>>(words: impl IntoIterator<Item = W>) -> Result<Self, clap::Error> {
+        Self::try_parse_from(spelled_out(words.into_iter().map(Into::into)))
+    }
 }
 
 const EXIT_STATUS: &str = "\

@@ -91,8 +91,13 @@ impl Trace {
         }
     }
 
+    /// The words for branch-trace, which has to know what snapshots will be compared by.
     fn words(&self) -> impl Iterator<Item = &str> {
-        self.words.iter().map(String::as_str)
+        let compare = self.show.compare.then_some("--compare");
+        let groups = self.show.group.iter();
+        let groups = groups.flat_map(|group| ["--group", group.text()]);
+        let words = self.words.iter().map(String::as_str);
+        compare.into_iter().chain(groups).chain(words)
     }
 
     /// Traces in a machine that boots a kernel of this project. Returns whether anything was
@@ -252,7 +257,7 @@ pub fn show(
     let files = Files::new(&capture.processes, files);
     let symbols =
         KernelSymbols::new(&vmlinux, capture, files).context("putting names to the addresses")?;
-    show.print(capture, &symbols, &mut anstream::stdout().lock())?;
+    show.print(capture, &symbols, source, &mut anstream::stdout().lock())?;
     show.draw(capture, &symbols, source)?;
     if let Some(path) = &show.html {
         eprintln!("the path on the source: {}", path.display());

@@ -1,35 +1,55 @@
 //! Parses the language of filters.
 
-use branch_records::errno;
+use crate::errno;
 
 use super::token::{Token, tokens};
-use super::{Field, Filter, FilterError, Op, Step, cgroup_id};
+use super::{Filter, FilterError, FilterField, FilterOp, FilterStep, cgroup_id, words};
 
 /// How deep parentheses and `!` may be nested.
 const DEEPEST: usize = 32;
 
 /// Parses a filter in which each comparison names its field.
-pub(crate) fn parse(text: &str) -> Result<Filter, FilterError> {
+///
+/// # Errors
+///
+/// When the text is no filter, and when there is no such control group on this machine.
+pub fn parse(text: &str) -> Result<Filter, FilterError> {
     Parser::of(text, None)?.whole()
+}
+
+/// Parses a filter of snapshots in a capture. Captures do not hold control groups.
+///
+/// # Errors
+///
+/// When the text is no filter, or asks for a control group.
+pub fn parse_captured(text: &str) -> Result<Filter, FilterError> {
+    if tokens(text)?.contains(&Token::Word("cgroup")) {
+        return Err(FilterError::NotCaptured);
+    }
+    parse(text)
 }
 
 /// Parses a filter of the return value, in which a comparison need not name its field:
 /// `< 0 || == 42`.
-pub(crate) fn parse_returned(text: &str) -> Result<Filter, FilterError> {
-    Parser::of(text, Some(Field::Returned))?.whole()
+///
+/// # Errors
+///
+/// When the text is no filter.
+pub fn parse_returned(text: &str) -> Result<Filter, FilterError> {
+    Parser::of(text, Some(FilterField::Returned))?.whole()
 }
 
 struct Parser<'a> {
     /// The tokens that are left, in reverse: they are taken off the end.
     rest: Vec<Token<'a>>,
     /// The field of a comparison that names none.
-    assumed: Option<Field>,
-    steps: Vec<Step>,
+    assumed: Option<FilterField>,
+    steps: Vec<FilterStep>,
     depth: usize,
 }
 
 impl<'a> Parser<'a> {
-    fn of(text: &'a str, assumed: Option<Field>) -> Result<Self, FilterError> {
+    fn of(text: &'a str, assumed: Option<FilterField>) -> Result<Self, FilterError> {
         let mut rest = tokens(text)?;
         rest.reverse();
         Ok(Self {
@@ -50,9 +70,9 @@ impl<'a> Parser<'a> {
     }
 
     fn list(&mut self) -> Result<(), FilterError> {
-        self.chain(",", Op::And, |parser| {
-            parser.chain("||", Op::Or, |parser| {
-                parser.chain("&&", Op::And, Self::one)
+        self.chain(",", FilterOp::And, |parser| {
+            parser.chain("||", FilterOp::Or, |parser| {
+                parser.chain("&&", FilterOp::And, Self::one)
             })
         })
     }
@@ -61,13 +81,13 @@ impl<'a> Parser<'a> {
     fn chain(
         &mut self,
         sign: &str,
-        op: Op,
+        op: FilterOp,
         part: impl Fn(&mut Self) -> Result<(), FilterError>,
     ) -> Result<(), FilterError> {
         part(self)?;
         while self.takes(sign) {
             part(self)?;
-            self.steps.push(Step::of(op));
+            self.steps.push(FilterStep::of(op));
         }
         Ok(())
     }
@@ -79,7 +99,7 @@ impl<'a> Parser<'a> {
         }
         if self.takes("!") {
             self.one()?;
-            self.steps.push(Step::of(Op::Not));
+            self.steps.push(FilterStep::of(FilterOp::Not));
         } else if self.takes("(") {
             self.list()?;
             if !self.takes(")") {
@@ -107,8 +127,8 @@ impl<'a> Parser<'a> {
         if named {
             self.rest.pop();
         }
-        if field == Field::Failed {
-            self.steps.push(Step::equal(field, 1));
+        if field == FilterField::Failed {
+            self.steps.push(FilterStep::equal(field, 1));
             return Ok(());
         }
         let Some(Token::Sign(operator @ ("==" | "!=" | "<" | "<=" | ">" | ">="))) =
@@ -119,32 +139,32 @@ impl<'a> Parser<'a> {
         let operator = *operator;
         self.rest.pop();
         match field {
-            Field::Comm => self.compare_comm(operator),
-            Field::Cgroup => self.compare_cgroup(operator),
+            FilterField::Comm => self.compare_comm(operator),
+            FilterField::Cgroup => self.compare_cgroup(operator),
             _ => self.compare_number(field, operator),
         }
     }
 
-    fn compare_number(&mut self, field: Field, operator: &str) -> Result<(), FilterError> {
+    fn compare_number(&mut self, field: FilterField, operator: &str) -> Result<(), FilterError> {
         let Some(Token::Word(word)) = self.rest.last() else {
             return Err(self.expected("a number"));
         };
         let word = *word;
         let value = match field {
-            Field::Duration => time(word)?.cast_signed(),
-            Field::Returned => number_or_error(word)?,
+            FilterField::Duration => time(word)?.cast_signed(),
+            FilterField::Returned => number_or_error(word)?,
             _ => number(word).ok_or_else(|| FilterError::Number(word.to_owned()))?,
         };
         self.rest.pop();
         let (op, not) = match operator {
-            "==" => (Op::Equal, false),
-            "!=" => (Op::Equal, true),
-            "<" => (Op::Less, false),
-            "<=" => (Op::LessEqual, false),
-            ">" => (Op::LessEqual, true),
-            _ => (Op::Less, true),
+            "==" => (FilterOp::Equal, false),
+            "!=" => (FilterOp::Equal, true),
+            "<" => (FilterOp::Less, false),
+            "<=" => (FilterOp::LessEqual, false),
+            ">" => (FilterOp::LessEqual, true),
+            _ => (FilterOp::Less, true),
         };
-        self.push(Step::compare(op, field, value.cast_unsigned()), not);
+        self.push(FilterStep::compare(op, field, value.cast_unsigned()), not);
         Ok(())
     }
 
@@ -163,10 +183,10 @@ impl<'a> Parser<'a> {
         // A whole name is compared with the byte that ends it, which is another one in a
         // longer name.
         mask[..start.len() + usize::from(whole)].fill(0xff);
-        let step = Step {
+        let step = FilterStep {
             mask: words(mask),
             value: words(value),
-            ..Step::equal(Field::Comm, 0)
+            ..FilterStep::equal(FilterField::Comm, 0)
         };
         self.push_equality("comm", operator, step)
     }
@@ -181,14 +201,18 @@ impl<'a> Parser<'a> {
             }
             _ => return Err(self.expected("a control group's directory, in quotes, or its number")),
         };
-        self.push_equality("cgroup", operator, Step::equal(Field::Cgroup, id))
+        self.push_equality(
+            "cgroup",
+            operator,
+            FilterStep::equal(FilterField::Cgroup, id),
+        )
     }
 
     fn push_equality(
         &mut self,
         field: &'static str,
         operator: &str,
-        step: Step,
+        step: FilterStep,
     ) -> Result<(), FilterError> {
         match operator {
             "==" => self.push(step, false),
@@ -198,10 +222,10 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    fn push(&mut self, step: Step, not: bool) {
+    fn push(&mut self, step: FilterStep, not: bool) {
         self.steps.push(step);
         if not {
-            self.steps.push(Step::of(Op::Not));
+            self.steps.push(FilterStep::of(FilterOp::Not));
         }
     }
 
@@ -236,25 +260,19 @@ impl<'a> Parser<'a> {
 }
 
 /// The field with this name, and `true`: the comparison names its field.
-fn field(word: &str) -> Option<(Field, bool)> {
+fn field(word: &str) -> Option<(FilterField, bool)> {
     let field = match word {
-        "pid" => Field::Pid,
-        "tid" => Field::Tid,
-        "cpu" => Field::Cpu,
-        "comm" => Field::Comm,
-        "cgroup" => Field::Cgroup,
-        "duration" => Field::Duration,
-        "ret" => Field::Returned,
-        "failed" => Field::Failed,
+        "pid" => FilterField::Pid,
+        "tid" => FilterField::Tid,
+        "cpu" => FilterField::Cpu,
+        "comm" => FilterField::Comm,
+        "cgroup" => FilterField::Cgroup,
+        "duration" => FilterField::Duration,
+        "ret" => FilterField::Returned,
+        "failed" => FilterField::Failed,
         _ => return None,
     };
     Some((field, true))
-}
-
-/// The bytes of a thread's name as two words, as the CPU has them in memory.
-fn words(bytes: [u8; 16]) -> [u64; 2] {
-    let (halves, _) = bytes.as_chunks();
-    [0, 1].map(|half| u64::from_ne_bytes(halves[half]))
 }
 
 /// Parses a number of 64 bits, decimal or hexadecimal, with or without a minus sign.

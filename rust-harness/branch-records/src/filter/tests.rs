@@ -1,6 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::made_up;
 
 /// An event, and what the BPF programs make of a filter: [`Event::passes`] follows
 /// `passes()` in bpf/trace.bpf.c step by step.
@@ -16,16 +17,16 @@ struct Event {
 }
 
 impl Event {
-    fn field(&self, field: Field) -> [u64; 2] {
+    fn field(&self, field: FilterField) -> [u64; 2] {
         let first = match field {
-            Field::Pid => self.pid,
-            Field::Tid => self.tid,
-            Field::Cpu => self.cpu,
-            Field::Cgroup => self.cgroup,
-            Field::Duration => self.duration,
-            Field::Returned => self.returned.cast_unsigned(),
-            Field::Failed => (-4095..0).contains(&self.returned).into(),
-            Field::Comm => {
+            FilterField::Pid => self.pid,
+            FilterField::Tid => self.tid,
+            FilterField::Cpu => self.cpu,
+            FilterField::Cgroup => self.cgroup,
+            FilterField::Duration => self.duration,
+            FilterField::Returned => self.returned.cast_unsigned(),
+            FilterField::Failed => (-4095..0).contains(&self.returned).into(),
+            FilterField::Comm => {
                 let mut bytes = [0; 16];
                 bytes[..self.comm.len()].copy_from_slice(self.comm.as_bytes());
                 let (halves, _) = bytes.as_chunks();
@@ -35,6 +36,19 @@ impl Event {
         [first, 0]
     }
 
+    /// The event as a capture holds it, without its control group.
+    fn snapshot(&self) -> Snapshot {
+        Snapshot {
+            returned: Some(Returned::Signed(self.returned)),
+            cpu: self.cpu as u32,
+            pid: self.pid as u32,
+            tid: self.tid as u32,
+            comm: self.comm.to_owned(),
+            duration: Some(self.duration),
+            ..made_up::snapshot(Vec::new())
+        }
+    }
+
     fn passes(&self, filter: &Filter) -> bool {
         let mut stack = 1_u64;
         for step in filter.steps() {
@@ -42,21 +56,21 @@ impl Event {
             let (first, second) = (first & step.mask[0], second & step.mask[1]);
             let value = step.value;
             let holds = match step.op {
-                Op::And => {
+                FilterOp::And => {
                     stack = stack >> 2 << 1 | u64::from(stack & 3 == 3);
                     continue;
                 }
-                Op::Or => {
+                FilterOp::Or => {
                     stack = stack >> 2 << 1 | u64::from(stack & 3 != 0);
                     continue;
                 }
-                Op::Not => {
+                FilterOp::Not => {
                     stack ^= 1;
                     continue;
                 }
-                Op::Less => first.cast_signed() < value[0].cast_signed(),
-                Op::LessEqual => first.cast_signed() <= value[0].cast_signed(),
-                Op::Equal => [first, second] == value,
+                FilterOp::Less => first.cast_signed() < value[0].cast_signed(),
+                FilterOp::LessEqual => first.cast_signed() <= value[0].cast_signed(),
+                FilterOp::Equal => [first, second] == value,
             };
             stack = stack << 1 | u64::from(holds);
         }
@@ -65,7 +79,37 @@ impl Event {
 }
 
 fn passes(filter: &str, event: &Event) -> bool {
-    event.passes(&parse(filter).unwrap())
+    let filter = parse(filter).unwrap();
+    let passes = event.passes(&filter);
+    let known = (!filter.asks_for(FilterField::Cgroup)).then_some(passes);
+    assert_eq!(filter.holds(&event.snapshot()), known);
+    passes
+}
+
+#[test]
+fn what_a_snapshot_does_not_hold_decides_nothing() {
+    let snapshot = Snapshot {
+        returned: None,
+        ..Event::default().snapshot()
+    };
+    for (filter, holds) in [
+        ("ret == 0", None),
+        ("!failed", None),
+        ("failed && pid == 0", None),
+        ("failed && pid == 1", Some(false)),
+        ("pid == 0 || failed", Some(true)),
+        ("pid == 1 || ret < 0", None),
+        ("duration == 0", Some(true)),
+        ("cgroup == 1", None),
+    ] {
+        assert_eq!(parse(filter).unwrap().holds(&snapshot), holds, "{filter}");
+    }
+    assert_eq!(Filter::default().holds(&snapshot), Some(true));
+    assert_eq!(
+        parse_captured("cgroup == '/x'"),
+        Err(FilterError::NotCaptured)
+    );
+    assert_eq!(parse_captured("cpu == 1"), parse("cpu == 1"));
 }
 
 #[test]
@@ -222,7 +266,10 @@ proptest! {
     fn a_filter_means_what_it_says((text, holds) in expression()) {
         let event = Event { cpu: 2, ..Event::default() };
         match parse(&text) {
-            Ok(filter) => prop_assert_eq!(event.passes(&filter), holds, "{}", text),
+            Ok(filter) => {
+                prop_assert_eq!(event.passes(&filter), holds, "{}", text);
+                prop_assert_eq!(filter.holds(&event.snapshot()), Some(holds), "{}", text);
+            }
             Err(error) => prop_assert_eq!(error, FilterError::TooLong),
         }
     }

@@ -1,0 +1,308 @@
+use super::*;
+use crate::capture::{Anchor, Capture, CapturedKernel, Moment, Returned};
+use crate::made_up::*;
+use crate::record::RawRecord;
+use crate::text::TextForm;
+
+/// Where a group parts from the other, as offsets in `array_map_alloc_check`: the branch, how often
+/// a path came by before, and for each outcome where it led and how many snapshots of each group
+/// had it.
+type Told = (u64, usize, Vec<(Option<u64>, [usize; 2])>);
+
+const ERET: u64 = 11;
+
+fn capture(snapshots: Vec<Snapshot>) -> Capture {
+    let anchor = Anchor {
+        symbol: "_stext".to_owned(),
+        address: 0xffff_8000_8001_0000,
+    };
+    let mut capture = Capture::new(
+        "test",
+        CapturedKernel {
+            release: "7.3.4".to_owned(),
+            machine: "aarch64".to_owned(),
+            anchor,
+        },
+    );
+    capture.snapshots = snapshots;
+    capture
+}
+
+fn source(file: &str) -> Option<String> {
+    let line = |number: u32| match number {
+        0x28 => "\tif (attr->max_entries == 0 || attr->key_size != 4)\n".to_owned(),
+        number => format!("\tline {number};\n"),
+    };
+    (file == "kernel/bpf/arraymap.c").then(|| (1..0x100).map(line).collect())
+}
+
+fn compared(capture: &Capture) -> GroupComparison {
+    GroupComparison::new(
+        capture,
+        &MadeUp,
+        &SnapshotGroup::by_error().unwrap(),
+        &source,
+    )
+}
+
+/// What a comparison of these calls says. Each is: whether it failed, and its jumps in the
+/// function, oldest first.
+fn told(calls: &[(bool, Vec<RawRecord>)]) -> (GroupComparison, Vec<Told>) {
+    let snapshots = calls
+        .iter()
+        .map(|(fails, jumps)| call(*fails, jumps.clone()));
+    let comparison = compared(&capture(snapshots.collect()));
+    let told = comparison.partings.iter().map(|parting| {
+        let offset = |end: &Endpoint| end.address.unwrap() - ALLOC_CHECK;
+        let outcomes = parting.outcomes.iter();
+        let outcomes = outcomes.map(|outcome| (outcome.to.as_ref().map(offset), outcome.snapshots));
+        (offset(&parting.at), parting.before, outcomes.collect())
+    });
+    let told = told.collect();
+    (comparison, told)
+}
+
+/// A call of the function that takes these jumps, between its entry and its return.
+fn call(fails: bool, jumps: Vec<RawRecord>) -> Snapshot {
+    let mut path = vec![record(MAP_CREATE + 0x100, ALLOC_CHECK, INDIRECT_CALL)];
+    path.extend(jumps);
+    path.push(record(ALLOC_CHECK + 0xa0, MAP_CREATE + 0x104, RETURN));
+    let mut snapshot = snapshot(path);
+    snapshot.returned = Some(Returned::Signed(if fails { -22 } else { 0 }));
+    snapshot
+}
+
+/// A jump within the function.
+fn jump(from: u64, to: u64) -> RawRecord {
+    record(ALLOC_CHECK + from, ALLOC_CHECK + to, COND)
+}
+
+#[test]
+fn ways_part_where_one_jumps_and_the_other_goes_on() {
+    let mut calls = vec![call(true, rejected_map()[1..4].to_vec())];
+    let mut goes_on = rejected_map()[1..3].to_vec();
+    goes_on.push(jump(0x60, 0x70));
+    calls.extend(vec![call(false, goes_on); 2]);
+    let mut refused = snapshot(Vec::new());
+    refused.errno = Some(2);
+    calls.push(refused);
+    let mut capture = capture(calls);
+    capture.dropped = 3;
+    let comparison = compared(&capture);
+    let mut out = anstream::StripStream::new(Vec::new());
+    text::write(&comparison, TextForm::default(), &mut out).unwrap();
+    insta::assert_snapshot!(String::from_utf8(out.into_inner()).unwrap());
+    insta::assert_snapshot!(serde_json::to_string_pretty(&comparison).unwrap());
+}
+
+#[test]
+fn two_paths_are_drawn_on_one_source() {
+    let mut calls = vec![call(true, vec![jump(0x28, 0x9c)])];
+    calls.push(call(false, vec![jump(0x30, 0x40), jump(0x60, 0x70)]));
+    let comparison = compared(&capture(calls));
+    let mut out = Vec::new();
+    crate::html::write_comparison(&comparison, &MadeUp, &source, &mut out).unwrap();
+    let page = String::from_utf8(out).unwrap();
+    assert!(page.starts_with("<!DOCTYPE html>") && page.ends_with("</html>\n"));
+    let body = &page[page.find("<body>").unwrap()..];
+    insta::assert_snapshot!(body);
+    for element in [
+        "ul", "li", "section", "details", "table", "pre", "svg", "mark",
+    ] {
+        let opened = page.matches(&format!("<{element}>")).count()
+            + page.matches(&format!("<{element} ")).count();
+        let closed = page.matches(&format!("</{element}>")).count();
+        assert_eq!(opened, closed, "{element}");
+    }
+}
+
+#[test]
+fn a_loop_parts_where_one_way_leaves_it() {
+    let turns = |count| vec![jump(0x40, 0x20); count];
+    let (comparison, told) = told(&[(true, turns(3)), (false, turns(5)), (false, turns(5))]);
+    // The fourth time that they come by.
+    assert_eq!(
+        told,
+        [(0x40, 3, vec![(None, [1, 0]), (Some(0x20), [0, 2])])]
+    );
+    assert_eq!(comparison.partings[0].common.len(), 3);
+    let [a, b] = &comparison.partings[0].outcomes[..] else {
+        panic!("{comparison:?}");
+    };
+    assert_eq!(a.next[0].as_ref().map(Vec::len), Some(1));
+    assert_eq!(b.next[1].as_ref().map(Vec::len), Some(2));
+}
+
+#[test]
+fn what_is_alike_in_both_groups_is_no_parting() {
+    let slow = || vec![jump(0x10, 0x18), jump(0x30, 0x80)];
+    let fast = || vec![jump(0x30, 0x80)];
+    let (comparison, found) = told(&[
+        (true, slow()),
+        (true, fast()),
+        (false, slow()),
+        (false, fast()),
+    ]);
+    assert_eq!(found, []);
+    assert!(comparison.same_paths);
+    assert_eq!(
+        comparison.groups.each_ref().map(|group| group.alike),
+        [2, 2]
+    );
+    // They part behind it, though paths differ before.
+    let on = |mut path: Vec<RawRecord>| {
+        path.push(jump(0x88, 0x98));
+        path
+    };
+    let (comparison, found) = told(&[
+        (true, on(slow())),
+        (true, on(fast())),
+        (false, slow()),
+        (false, fast()),
+        (false, fast()),
+    ]);
+    assert_eq!(
+        found,
+        [(0x88, 0, vec![(Some(0x98), [2, 0]), (None, [0, 3])])]
+    );
+    assert!(!comparison.same_paths);
+    assert_eq!(comparison.groups.map(|group| group.alike), [0, 0]);
+}
+
+#[test]
+fn several_checks_are_several_partings() {
+    let good = || vec![jump(0x50, 0x60)];
+    let (comparison, found) = told(&[
+        (true, vec![jump(0x10, 0x90)]),
+        (true, vec![jump(0x20, 0x90)]),
+        (true, vec![jump(0x20, 0x90)]),
+        (true, good()),
+        (false, good()),
+    ]);
+    assert_eq!(
+        found,
+        [
+            (0x20, 0, vec![(Some(0x90), [2, 0]), (None, [1, 1])]),
+            (0x10, 0, vec![(Some(0x90), [1, 0]), (None, [1, 1])]),
+        ]
+    );
+    assert_eq!(comparison.groups.map(|group| group.alike), [1, 1]);
+}
+
+#[test]
+fn an_interrupt_is_left_out() {
+    let (calm, mut interrupted) = (vec![jump(0x50, 0x60)], vec![jump(0x50, 0x60)]);
+    let interrupt = [
+        record(ALLOC_CHECK + 0x70, ENTER, IRQ),
+        record(ENTER + 4, MIGRATE, CALL),
+        record(MIGRATE + 8, ENTER + 8, RETURN),
+        record(ENTER + 0x20, ALLOC_CHECK + 0x70, ERET),
+    ];
+    interrupted.extend(interrupt);
+    let (comparison, found) = told(&[(true, interrupted.clone()), (false, calm)]);
+    assert_eq!(found, []);
+    assert!(comparison.same_paths);
+    assert_eq!(
+        comparison.groups.each_ref().map(|group| group.interrupted),
+        [1, 0]
+    );
+    // Its beginning is not among the records: what came before belongs to another path.
+    let mut cut = call(true, interrupted);
+    cut.records.truncate(3);
+    let whole = call(false, vec![jump(0x50, 0x60), jump(0x80, 0x90)]);
+    let comparison = compared(&capture(vec![cut, whole]));
+    assert_eq!(comparison.groups[0].paths[0].records.len(), 1);
+    assert!(!comparison.groups[0].paths[0].is_whole);
+}
+
+#[test]
+fn a_way_that_is_cut_is_laid_beside_a_whole_one() {
+    let path = |last: u64| {
+        let mut path = vec![
+            jump(0x10, 0x14),
+            jump(0x18, 0x20),
+            jump(0x24, 0x30),
+            jump(0x34, 0x40),
+        ];
+        path.push(jump(last, 0x90));
+        path
+    };
+    let mut cut = call(true, path(0x60));
+    // The entry and the first jump are missing.
+    cut.records.truncate(5);
+    let comparison = compared(&capture(vec![cut, call(false, path(0x70))]));
+    assert_eq!(comparison.groups.each_ref().map(|group| group.cut), [1, 0]);
+    let at = comparison.partings[0].at.address;
+    assert_eq!(at, Some(ALLOC_CHECK + 0x60));
+
+    // This one begins where the whole path has not been.
+    let mut elsewhere = call(true, vec![jump(0xa4, 0xa8), jump(0xac, 0x90)]);
+    elsewhere.records.truncate(3);
+    let comparison = compared(&capture(vec![elsewhere, call(false, path(0x70))]));
+    assert_eq!(
+        comparison.groups.each_ref().map(|group| group.not_aligned),
+        [1, 0]
+    );
+    assert_eq!(comparison.partings, []);
+    let mut out = anstream::StripStream::new(Vec::new());
+    text::write(&comparison, TextForm::default(), &mut out).unwrap();
+    insta::assert_snapshot!(String::from_utf8(out.into_inner()).unwrap());
+}
+
+#[test]
+fn ways_without_an_entry_are_laid_beside_each_other_by_their_ends() {
+    let entered = |jumps: Vec<RawRecord>, cpu| {
+        let mut snapshot = call(false, jumps);
+        snapshot.moment = Moment::Entry;
+        snapshot.cpu = cpu;
+        snapshot
+    };
+    // The first path is longer, and turns once more; the last turn is what they have in common.
+    let snapshots = vec![
+        entered(
+            vec![
+                jump(0x80, 0x20),
+                jump(0x40, 0x20),
+                jump(0x40, 0x20),
+                jump(0x50, 0x70),
+            ],
+            0,
+        ),
+        entered(vec![jump(0x40, 0x20), jump(0x60, 0x70)], 1),
+    ];
+    let groups = ["cpu == 0", "cpu == 1"].map(|text| SnapshotGroup::new(text).unwrap());
+    let comparison = GroupComparison::new(&capture(snapshots), &MadeUp, &groups, &source);
+    assert_eq!(comparison.alignment, PathAlignment::End);
+    let parting = &comparison.partings[0];
+    assert_eq!(parting.at.address, Some(ALLOC_CHECK + 0x50));
+    assert_eq!(parting.before, 0);
+}
+
+#[test]
+fn a_function_that_calls_itself_is_entered_once() {
+    let inner = |from: u64| {
+        [
+            record(ALLOC_CHECK + from, ALLOC_CHECK, CALL),
+            record(ALLOC_CHECK + 0xa0, ALLOC_CHECK + from + 4, RETURN),
+        ]
+    };
+    let mut jumps = vec![jump(0x10, 0x20)];
+    jumps.extend(inner(0x28));
+    // The head of a loop.
+    jumps.push(jump(0x30, 0));
+    let (comparison, found) = told(&[(true, jumps.clone()), (false, vec![jump(0x10, 0x20)])]);
+    assert_eq!(comparison.groups[0].paths[0].records.len(), jumps.len() + 1);
+    assert_eq!(found[0].0, 0x28);
+}
+
+#[test]
+fn nothing_to_compare_is_said() {
+    let comparison = compared(&capture(vec![call(true, Vec::new())]));
+    let mut out = anstream::StripStream::new(Vec::new());
+    text::write(&comparison, TextForm::default(), &mut out).unwrap();
+    let text = String::from_utf8(out.into_inner()).unwrap();
+    assert!(
+        text.ends_with("\nNo snapshot is in B: none passes `!failed`.\n"),
+        "{text}"
+    );
+}
