@@ -4,9 +4,11 @@
 //! The document is JSON. A reader must not trust it: [`Capture::from_reader`] bounds what
 //! it reads, and checks every invariant that the fields below document.
 
+use std::fmt;
 use std::io::{Read, Write};
 
-use serde::{Deserialize, Serialize};
+use serde::de::{IgnoredAny, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer as _, Serialize};
 
 mod code;
 pub(crate) mod document;
@@ -28,6 +30,8 @@ pub const FORMAT: &str = "branch-capture";
 pub const VERSION: u32 = 4;
 /// The most bytes of a document. A longer document is refused.
 pub const MAX_BYTES: u64 = 512 << 20;
+/// How many bytes of a document are looked at for its format and its version.
+const HEAD: u64 = 64 << 10;
 /// The most records of a snapshot: more than any hardware keeps.
 pub const MAX_RECORDS: usize = 1024;
 /// The most snapshots of a capture. A capture with more is refused.
@@ -221,31 +225,24 @@ impl Capture {
     /// When `reader` fails, when the document is longer than [`MAX_BYTES`], when it is no
     /// capture of version [`VERSION`], and when a field breaks an invariant: see
     /// [`CaptureError`].
-    pub fn from_reader(reader: impl Read) -> Result<Self, CaptureError> {
-        Self::from_slice(&document::read(reader, MAX_BYTES)?)
+    pub fn from_reader(mut reader: impl Read) -> Result<Self, CaptureError> {
+        Self::read(&mut reader)
     }
 
-    /// Reads a capture from memory and checks it.
-    ///
-    /// # Errors
-    ///
-    /// When the document is no capture of version [`VERSION`], and when a field breaks an
-    /// invariant: see [`CaptureError`].
-    pub fn from_slice(text: &[u8]) -> Result<Self, CaptureError> {
-        /// The fields that every version of the document has.
-        #[derive(Deserialize)]
-        struct Head {
-            format: String,
-            version: u32,
+    fn read(reader: &mut dyn Read) -> Result<Self, CaptureError> {
+        let mut beginning = Vec::new();
+        // The rest is read from where this ends.
+        Read::take(&mut *reader, HEAD)
+            .read_to_end(&mut beginning)
+            .map_err(CaptureError::Read)?;
+        // The fields of another version may be others.
+        let Head { format, version } = Head::of(&beginning);
+        match (format, version) {
+            (Some(format), _) if format != FORMAT => return Err(CaptureError::Format(format)),
+            (_, Some(version)) if version != VERSION => return Err(CaptureError::Version(version)),
+            _ => {}
         }
-        let head: Head = serde_json::from_slice(text)?;
-        if head.format != FORMAT {
-            return Err(CaptureError::Format(head.format));
-        }
-        if head.version != VERSION {
-            return Err(CaptureError::Version(head.version));
-        }
-        let capture: Self = serde_json::from_slice(text)?;
+        let capture: Self = document::read(beginning.chain(reader), MAX_BYTES)?;
         capture.validate()?;
         Ok(capture)
     }
@@ -263,6 +260,12 @@ impl Capture {
 
     /// Checks every invariant that the fields document.
     fn validate(&self) -> Result<(), CaptureError> {
+        if self.format != FORMAT {
+            return Err(CaptureError::Format(self.format.clone()));
+        }
+        if self.version != VERSION {
+            return Err(CaptureError::Version(self.version));
+        }
         check_text("scenario", &self.scenario)?;
         check_text("kernel.release", &self.kernel.release)?;
         check_text("kernel.machine", &self.kernel.machine)?;
@@ -315,6 +318,43 @@ impl Capture {
         }
         for (index, snapshot) in self.snapshots.iter().enumerate() {
             snapshot.validate(&format!("snapshots[{index}]"))?;
+        }
+        Ok(())
+    }
+}
+
+/// The fields that every version of the document has.
+#[derive(Default)]
+struct Head {
+    format: Option<String>,
+    version: Option<u32>,
+}
+
+impl Head {
+    /// What there is of the head in the beginning of a document.
+    fn of(beginning: &[u8]) -> Self {
+        let mut head = Self::default();
+        // It ends in an error, at the latest where the beginning does.
+        let _ = serde_json::Deserializer::from_slice(beginning).deserialize_map(&mut head);
+        head
+    }
+}
+
+impl<'de> Visitor<'de> for &mut Head {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a branch capture")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        while self.format.is_none() || self.version.is_none() {
+            match map.next_key::<String>()?.as_deref() {
+                Some("format") => self.format = Some(map.next_value()?),
+                Some("version") => self.version = Some(map.next_value()?),
+                Some(_) => drop(map.next_value::<IgnoredAny>()?),
+                None => break,
+            }
         }
         Ok(())
     }

@@ -14,6 +14,7 @@
 //! * [`filter`]: which snapshots are wanted.
 //! * [`report`] and [`text`]: the path that was taken, as JSON and as text.
 //! * [`compare`]: where the paths of two groups of snapshots part.
+//! * [`summary`]: many snapshots, counted.
 //! * [`brstack`]: snapshots as perf prints samples.
 //! * [`listing`] and [`html`]: the source of the functions on the path, with the path
 //!   drawn on it, from [`sources`].
@@ -78,6 +79,7 @@ pub mod report;
 #[cfg(feature = "show")]
 pub mod show;
 pub mod sources;
+pub mod summary;
 pub mod sweep;
 pub mod symbol;
 pub mod text;

@@ -109,7 +109,8 @@ pub(crate) fn rejected_map() -> Vec<RawRecord> {
     ]
 }
 
-pub(crate) fn report(snapshots: Vec<Snapshot>) -> TraceReport {
+/// A capture of these snapshots.
+pub(crate) fn capture(snapshots: Vec<Snapshot>) -> Capture {
     let mut capture = Capture::new(
         "test",
         CapturedKernel {
@@ -122,5 +123,9 @@ pub(crate) fn report(snapshots: Vec<Snapshot>) -> TraceReport {
         },
     );
     capture.snapshots = snapshots;
-    TraceReport::new(&capture, &MadeUp)
+    capture
+}
+
+pub(crate) fn report(snapshots: Vec<Snapshot>) -> TraceReport {
+    TraceReport::new(&capture(snapshots), &MadeUp)
 }

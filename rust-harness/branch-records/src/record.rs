@@ -133,7 +133,7 @@ pub enum Cycles {
 }
 
 /// The type of a branch: `PERF_BR_*`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs)] // the names are perf's
 pub enum BranchType {
     Unknown,
@@ -215,7 +215,7 @@ impl BranchType {
 
 /// The meaning of `new_type` in a `PERF_BR_EXTEND_ABI` branch: `PERF_BR_NEW_*`. The
 /// values that perf leaves to the architecture have arm64's meaning.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs)] // the names are perf's
 pub enum NewType {
     AlignmentFault,

@@ -14,6 +14,7 @@ use crate::filter::{FilterError, FilterField};
 use crate::html;
 use crate::report::TraceReport;
 use crate::sources::{self, Sources};
+use crate::summary::{self, CodePoint, Summary};
 use crate::symbol::Resolve;
 use crate::text::{self, Detail, TextForm};
 
@@ -42,6 +43,15 @@ pub struct Show {
     /// filters can do without
     #[arg(long, value_name = "EXPR", value_parser = SnapshotGroup::new, requires = "compare")]
     pub group: Vec<SnapshotGroup>,
+
+    /// Sum up all snapshots: the paths and how often, what was executed most
+    #[arg(long, conflicts_with_all = ["compare", "all", "brstack", "html"])]
+    pub summary: bool,
+
+    /// The cycles from one point of the code to another, in --summary: FUNCTION, FUNCTION+OFFSET or
+    /// FILE:LINE
+    #[arg(long, num_args = 2, value_names = ["POINT", "POINT"], requires = "summary")]
+    pub between: Vec<CodePoint>,
 
     /// The width of text, in characters. Without it, text has the terminal's width, and elsewhere
     /// any
@@ -119,9 +129,10 @@ pub fn spelled_out(words: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
 
 impl Show {
     /// Whether each snapshot can be printed by itself, as it is taken. JSON cannot: it
-    /// has a document around the snapshots. A comparison is one of all of them.
+    /// has a document around the snapshots. A comparison is one of all of them, and so
+    /// is a summary.
     pub fn is_stream(&self) -> bool {
-        !self.json && !self.compare
+        !self.json && !self.compare && !self.summary
     }
 
     /// The groups that are compared, if any are.
@@ -172,8 +183,10 @@ impl Show {
         capture: &Capture,
         symbols: &dyn Resolve,
         sources: &Sources<'_>,
-        out: &mut impl Write,
+        out: &mut dyn Write,
     ) -> Result<(), ShowError> {
+        // Each branch is written by itself.
+        let out = &mut io::BufWriter::new(out);
         let written = if let Some(groups) = self.groups()? {
             let read = |name: &str| self.read(name, sources);
             let comparison = GroupComparison::new(capture, symbols, &groups, &read);
@@ -181,6 +194,14 @@ impl Show {
                 write_json(&comparison, out)
             } else {
                 compare::text::write(&comparison, self.form(), out)
+            }
+        } else if self.summary {
+            let read = |name: &str| self.read(name, sources);
+            let summary = Summary::new(capture, symbols, self.between.as_array());
+            if self.json {
+                write_json(&summary, out)
+            } else {
+                summary::text::write(&summary, self.form(), &read, out)
             }
         } else if self.brstack {
             brstack::write(&capture.snapshots, out)
@@ -190,7 +211,9 @@ impl Show {
             let report = TraceReport::new(capture, symbols);
             text::write(&report, self.form(), out)
         };
-        written.map_err(ShowError::Output)
+        written
+            .and_then(|()| out.flush())
+            .map_err(ShowError::Output)
     }
 
     /// Writes the page of `--html`, if that is asked for. The file is written whole or

@@ -90,7 +90,7 @@ impl Sweep {
     /// sweep of version [`VERSION`], and when a list in it is too long or its code is
     /// invalid: see [`CaptureError`].
     pub fn from_reader(reader: impl Read) -> Result<Self, CaptureError> {
-        let sweep: Self = serde_json::from_slice(&document::read(reader, MAX_BYTES)?)?;
+        let sweep: Self = document::read(reader, MAX_BYTES)?;
         sweep.validate()?;
         Ok(sweep)
     }

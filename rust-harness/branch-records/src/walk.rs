@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::num::NonZeroU64;
+use std::rc::Rc;
 
 use crate::capture::{Capture, Moment, Process, Snapshot};
 use crate::machinery::Machinery;
@@ -98,6 +99,12 @@ impl<'a, R: Resolve + ?Sized> Walker<'a, R> {
             address: known.map(|(_, address)| address),
             symbol: symbol.as_deref().cloned(),
         }
+    }
+
+    /// The symbol this many bytes behind a place.
+    pub(crate) fn symbol_behind(&mut self, place: Place, bytes: u64) -> Option<Rc<Symbol>> {
+        let (pid, address) = *self.addresses.get(&place)?;
+        self.symbols.resolve(pid, address.checked_add(bytes)?)
     }
 
     pub(crate) fn symbols(&mut self) -> &mut SymbolCache<'a, R> {

@@ -106,7 +106,7 @@ impl Arguments {
 
 /// The sections that follow the options in `--help` and in the manual page. Each is a
 /// title, and a text that is shown as it is.
-pub(crate) const SECTIONS: [(&str, &str); 6] = [
+pub(crate) const SECTIONS: [(&str, &str); 7] = [
     (
         "Targets",
         "\
@@ -134,6 +134,12 @@ pub(crate) const SECTIONS: [(&str, &str); 6] = [
   --compare says at which branch the paths of two groups part, and what each did next.
   Two filters may follow it: --compare 'cpu == 0' 'cpu == 1' vfs_read. Without filters,
   the groups are the calls that failed and those that did not.",
+    ),
+    (
+        "Summaries",
+        "\
+  --summary counts paths, branches, edges between functions and lines of source;
+  --between vfs_read fs/read_write.c:570 has the cycles between two points as well.",
     ),
     (
         "Debug information",

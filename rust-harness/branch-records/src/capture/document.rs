@@ -1,26 +1,32 @@
 //! Documents in JSON that a guest hands to a host: read within bounds, and written at once.
 
-use std::io::{Read, Write};
+use std::io::{self, BufReader, Read, Write};
 
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use super::CaptureError;
 
-/// Reads a document of at most `most` bytes to its end.
+/// How many bytes are read at once.
+const PART: usize = 1 << 20;
+
+/// Reads a document of at most `most` bytes to its end. It is parsed as it is read: a document may
+/// be as large as what it becomes.
 ///
 /// # Errors
 ///
-/// When `reader` fails, and when the document is longer.
-pub(crate) fn read(reader: impl Read, most: u64) -> Result<Vec<u8>, CaptureError> {
-    let mut text = Vec::new();
-    reader
-        .take(most + 1)
-        .read_to_end(&mut text)
-        .map_err(CaptureError::Read)?;
-    if text.len() as u64 > most {
+/// When `reader` fails, when the document is longer, and when it is not that of a `D`.
+pub(crate) fn read<D: DeserializeOwned>(reader: impl Read, most: u64) -> Result<D, CaptureError> {
+    // A byte more than it may have is the sign that it has more.
+    let mut bounded = reader.take(most + 1);
+    let parsed = serde_json::from_reader(BufReader::with_capacity(PART, &mut bounded));
+    if bounded.limit() == 0 {
         return Err(CaptureError::TooLong(most));
     }
-    Ok(text)
+    parsed.map_err(|error| match error.classify() {
+        serde_json::error::Category::Io => CaptureError::Read(io::Error::from(error)),
+        _ => CaptureError::Json(error),
+    })
 }
 
 /// Writes a document as one line, at once: a guest's file may be on a file system where each

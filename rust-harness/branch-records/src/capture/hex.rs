@@ -1,11 +1,10 @@
 //! Serialises addresses as hexadecimal text: many readers of JSON lose bits of large
 //! numbers.
 
-use serde::{Deserialize, Deserializer, Serializer, de::Error};
+use std::fmt;
 
-#[derive(Deserialize)]
-#[serde(transparent)]
-struct Text(String);
+use serde::de::{Error, Visitor};
+use serde::{Deserializer, Serializer};
 
 pub(crate) fn parse(text: &str) -> Result<u64, String> {
     text.strip_prefix("0x")
@@ -19,5 +18,20 @@ pub(crate) fn serialize<S: Serializer>(value: &u64, to: S) -> Result<S::Ok, S::E
 }
 
 pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
-    parse(&Text::deserialize(from)?.0).map_err(D::Error::custom)
+    from.deserialize_str(Hexadecimal)
+}
+
+/// Takes a number from a text that is not copied: a capture has millions of them.
+struct Hexadecimal;
+
+impl Visitor<'_> for Hexadecimal {
+    type Value = u64;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a hexadecimal number as text")
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<u64, E> {
+        parse(text).map_err(E::custom)
+    }
 }

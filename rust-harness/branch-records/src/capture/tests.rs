@@ -67,7 +67,7 @@ fn capture() -> Capture {
 fn damaged(change: impl FnOnce(&mut serde_json::Value)) -> CaptureError {
     let mut document = serde_json::to_value(capture()).unwrap();
     change(&mut document);
-    Capture::from_slice(document.to_string().as_bytes()).unwrap_err()
+    Capture::from_reader(document.to_string().as_bytes()).unwrap_err()
 }
 
 #[test]
@@ -78,9 +78,9 @@ fn the_document_is_this() {
 
 #[test]
 fn another_version_is_named_before_its_fields_are_looked_at() {
-    let error = Capture::from_slice(br#"{"format":"branch-capture","version":5,"new":1}"#);
+    let error = Capture::from_reader(&br#"{"format":"branch-capture","version":5,"new":1}"#[..]);
     assert!(matches!(error, Err(CaptureError::Version(5))));
-    let error = Capture::from_slice(br#"{"format":"other","version":1}"#);
+    let error = Capture::from_reader(&br#"{"format":"other","version":1}"#[..]);
     assert!(matches!(error, Err(CaptureError::Format(_))));
 }
 
@@ -245,7 +245,7 @@ proptest! {
 
     #[test]
     fn no_input_makes_the_reader_panic(text: Vec<u8>) {
-        prop_assert!(Capture::from_slice(&text).is_err());
+        prop_assert!(Capture::from_reader(&text[..]).is_err());
     }
 }
 

@@ -1,5 +1,5 @@
 use super::*;
-use crate::capture::{Anchor, Capture, CapturedKernel, Moment, Returned};
+use crate::capture::{Capture, Moment, Returned};
 use crate::made_up::*;
 use crate::record::RawRecord;
 use crate::text::TextForm;
@@ -10,23 +10,6 @@ use crate::text::TextForm;
 type Told = (u64, usize, Vec<(Option<u64>, [usize; 2])>);
 
 const ERET: u64 = 11;
-
-fn capture(snapshots: Vec<Snapshot>) -> Capture {
-    let anchor = Anchor {
-        symbol: "_stext".to_owned(),
-        address: 0xffff_8000_8001_0000,
-    };
-    let mut capture = Capture::new(
-        "test",
-        CapturedKernel {
-            release: "7.3.4".to_owned(),
-            machine: "aarch64".to_owned(),
-            anchor,
-        },
-    );
-    capture.snapshots = snapshots;
-    capture
-}
 
 fn source(file: &str) -> Option<String> {
     let line = |number: u32| match number {

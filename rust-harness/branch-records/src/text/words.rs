@@ -38,7 +38,7 @@ fn duration(nanoseconds: u64) -> String {
 }
 
 /// A return value, and the name of the error that it stands for, if there is one.
-fn value(returned: Returned) -> String {
+pub(crate) fn value(returned: Returned) -> String {
     let value = match returned {
         Returned::Signed(value) => value.to_string(),
         Returned::Unsigned(value) => value.to_string(),

@@ -39,7 +39,7 @@ const PAGE: &str = "why.html";
 /// The most bytes of the page that are read.
 const MOST: u64 = 64 << 20;
 
-const CASES: [Case; 18] = [
+const CASES: [Case; 21] = [
     says(
         "./branch-trace --vmlinux vmlinux --html why.html --errors array_map_alloc_check -- \
          ./branch-guest provoke refused-map",
@@ -62,6 +62,28 @@ const CASES: [Case; 18] = [
             ],
         )
     },
+    says(
+        "./branch-trace --vmlinux vmlinux --compare array_map_alloc_check -- \
+         ./branch-guest provoke maps",
+        &[
+            "They part at array_map_alloc_check+",
+            "A  10 of 10: the branch is",
+        ],
+    ),
+    says(
+        "./branch-trace --vmlinux vmlinux --summary --between bpf_obj_name_cpy+0xc \
+         kernel/bpf/syscall.c:1244 bpf_obj_name_cpy -- ./branch-guest provoke names",
+        &[
+            "snapshots of bpf_obj_name_cpy(), ",
+            "bpf_obj_name_cpy: 3\n",
+            "Cycles from bpf_obj_name_cpy+0xc to kernel/bpf/syscall.c:1244\n",
+            " times: ",
+        ],
+    ),
+    refuses(
+        "./branch-trace --compare --group 'cpu == 0' vfs_read",
+        &["--group is given twice"],
+    ),
     says(
         "./branch-trace --json -n 2 rt:sys_exit -- ls",
         &[
