@@ -92,14 +92,15 @@ pub enum ShowError {
 }
 
 /// Spells out the words of a command line: `--compare A B` is short for `--compare --group A
-/// --group B`, where both words are filters. `--compare` alone is what it is.
+/// --group B`, where both words are filters, or neither can be the name of anything that is traced.
+/// `--compare` alone is what it is.
 pub fn spelled_out(words: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
     let mut words = words.into_iter().peekable();
     let mut spelled = Vec::new();
-    let is_group = |word: &OsString| {
-        word.to_str()
-            .is_some_and(|text| SnapshotGroup::new(text).is_ok())
-    };
+    // What is wrong with a filter is said of the option.
+    let is_meant = |text: &str| text.contains([' ', '=', '<', '>', '"', '\'']);
+    let is_filter = |text: &str| is_meant(text) || SnapshotGroup::new(text).is_ok();
+    let is_group = |word: &OsString| word != "--" && word.to_str().is_some_and(is_filter);
     while let Some(word) = words.next() {
         if word == "--" {
             spelled.push(word);
@@ -147,6 +148,30 @@ impl Show {
             [a, b] => Ok(Some([a.clone(), b.clone()])),
             others => Err(ShowError::Groups(others.len())),
         }
+    }
+
+    /// The words of a command line that ask for this, but for files: `--html` and `--source`.
+    pub fn words(&self) -> Vec<String> {
+        let flags = [
+            ("--all", self.all),
+            ("--json", self.json),
+            ("--brstack", self.brstack),
+            ("--compare", self.compare),
+            ("--summary", self.summary),
+        ];
+        let flags = flags.into_iter().filter(|(_, is_set)| *is_set);
+        let mut words: Vec<_> = flags.map(|(flag, _)| flag.to_owned()).collect();
+        for group in &self.group {
+            words.extend(["--group".to_owned(), group.text().to_owned()]);
+        }
+        if !self.between.is_empty() {
+            words.push("--between".to_owned());
+            words.extend(self.between.iter().map(ToString::to_string));
+        }
+        if let Some(width) = self.width {
+            words.extend(["--width".to_owned(), width.to_string()]);
+        }
+        words
     }
 
     /// Whether the filter of a group that is compared asks for `field`.
@@ -302,6 +327,10 @@ mod tests {
             spelled.join(" ")
         };
         assert_eq!(
+            spelled(&["--compare", "cgroup == '/a'", "cpu = 1", "vfs_read"]),
+            "--compare --group cgroup == '/a' --group cpu = 1 vfs_read"
+        );
+        assert_eq!(
             spelled(&["--compare", "cpu == 0", "cpu == 1", "vfs_read"]),
             "--compare --group cpu == 0 --group cpu == 1 vfs_read"
         );
@@ -310,6 +339,7 @@ mod tests {
             &["--compare", "failed", "vfs_read"],
             &["--compare"],
             &["vfs_read", "--", "--compare", "cpu == 0", "cpu == 1"],
+            &["--compare", "cpu == 0", "--", "cpu == 1"],
         ] {
             assert_eq!(spelled(same), same.join(" "));
         }

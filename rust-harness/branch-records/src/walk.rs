@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::num::NonZeroU64;
+use std::ops::RangeInclusive;
 use std::rc::Rc;
 
 use crate::capture::{Capture, Moment, Process, Snapshot};
@@ -24,8 +25,6 @@ enum Code {
     Kernel,
     /// The number of a file that is mapped.
     File(usize),
-    /// Code of a process that is in no file.
-    Process(u32),
 }
 
 impl Place {
@@ -43,6 +42,7 @@ pub(crate) struct WalkBranch {
     /// Where the branch is. `None`: where branches are not recorded.
     pub(crate) from: Option<Place>,
     pub(crate) to: Option<Place>,
+    pub(crate) kind: BranchType,
 }
 
 /// The path of one call.
@@ -60,24 +60,57 @@ pub(crate) struct Walk {
     pub(crate) interrupts: usize,
 }
 
+/// The different paths of a capture: a path of 64 branches is kept as 64 numbers.
+#[derive(Debug, Default)]
+pub(crate) struct PathTable<'a> {
+    numbers: HashMap<WalkBranch, u32>,
+    paths: HashMap<PathKey<'a>, usize>,
+}
+
+/// The function, where it was entered, and the numbers of the branches.
+type PathKey<'a> = (&'a str, Option<Place>, Box<[u32]>);
+
+impl<'a> PathTable<'a> {
+    /// The number of a branch. The next new one has the next number.
+    pub(crate) fn branch(&mut self, branch: WalkBranch) -> u32 {
+        // A capture has less than 2^32 records.
+        let next = u32::try_from(self.numbers.len()).unwrap_or(u32::MAX);
+        *self.numbers.entry(branch).or_insert(next)
+    }
+
+    /// The number of the path of a call of `function`. The next new one has the next number.
+    pub(crate) fn path(&mut self, function: &'a str, walk: &Walk) -> usize {
+        let numbers = walk.branches.iter().map(|branch| self.branch(*branch));
+        let key = (function, walk.entry, numbers.collect());
+        let next = self.paths.len();
+        *self.paths.entry(key).or_insert(next)
+    }
+}
+
 /// Makes walks of the snapshots of a capture.
 pub(crate) struct Walker<'a, R: ?Sized> {
     symbols: SymbolCache<'a, R>,
     processes: HashMap<u32, &'a Process>,
     files: HashMap<&'a str, usize>,
+    /// How far behind a call its function returns to, in bytes.
+    return_distance: RangeInclusive<u64>,
     /// A process and an address there for each place.
     addresses: HashMap<Place, (u32, u64)>,
 }
 
 /// A record with what a walk needs to know of it.
-struct Seen<'a> {
+struct Seen {
     number: usize,
-    raw: &'a RawRecord,
+    raw: RawRecord,
     kind: BranchType,
+    from: Option<Rc<Symbol>>,
+    to: Option<Rc<Symbol>>,
     /// Whether both ends are the tracing itself.
     is_machinery: bool,
     /// Whether the branch enters the traced function where it begins.
     enters: bool,
+    /// Whether the branch is in the traced function.
+    is_within: bool,
 }
 
 impl<'a, R: Resolve + ?Sized> Walker<'a, R> {
@@ -87,6 +120,10 @@ impl<'a, R: Resolve + ?Sized> Walker<'a, R> {
             symbols: SymbolCache::of(symbols),
             processes: processes.map(|process| (process.pid, process)).collect(),
             files: HashMap::new(),
+            return_distance: match &*capture.kernel.machine {
+                "aarch64" => 4..=4,
+                _ => 1..=15,
+            },
             addresses: HashMap::new(),
         }
     }
@@ -114,51 +151,60 @@ impl<'a, R: Resolve + ?Sized> Walker<'a, R> {
     /// The path of the call that a snapshot was taken in. Of a snapshot that was not taken when a
     /// function returned, it is the path there, as far as the records reach.
     pub(crate) fn walk(&mut self, snapshot: &Snapshot) -> Walk {
-        let seen = self.seen(snapshot);
-        let (mut seen, interrupts) = without_interrupts(seen);
+        let (mut seen, mut interrupts) = without_interrupts(self.seen(snapshot));
         let entering = match snapshot.moment {
-            Moment::Return => entering(&seen),
+            Moment::Return => entering(&seen, self.return_distance.clone()),
             Moment::Entry | Moment::Tracepoint => None,
         };
         let entering = entering.and_then(|index| seen.drain(..=index).next_back());
         let entry = entering
             .as_ref()
             .and_then(|by| self.place(snapshot.pid, by.raw.to));
+        // What interrupted before is not of this path.
+        let oldest = seen.first().map_or(0, |seen| seen.number);
+        interrupts.retain(|number| *number <= oldest);
         seen.retain(|seen| !seen.is_machinery);
-        let branch = |seen: &Seen<'_>| WalkBranch {
+        let branch = |seen: &Seen| WalkBranch {
             from: self.place(snapshot.pid, seen.raw.from),
             to: self.place(snapshot.pid, seen.raw.to),
+            kind: seen.kind,
         };
         Walk {
             entry,
             entering: entering.map(|by| by.number),
             branches: seen.iter().map(branch).collect(),
             numbers: seen.iter().map(|seen| seen.number).collect(),
-            interrupts,
+            interrupts: interrupts.len(),
         }
     }
 
     /// The records of a snapshot, oldest first.
-    fn seen<'s>(&mut self, snapshot: &'s Snapshot) -> Vec<Seen<'s>> {
+    fn seen(&mut self, snapshot: &Snapshot) -> Vec<Seen> {
         let mut machinery = Machinery::new(&snapshot.function);
         let mut name = |address| {
             let address = NonZeroU64::new(address)?;
             self.symbols.resolve(snapshot.pid, address.get())
         };
-        let is_function = |symbol: &Symbol| symbol.base_name() == snapshot.function;
+        let is_function = |symbol: &Symbol| {
+            [&symbol.name[..], symbol.base_name()].contains(&&snapshot.function[..])
+        };
         let seen = snapshot.records.iter().enumerate().rev();
         seen.map(|(number, raw)| {
             let (from, to) = (name(raw.from), name(raw.to));
             let (source, target) = machinery.follow(from.as_deref(), to.as_deref());
             let kind = raw.decode().kind;
             // Its first instruction may be the head of a loop, too.
-            let is_within = from.is_some_and(|from| is_function(&from)) && !is_call(kind);
+            let is_within = from.as_deref().is_some_and(is_function);
+            let begins = |to: &Symbol| to.offset == 0 && is_function(to);
             Seen {
                 number,
-                raw,
+                raw: *raw,
                 kind,
                 is_machinery: source && target,
-                enters: !is_within && to.is_some_and(|to| to.offset == 0 && is_function(&to)),
+                enters: (!is_within || is_call(kind)) && to.as_deref().is_some_and(begins),
+                is_within,
+                from,
+                to,
             }
         })
         .collect()
@@ -168,23 +214,17 @@ impl<'a, R: Resolve + ?Sized> Walker<'a, R> {
         if address == 0 {
             return None;
         }
-        let in_file = || self.processes.get(&pid)?.file_at(address);
-        let place = if is_kernel(address) {
-            Place {
-                code: Code::Kernel,
-                address,
-            }
-        } else if let Some((file, offset)) = in_file() {
-            let next = self.files.len();
-            Place {
-                code: Code::File(*self.files.entry(file).or_insert(next)),
-                address: offset,
-            }
+        let (code, offset) = if is_kernel(address) {
+            (Code::Kernel, address)
         } else {
-            Place {
-                code: Code::Process(pid),
-                address,
-            }
+            // What is in no file is elsewhere in each process.
+            let (file, offset) = self.processes.get(&pid)?.file_at(address)?;
+            let next = self.files.len();
+            (Code::File(*self.files.entry(file).or_insert(next)), offset)
+        };
+        let place = Place {
+            code,
+            address: offset,
         };
         self.addresses.entry(place).or_insert((pid, address));
         Some(place)
@@ -192,38 +232,56 @@ impl<'a, R: Resolve + ?Sized> Walker<'a, R> {
 }
 
 /// Leaves out what interrupted the path: from an interrupt or a fault to the return to where it
-/// came. Where its beginning is not among the records, neither is what came before it.
-fn without_interrupts(seen: Vec<Seen<'_>>) -> (Vec<Seen<'_>>, usize) {
-    let mut kept: Vec<Seen<'_>> = Vec::new();
-    // Where interrupts began: how much was kept by then, and where they go back to.
-    let mut open: Vec<(usize, u64)> = Vec::new();
-    let mut interrupts = 0;
+/// came. Where its beginning is not among the records, neither is what came before it. Returns the
+/// number of the record with which each of them ended, too.
+fn without_interrupts(seen: Vec<Seen>) -> (Vec<Seen>, Vec<usize>) {
+    let mut kept: Vec<Seen> = Vec::new();
+    // How much was kept before each interrupt that goes on.
+    let mut open: Vec<usize> = Vec::new();
+    let mut ended = Vec::new();
     for record in seen {
-        let (from, to) = (record.raw.from, record.raw.to);
-        if is_interrupt(record.kind) && from != 0 {
-            open.push((kept.len(), from));
+        if is_interrupt(record.kind) && record.raw.from != 0 {
+            open.push(kept.len());
             kept.push(record);
-        } else if record.kind == BranchType::ExceptionReturn && to != 0 {
-            let begun = open.iter().rposition(|(_, back)| *back == to);
-            match begun {
-                Some(index) => {
-                    kept.truncate(open[index].0);
-                    open.truncate(index);
-                    interrupts += 1;
-                }
-                // A return to user space ends a system call, too.
-                None if !is_kernel(to) => kept.push(record),
-                None => {
-                    kept.clear();
-                    open.clear();
-                    interrupts += 1;
-                }
-            }
+            continue;
+        }
+        let to = record.raw.to;
+        // A return to user space ends a system call, too.
+        if record.kind != BranchType::ExceptionReturn || to == 0 {
+            kept.push(record);
+            continue;
+        }
+        // x86 does not say of an interrupt in the kernel that it is one.
+        let begins = |it: &Seen| {
+            it.raw.from == to && (is_interrupt(it.kind) || it.kind == BranchType::Unknown)
+        };
+        let function = |symbol: &Option<Rc<Symbol>>| symbol.as_ref().map(|it| it.name.clone());
+        let is_fixed_up = |index: &usize| {
+            let from = function(&kept[*index].from);
+            from.is_some() && from == function(&record.to)
+        };
+        if let Some(index) = kept.iter().rposition(begins) {
+            ended.push(record.number);
+            kept.truncate(index);
+        } else if let Some(index) = open.last().copied().filter(is_fixed_up) {
+            // A fault, after which the function goes on elsewhere, as with the exception table.
+            kept.truncate(index + 1);
+            kept[index].raw.to = to;
+            kept[index].to = record.to;
+            open.pop();
+        } else if is_kernel(to) {
+            ended.push(record.number);
+            kept.clear();
         } else {
             kept.push(record);
         }
+        open.retain(|index| *index < kept.len());
     }
-    (kept, interrupts)
+    // The snapshot was taken in an interrupt: what it interrupted is not on the path.
+    if let Some(index) = open.last() {
+        kept.drain(..=*index);
+    }
+    (kept, ended)
 }
 
 fn is_interrupt(kind: BranchType) -> bool {
@@ -249,20 +307,34 @@ fn is_call(kind: BranchType) -> bool {
     )
 }
 
-/// The index of the branch that entered the function which returned last: calls within it are
-/// paired with their returns.
-fn entering(seen: &[Seen<'_>]) -> Option<usize> {
-    // How many functions have returned later whose call has not been found.
-    let mut returned = 0_usize;
+/// The index of the branch that entered the function which returned last: the last one that enters
+/// it and has not come back to behind its call. A function that is traced returns to the tracing.
+/// `distance` is how far behind a call it comes back, in bytes.
+fn entering(seen: &[Seen], distance: RangeInclusive<u64>) -> Option<usize> {
+    // Where later returns lead, the earliest one last.
+    let mut returns: Vec<u64> = Vec::new();
+    let mut has_returned = false;
     for (index, record) in seen.iter().enumerate().rev() {
-        // A tail call enters by a jump.
-        if record.enters && returned <= 1 {
-            return Some(index);
+        let (from, to) = (record.raw.from, record.raw.to);
+        if matches!(
+            record.kind,
+            BranchType::Return | BranchType::ConditionalReturn
+        ) {
+            // The last return of the function is that of the call which is looked for.
+            if has_returned || !record.is_within {
+                returns.push(to);
+            }
+            has_returned |= record.is_within;
         }
-        match record.kind {
-            BranchType::Return | BranchType::ConditionalReturn => returned += 1,
-            kind if is_call(kind) => returned = returned.saturating_sub(1),
-            _ => {}
+        let comes_back = |to: &u64| {
+            to.checked_sub(from)
+                .is_some_and(|bytes| distance.contains(&bytes))
+        };
+        let back = returns.iter().rposition(comes_back);
+        match back.filter(|_| is_call(record.kind)) {
+            Some(back) => returns.truncate(back),
+            None if record.enters => return Some(index),
+            None => {}
         }
     }
     None

@@ -1,11 +1,14 @@
 //! The places at which paths part.
 
-use std::collections::{BTreeSet, HashMap};
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use crate::walk::{Place, Walk, WalkBranch};
 
 /// The most bytes of code that are executed without a branch. More means that a record is missing.
 const LONGEST: u64 = 64 << 10;
+/// The most places that a path is said to come by: a damaged capture may have any.
+const MAX_VISITS: usize = 1 << 14;
 /// The most partings that are looked for.
 const MAX_PARTINGS: usize = 8;
 /// How many branches have to agree before a path that begins in the midst is laid beside another.
@@ -13,9 +16,11 @@ const AGREE: usize = 3;
 /// With how many whole paths a path that begins in the midst is compared.
 const MAX_WHOLE: usize = 32;
 
-/// Paths that are the same, and how many snapshots of each group took them.
+/// A path, and how many snapshots of each group took it.
 #[derive(Clone, Debug)]
 pub(super) struct SharedPath {
+    /// The number of the function that was traced. Calls of different functions are not compared.
+    pub(super) function: usize,
     pub(super) walk: Walk,
     pub(super) snapshots: [usize; 2],
 }
@@ -39,9 +44,10 @@ pub(super) enum Outcome {
     NotTaken,
 }
 
-/// A place that was passed, for the so-many'th time.
+/// A place that was passed in a call of a function, for the so-many'th time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct Decision {
+    function: usize,
     pub(super) at: Place,
     /// How often the place was passed before; with [`Alignment::End`], how often it is later.
     pub(super) before: usize,
@@ -84,24 +90,34 @@ pub(super) struct Decided {
     pub(super) alike: [usize; 2],
     /// How many snapshots of each group begin in the midst, and were laid beside whole ones.
     pub(super) laid: [usize; 2],
-    /// How many snapshots of each group begin in the midst, and nowhere on a whole one.
+    /// How many snapshots of each group begin in the midst, and nowhere on a whole one, or at
+    /// several places of one.
     pub(super) apart: [usize; 2],
+}
+
+/// A path with what it comes by.
+struct Compared {
+    path: usize,
+    visits: Vec<Visit>,
+    /// Whether a decision has told it from the other group.
+    is_told: bool,
 }
 
 /// Finds what tells two groups apart: the decision that the most snapshots tell, by an outcome
 /// that one group alone had. Of several, the first on the path. What snapshots are then left are
-/// looked at in turn.
-pub(super) fn decide(paths: &[SharedPath]) -> Decided {
+/// looked at in turn. Without `all_branches`, nothing is known of branches that were not taken.
+pub(super) fn decide(paths: &[SharedPath], all_branches: bool) -> Decided {
     let is_whole = |path: &SharedPath| path.walk.entry.is_some();
     let alignment = if paths.iter().any(is_whole) {
         Alignment::Entry
     } else {
         Alignment::End
     };
-    let sources: BTreeSet<Place> = paths
-        .iter()
-        .flat_map(|path| path.walk.branches.iter().filter_map(|branch| branch.from))
-        .collect();
+    let mut sources: BTreeSet<Place> = BTreeSet::new();
+    if all_branches {
+        let branches = paths.iter().flat_map(|path| &path.walk.branches);
+        sources.extend(branches.filter_map(|branch| branch.from));
+    }
     let mut decided = Decided {
         alignment,
         parted: Vec::new(),
@@ -109,42 +125,48 @@ pub(super) fn decide(paths: &[SharedPath]) -> Decided {
         laid: [0; 2],
         apart: [0; 2],
     };
-    let whole: Vec<_> = paths.iter().filter(|path| is_whole(path)).collect();
-    let whole = &whole[..whole.len().min(MAX_WHOLE)];
-    let mut left = Vec::new();
+    let mut whole: Vec<_> = paths.iter().filter(|path| is_whole(path)).collect();
+    whole.sort_by_key(|path| Reverse(path.snapshots.iter().sum::<usize>()));
+    whole.truncate(MAX_WHOLE);
+    let mut compared = Vec::new();
     for (index, path) in paths.iter().enumerate() {
-        let before = match alignment {
-            Alignment::Entry if !is_whole(path) => match beside(&path.walk, whole, &sources) {
+        let mut passed = HashMap::new();
+        if alignment == Alignment::Entry && !is_whole(path) {
+            match beside(path, &whole, &sources) {
                 Some(before) => {
                     add(&mut decided.laid, path.snapshots);
-                    before
+                    passed = before;
                 }
                 None => {
                     add(&mut decided.apart, path.snapshots);
                     continue;
                 }
-            },
-            _ => HashMap::new(),
-        };
-        left.push((index, visits(&path.walk, &sources, alignment, before)));
+            }
+        }
+        compared.push(Compared {
+            path: index,
+            visits: visits(path, &sources, alignment, passed),
+            is_told: false,
+        });
     }
     while decided.parted.len() < MAX_PARTINGS
-        && let Some(parted) = best(paths, &left)
+        && let Some(decision) = best(paths, &compared, alignment)
     {
-        let pure = |outcome: Outcome| {
-            let end = parted.ends.iter().find(|end| end.outcome == outcome);
-            end.is_some_and(PartedEnd::is_of_one_group)
-        };
-        left.retain(|(_, visits)| {
-            let visit = visits
-                .iter()
-                .find(|visit| visit.decision == parted.decision);
-            !visit.is_some_and(|visit| pure(visit.outcome))
-        });
+        let parted = parted(paths, &compared, decision);
+        let of_one: HashSet<Outcome> = parted
+            .ends
+            .iter()
+            .filter(|end| end.is_of_one_group())
+            .map(|end| end.outcome)
+            .collect();
+        for one in &mut compared {
+            let visit = one.visits.iter().find(|visit| visit.decision == decision);
+            one.is_told |= visit.is_some_and(|visit| of_one.contains(&visit.outcome));
+        }
         decided.parted.push(parted);
     }
-    for (index, _) in left {
-        add(&mut decided.alike, paths[index].snapshots);
+    for one in compared.iter().filter(|one| !one.is_told) {
+        add(&mut decided.alike, paths[one.path].snapshots);
     }
     decided
 }
@@ -160,9 +182,10 @@ fn add(to: &mut [usize; 2], snapshots: [usize; 2]) {
     to[1] += snapshots[1];
 }
 
-/// The places with a branch that a path comes by, oldest first.
+/// The places with a branch that a path comes by, oldest first. `passed` is how often it has come
+/// by each before it begins.
 fn visits(
-    walk: &Walk,
+    path: &SharedPath,
     sources: &BTreeSet<Place>,
     alignment: Alignment,
     mut passed: HashMap<Place, usize>,
@@ -170,21 +193,30 @@ fn visits(
     let mut visits = Vec::new();
     let mut visit = |at, outcome, next| {
         let times = passed.entry(at).or_default();
-        let decision = Decision { at, before: *times };
+        let decision = Decision {
+            function: path.function,
+            at,
+            before: *times,
+        };
         *times += 1;
         visits.push(Visit {
             decision,
             outcome,
             next,
         });
+        visits.len() < MAX_VISITS
     };
-    let mut place = walk.entry;
-    for (index, branch) in walk.branches.iter().enumerate() {
+    let mut place = path.walk.entry;
+    'path: for (index, branch) in path.walk.branches.iter().enumerate() {
         if let Some(from) = branch.from {
             for at in straight(place, from, sources) {
-                visit(at, Outcome::NotTaken, index);
+                if !visit(at, Outcome::NotTaken, index) {
+                    break 'path;
+                }
             }
-            visit(from, Outcome::Taken(branch.to), index + 1);
+            if !visit(from, Outcome::Taken(branch.to), index + 1) {
+                break;
+            }
         }
         place = branch.to;
     }
@@ -210,103 +242,131 @@ fn straight(
 }
 
 /// How often a path that begins in the midst has passed each place before, if its first branches
-/// are on a whole path.
+/// are on whole paths of the same function, and all that agree with it the most say the same.
 fn beside(
-    walk: &Walk,
+    path: &SharedPath,
     whole: &[&SharedPath],
     sources: &BTreeSet<Place>,
 ) -> Option<HashMap<Place, usize>> {
     let agree = |other: &[WalkBranch]| {
-        let pairs = walk.branches.iter().zip(other);
+        let pairs = path.walk.branches.iter().zip(other);
         pairs.take_while(|(a, b)| a == b).count()
     };
-    let enough = AGREE.min(walk.branches.len()).max(1);
-    let (_, path, at) = whole
-        .iter()
-        .flat_map(|path| {
-            let from = &path.walk.branches;
-            (0..from.len()).map(move |at| (agree(&from[at..]), path, at))
-        })
-        .filter(|(agree, _, _)| *agree >= enough)
-        .max_by_key(|(agree, _, _)| *agree)?;
-    let mut passed = HashMap::new();
-    let begin = &path.walk.branches[at];
-    for visit in visits(&path.walk, sources, Alignment::Entry, HashMap::new()) {
-        if visit.next > at && Some(visit.decision.at) == begin.from {
-            break;
+    let of_function = whole.iter().filter(|other| other.function == path.function);
+    let places = of_function.flat_map(|other| {
+        let branches = &other.walk.branches;
+        (0..branches.len()).map(move |at| (agree(&branches[at..]), *other, at))
+    });
+    let places: Vec<_> = places.filter(|(agree, _, _)| *agree >= AGREE).collect();
+    let most = places.iter().map(|(agree, _, _)| *agree).max()?;
+    let mut found: Option<HashMap<Place, usize>> = None;
+    for (_, other, at) in places.into_iter().filter(|(agree, _, _)| *agree == most) {
+        let mut passed = HashMap::new();
+        for visit in visits(other, sources, Alignment::Entry, HashMap::new()) {
+            if visit.next > at {
+                break;
+            }
+            *passed.entry(visit.decision.at).or_default() += 1;
         }
-        *passed.entry(visit.decision.at).or_default() += 1;
+        match &found {
+            Some(found) if *found != passed => return None,
+            _ => found = Some(passed),
+        }
     }
-    Some(passed)
+    found
 }
 
-/// The decision that tells the most snapshots. Of several, the one that comes first.
-fn best(paths: &[SharedPath], left: &[(usize, Vec<Visit>)]) -> Option<Parted> {
+/// The decision that tells the most snapshots which none has told. Of several, the one that comes
+/// first. Whole paths count first: one that begins in the midst comes by the later decisions alone.
+fn best(paths: &[SharedPath], compared: &[Compared], alignment: Alignment) -> Option<Decision> {
+    #[derive(Default)]
     struct Tally {
-        outcomes: HashMap<Outcome, [usize; 2]>,
-        /// How many visits come before it, on the path on which it comes first.
-        position: usize,
+        /// For each outcome, all snapshots of each group, and those that are not told yet: those on
+        /// whole paths and all.
+        outcomes: HashMap<Outcome, ([usize; 2], [usize; 2])>,
+        /// How early it comes: the more, the earlier. With [`Alignment::Entry`] on the path on which
+        /// it comes first, else on that on which it comes last.
+        position: i64,
     }
     let mut tallies: HashMap<Decision, Tally> = HashMap::new();
-    for (index, visits) in left {
-        for (position, visit) in visits.iter().enumerate() {
+    for one in compared {
+        let path = &paths[one.path];
+        let count: usize = path.snapshots.iter().sum();
+        for (index, visit) in one.visits.iter().enumerate() {
+            let position = match alignment {
+                Alignment::Entry => index,
+                Alignment::End => one.visits.len() - index,
+            };
+            let position = i64::try_from(position).unwrap_or(i64::MAX);
+            let early = match alignment {
+                Alignment::Entry => -position,
+                Alignment::End => position,
+            };
             let tally = tallies.entry(visit.decision).or_insert_with(|| Tally {
-                outcomes: HashMap::new(),
-                position,
+                position: early,
+                ..Tally::default()
             });
-            tally.position = tally.position.min(position);
-            add(
-                tally.outcomes.entry(visit.outcome).or_default(),
-                paths[*index].snapshots,
-            );
+            tally.position = match alignment {
+                Alignment::Entry => tally.position.max(early),
+                Alignment::End => tally.position.min(early),
+            };
+            let (all, untold) = tally.outcomes.entry(visit.outcome).or_default();
+            add(all, path.snapshots);
+            if !one.is_told {
+                let whole = if path.walk.entry.is_some() { count } else { 0 };
+                add(untold, [whole, count]);
+            }
         }
     }
-    let told = |tally: &Tally| -> usize {
-        let reached = tally.outcomes.values().fold([0; 2], |mut sum, one| {
-            add(&mut sum, *one);
-            sum
-        });
-        if reached.contains(&0) {
-            return 0;
+    let told = |tally: &Tally| -> [usize; 2] {
+        let mut reached = [0; 2];
+        let mut told = [0; 2];
+        for (all, untold) in tally.outcomes.values() {
+            add(&mut reached, *all);
+            if all.contains(&0) {
+                add(&mut told, *untold);
+            }
         }
-        let pure = tally.outcomes.values().filter(|one| one.contains(&0));
-        pure.flatten().sum()
+        if reached.contains(&0) { [0; 2] } else { told }
     };
-    let (decision, tally) = tallies
+    let tells = tallies
         .iter()
-        .filter(|(_, tally)| told(tally) > 0)
-        .max_by_key(|(decision, tally)| {
-            let early = std::cmp::Reverse((tally.position, **decision));
-            (told(tally), early)
-        })?;
-    let mut outcomes: Vec<_> = tally.outcomes.iter().collect();
-    // The group that is named first comes first.
-    outcomes.sort_by_key(|(outcome, [a, b])| (std::cmp::Reverse(*a), *b, **outcome));
-    let ends = outcomes.into_iter().map(|(outcome, snapshots)| PartedEnd {
-        outcome: *outcome,
-        snapshots: *snapshots,
-        paths: [0, 1].map(|group| common(paths, left, *decision, *outcome, group)),
-    });
-    Some(Parted {
-        decision: *decision,
-        ends: ends.collect(),
-    })
+        .map(|(decision, tally)| (decision, tally, told(tally)));
+    let (decision, ..) = tells.filter(|(_, _, [_, all])| *all > 0).max_by_key(
+        |(decision, tally, [whole, all])| {
+            let of_cut = if *whole > 0 { 0 } else { *all };
+            (*whole, of_cut, tally.position, Reverse(**decision))
+        },
+    )?;
+    Some(*decision)
 }
 
-/// The path that most snapshots of a group took which had this outcome, and the index of the first
-/// branch after it.
-fn common(
-    paths: &[SharedPath],
-    left: &[(usize, Vec<Visit>)],
-    decision: Decision,
-    outcome: Outcome,
-    group: usize,
-) -> Option<(usize, usize)> {
-    let with = left.iter().filter_map(|(index, visits)| {
-        let is_it = |visit: &&Visit| visit.decision == decision && visit.outcome == outcome;
-        Some((*index, visits.iter().find(is_it)?.next))
+/// What came of a decision.
+fn parted(paths: &[SharedPath], compared: &[Compared], decision: Decision) -> Parted {
+    let mut ends: HashMap<Outcome, PartedEnd> = HashMap::new();
+    for one in compared {
+        let Some(visit) = one.visits.iter().find(|visit| visit.decision == decision) else {
+            continue;
+        };
+        let snapshots = paths[one.path].snapshots;
+        let end = ends.entry(visit.outcome).or_insert_with(|| PartedEnd {
+            outcome: visit.outcome,
+            snapshots: [0; 2],
+            paths: [None; 2],
+        });
+        add(&mut end.snapshots, snapshots);
+        for group in [0, 1] {
+            let most = end.paths[group].map_or(0, |(path, _)| paths[path].snapshots[group]);
+            if snapshots[group] > most {
+                end.paths[group] = Some((one.path, visit.next));
+            }
+        }
+    }
+    let mut ends: Vec<_> = ends.into_values().collect();
+    // The group that is named first comes first.
+    ends.sort_by_key(|end| {
+        let [a, b] = end.snapshots;
+        (b > 0, Reverse(a), Reverse(b), end.outcome)
     });
-    with.filter(|(index, _)| paths[*index].snapshots[group] > 0)
-        // Of several, the first.
-        .min_by_key(|(index, _)| (std::cmp::Reverse(paths[*index].snapshots[group]), *index))
+    Parted { decision, ends }
 }

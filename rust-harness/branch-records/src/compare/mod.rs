@@ -1,6 +1,7 @@
 //! What tells two groups of snapshots apart: the branches at which their paths part.
 
-use std::collections::{HashMap, HashSet};
+use std::cmp::Reverse;
+use std::collections::HashSet;
 use std::ops::Range;
 
 use serde::{Serialize, Serializer};
@@ -10,7 +11,7 @@ use crate::filter::{self, Filter, FilterError};
 use crate::report::{self, Endpoint, NamedBranch, SnapshotReport};
 use crate::sources::Sources;
 use crate::symbol::{Resolve, Symbol};
-use crate::walk::{Place, WalkBranch, Walker};
+use crate::walk::{PathTable, Walker};
 
 mod condition;
 mod decisions;
@@ -24,6 +25,10 @@ const FORMAT: &str = "branch-comparison";
 const VERSION: u32 = 1;
 /// The most paths of a group that are told.
 const MAX_PATHS: usize = 100;
+/// The most different paths that are compared: the most frequent ones.
+const MAX_COMPARED: usize = 10_000;
+/// The most outcomes of a branch that are told.
+const MAX_OUTCOMES: usize = 16;
 
 /// A group of snapshots: those that pass a filter.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -81,6 +86,8 @@ pub struct GroupComparison {
     pub dropped: u64,
     /// The names of what was traced, in the order in which they come.
     pub functions: Vec<String>,
+    /// Whether all branches were recorded. If not, nothing is known of branches that were not taken.
+    pub all_branches: bool,
     /// How paths are laid beside each other.
     pub alignment: PathAlignment,
     /// The two groups.
@@ -119,6 +126,8 @@ pub struct GroupReport {
     /// The number of those whose records begin in the midst of the call, and nowhere on the path of
     /// another.
     pub not_aligned: usize,
+    /// The number of those that are not compared, since there are more than 10,000 different paths.
+    pub left_out: usize,
     /// The number of those from which an interrupt or a fault was left out.
     pub interrupted: usize,
     /// The number of those that no parting tells from the other group.
@@ -162,6 +171,8 @@ pub struct Parting {
     pub common: Vec<NamedBranch>,
     /// What came of it.
     pub outcomes: Vec<PartingOutcome>,
+    /// The number of outcomes more that are not told.
+    pub more_outcomes: usize,
 }
 
 /// The part of a line that is a branch's condition.
@@ -206,12 +217,12 @@ impl GroupComparison {
     /// `sources` is asked for the text of source files.
     pub fn new(
         capture: &Capture,
-        symbols: &(impl Resolve + ?Sized),
+        symbols: &dyn Resolve,
         groups: &[SnapshotGroup; 2],
         sources: &Sources<'_>,
     ) -> Self {
         let mut grouped = Grouped::new(capture, symbols, groups);
-        let decided = decide(&grouped.paths);
+        let decided = decide(&grouped.paths, capture.has_all_branches());
         let partings = decided
             .parted
             .iter()
@@ -227,6 +238,7 @@ impl GroupComparison {
             machine: capture.kernel.machine.clone(),
             dropped: capture.dropped,
             functions: grouped.functions,
+            all_branches: capture.has_all_branches(),
             alignment: match decided.alignment {
                 Alignment::Entry => PathAlignment::Entry,
                 Alignment::End => PathAlignment::End,
@@ -281,6 +293,15 @@ struct Grouped<'a, R: ?Sized> {
     in_no_group: usize,
     /// How many snapshots of each group were interrupted.
     interrupted: [usize; 2],
+    /// How many snapshots of each group took paths that are not compared.
+    left_out: [usize; 2],
+}
+
+/// A path that was found: how many snapshots of each group took it, and the first one of each.
+#[derive(Default)]
+struct Found {
+    snapshots: [usize; 2],
+    firsts: [Option<usize>; 2],
 }
 
 impl<'a, R: Resolve + ?Sized> Grouped<'a, R> {
@@ -293,8 +314,10 @@ impl<'a, R: Resolve + ?Sized> Grouped<'a, R> {
             functions: Vec::new(),
             in_no_group: 0,
             interrupted: [0; 2],
+            left_out: [0; 2],
         };
-        let mut known: HashMap<(Option<Place>, Vec<WalkBranch>), usize> = HashMap::new();
+        let mut table = PathTable::default();
+        let mut found: Vec<Found> = Vec::new();
         for (index, snapshot) in capture.snapshots.iter().enumerate() {
             let holds = groups
                 .each_ref()
@@ -307,24 +330,41 @@ impl<'a, R: Resolve + ?Sized> Grouped<'a, R> {
                     continue;
                 }
             };
-            if !grouped.functions.contains(&snapshot.function) {
-                grouped.functions.push(snapshot.function.clone());
-            }
             let walk = grouped.walker.walk(snapshot);
             grouped.interrupted[group] += usize::from(walk.interrupts > 0);
-            let next = grouped.paths.len();
-            let path = *known
-                .entry((walk.entry, walk.branches.clone()))
-                .or_insert(next);
-            if path == next {
-                grouped.paths.push(SharedPath {
-                    walk,
-                    snapshots: [0; 2],
-                });
-                grouped.firsts.push([None; 2]);
+            let path = table.path(&snapshot.function, &walk);
+            if path == found.len() {
+                found.push(Found::default());
             }
-            grouped.paths[path].snapshots[group] += 1;
-            grouped.firsts[path][group].get_or_insert(index);
+            found[path].snapshots[group] += 1;
+            found[path].firsts[group].get_or_insert(index);
+        }
+        found.sort_by_key(|path| Reverse(path.snapshots.iter().sum::<usize>()));
+        let left_out = found.split_off(found.len().min(MAX_COMPARED));
+        for path in left_out {
+            for group in [0, 1] {
+                grouped.left_out[group] += path.snapshots[group];
+            }
+        }
+        for Found { snapshots, firsts } in found {
+            let Some(first) = firsts.into_iter().flatten().min() else {
+                continue;
+            };
+            let snapshot = &capture.snapshots[first];
+            let known = grouped
+                .functions
+                .iter()
+                .position(|name| *name == snapshot.function);
+            let function = known.unwrap_or_else(|| {
+                grouped.functions.push(snapshot.function.clone());
+                grouped.functions.len() - 1
+            });
+            grouped.paths.push(SharedPath {
+                function,
+                walk: grouped.walker.walk(snapshot),
+                snapshots,
+            });
+            grouped.firsts.push(firsts);
         }
         grouped
     }
@@ -333,11 +373,13 @@ impl<'a, R: Resolve + ?Sized> Grouped<'a, R> {
         let mut of_group: Vec<_> = (0..self.paths.len())
             .filter(|path| self.paths[*path].snapshots[group] > 0)
             .collect();
-        of_group.sort_by_key(|path| std::cmp::Reverse(self.paths[*path].snapshots[group]));
+        of_group.sort_by_key(|path| Reverse(self.paths[*path].snapshots[group]));
         let path_count = of_group.len();
         let paths = of_group.into_iter().take(MAX_PATHS).filter_map(|path| {
             let first = self.firsts[path][group]?;
-            let SharedPath { walk, snapshots } = &self.paths[path];
+            let SharedPath {
+                walk, snapshots, ..
+            } = &self.paths[path];
             let (snapshots, count) = (snapshots[group], walk.branches.len());
             Some(GroupPath {
                 snapshots,
@@ -350,7 +392,8 @@ impl<'a, R: Resolve + ?Sized> Grouped<'a, R> {
         let snapshots = self.paths.iter().map(|path| path.snapshots[group]);
         GroupReport {
             filter: filter.to_owned(),
-            snapshots: snapshots.sum(),
+            snapshots: snapshots.sum::<usize>() + self.left_out[group],
+            left_out: self.left_out[group],
             cut: decided.laid[group],
             not_aligned: decided.apart[group],
             interrupted: self.interrupted[group],
@@ -423,7 +466,13 @@ impl<'a, R: Resolve + ?Sized> Grouped<'a, R> {
             text,
             condition: condition.flatten(),
             common,
-            outcomes: parted.ends.iter().map(|end| self.outcome(end)).collect(),
+            outcomes: parted
+                .ends
+                .iter()
+                .take(MAX_OUTCOMES)
+                .map(|end| self.outcome(end))
+                .collect(),
+            more_outcomes: parted.ends.len().saturating_sub(MAX_OUTCOMES),
             at,
         }
     }

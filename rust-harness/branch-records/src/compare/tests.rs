@@ -166,10 +166,167 @@ fn several_checks_are_several_partings() {
         found,
         [
             (0x20, 0, vec![(Some(0x90), [2, 0]), (None, [1, 1])]),
-            (0x10, 0, vec![(Some(0x90), [1, 0]), (None, [1, 1])]),
+            (0x10, 0, vec![(Some(0x90), [1, 0]), (None, [3, 1])]),
         ]
     );
     assert_eq!(comparison.groups.map(|group| group.alike), [1, 1]);
+}
+
+#[test]
+fn what_a_later_check_tells_does_not_hide_an_earlier_one() {
+    let mut calls = vec![(true, vec![jump(0x10, 0x90)]); 3];
+    calls.extend(vec![(true, vec![jump(0x20, 0x90)]); 7]);
+    calls.extend(vec![(false, vec![jump(0x50, 0x60)]); 10]);
+    let (comparison, found) = told(&calls);
+    assert_eq!(
+        found,
+        [
+            (0x20, 0, vec![(Some(0x90), [7, 0]), (None, [0, 10])]),
+            (0x10, 0, vec![(Some(0x90), [3, 0]), (None, [7, 10])]),
+        ]
+    );
+    assert_eq!(comparison.groups.map(|group| group.alike), [0, 0]);
+}
+
+#[test]
+fn calls_of_different_functions_are_not_compared() {
+    let of_other = |fails| {
+        let mut snapshot = call(fails, Vec::new());
+        snapshot.function = "map_create".to_owned();
+        snapshot.records = vec![
+            record(MIGRATE + 0x10, ALLOC_CHECK + 0x20, RETURN),
+            record(MAP_CREATE + 8, MIGRATE, CALL),
+            record(ENTER, MAP_CREATE, CALL),
+        ];
+        snapshot
+    };
+    let mut failed = call(
+        true,
+        vec![record(MIGRATE + 0x10, ALLOC_CHECK + 0x30, RETURN)],
+    );
+    failed
+        .records
+        .insert(1, record(ALLOC_CHECK + 8, MIGRATE, CALL));
+    let comparison = compared(&capture(vec![failed, of_other(false)]));
+    assert_eq!(comparison.partings, []);
+    assert_eq!(comparison.functions.len(), 2);
+}
+
+#[test]
+fn a_fault_that_the_function_goes_on_after_is_a_branch() {
+    let fault = 15 | 1 << 6;
+    let faulty = vec![
+        jump(0x10, 0x20),
+        record(ALLOC_CHECK + 0x30, ENTER, fault),
+        record(ENTER + 4, MIGRATE, CALL),
+        record(MIGRATE + 8, ENTER + 8, RETURN),
+        record(ENTER + 0x20, ALLOC_CHECK + 0x70, ERET),
+    ];
+    let (comparison, found) = told(&[(true, faulty), (false, vec![jump(0x10, 0x20)])]);
+    assert_eq!(
+        found,
+        [(0x30, 0, vec![(Some(0x70), [1, 0]), (None, [0, 1])])]
+    );
+    assert!(comparison.groups[0].paths[0].is_whole);
+}
+
+#[test]
+fn what_was_not_recorded_was_not_not_taken() {
+    let mut some = capture(vec![
+        call(true, vec![jump(0x28, 0x30)]),
+        call(false, vec![jump(0x40, 0x50)]),
+    ]);
+    some.branches = vec!["cond".to_owned(), "k".to_owned()];
+    let comparison = compared(&some);
+    assert_eq!(comparison.partings, []);
+    assert!(!comparison.all_branches);
+}
+
+#[test]
+fn whole_paths_decide_where_groups_part() {
+    let path = |first: u64, last: u64| {
+        let common = [(0x24, 0x30), (0x34, 0x40), (0x44, 0x48)];
+        let mut path: Vec<_> = common.map(|(from, to)| jump(from, to)).into();
+        if first != 0 {
+            path.insert(0, jump(first, 0x20));
+        }
+        path.push(jump(last, 0x90));
+        path
+    };
+    let cut = || {
+        let mut cut = call(true, path(0x10, 0x60));
+        cut.records.truncate(5);
+        cut
+    };
+    let mut snapshots = vec![call(true, path(0x10, 0x60)); 5];
+    snapshots.extend((0..5).map(|_| cut()));
+    snapshots.extend(vec![call(false, path(0, 0x70)); 5]);
+    let comparison = compared(&capture(snapshots));
+    assert_eq!(comparison.groups[0].cut, 5);
+    let at = comparison.partings.iter().map(|parting| parting.at.address);
+    let at: Vec<_> = at.map(|address| address.unwrap() - ALLOC_CHECK).collect();
+    assert_eq!(at, [0x10, 0x60]);
+}
+
+#[test]
+fn a_path_that_fits_in_several_places_is_not_laid_there() {
+    let turns = |count| vec![jump(0x40, 0x20); count];
+    let mut cut = call(true, turns(5));
+    // Three turns of five, and the return.
+    cut.records.truncate(4);
+    let mut longer = turns(6);
+    longer.push(jump(0x50, 0x60));
+    let comparison = compared(&capture(vec![cut, call(false, longer)]));
+    assert_eq!(comparison.groups[0].not_aligned, 1);
+}
+
+#[test]
+fn a_traced_function_that_calls_a_traced_one_is_entered_where_it_is() {
+    // Each trampoline is called, returns into the function, and is returned to.
+    let other = MIGRATE;
+    let nested = [
+        record(ALLOC_CHECK + 0x30, other, CALL),
+        record(other + 4, TRAMPOLINE + 0x100, CALL),
+        record(TRAMPOLINE + 0x140, other + 8, RETURN),
+        record(other + 0x20, TRAMPOLINE + 0x144, RETURN),
+        record(TRAMPOLINE + 0x180, ALLOC_CHECK + 0x34, RETURN),
+    ];
+    let mut jumps = vec![
+        record(ALLOC_CHECK + 4, TRAMPOLINE, CALL),
+        record(TRAMPOLINE + 0x40, ALLOC_CHECK + 8, RETURN),
+    ];
+    for _ in 0..3 {
+        jumps.extend(nested);
+    }
+    let comparison = compared(&capture(vec![
+        call(true, jumps.clone()),
+        call(false, jumps),
+    ]));
+    assert_eq!(comparison.alignment, PathAlignment::Entry);
+    assert!(comparison.groups[0].paths[0].is_whole);
+}
+
+#[test]
+fn a_damaged_capture_is_compared_within_bounds() {
+    // Each record is of another place in 64 KiB, from their beginning.
+    let records = |group: u64| {
+        let from = |k: u64| MODULE + (k * 64 + group) % 0xff00;
+        let path = (0..1000).map(|k| record(from(k), MODULE, COND));
+        let mut snapshot = snapshot(path.collect());
+        snapshot.asked = 1024;
+        snapshot.moment = Moment::Entry;
+        snapshot.cpu = u32::try_from(group % 2).unwrap();
+        snapshot
+    };
+    let groups = ["cpu == 0", "cpu == 1"].map(|text| SnapshotGroup::new(text).unwrap());
+    let capture = capture((0..64).map(records).collect());
+    let comparison = GroupComparison::new(&capture, &MadeUp, &groups, &source);
+    assert!(comparison.partings.len() <= 8);
+    let outcomes = comparison
+        .partings
+        .iter()
+        .map(|parting| parting.outcomes.len());
+    assert!(outcomes.max().unwrap_or(0) <= 16);
 }
 
 #[test]

@@ -50,33 +50,8 @@ pub fn write(comparison: &GroupComparison, form: TextForm, out: &mut impl Write)
             described(group)
         )?;
     }
-    if comparison.in_no_group > 0 {
-        let is = if comparison.in_no_group == 1 {
-            "is"
-        } else {
-            "are"
-        };
-        writeln!(
-            out,
-            "  {} {is} in neither group, or in both.",
-            counted(comparison.in_no_group, "snapshot")
-        )?;
-    }
-    if comparison.dropped > 0 {
-        writeln!(
-            out,
-            "  {} more were taken and lost: there was no room for them.",
-            counted(
-                usize::try_from(comparison.dropped).unwrap_or(usize::MAX),
-                "snapshot"
-            )
-        )?;
-    }
-    if comparison.alignment == PathAlignment::End && !comparison.functions.is_empty() {
-        writeln!(
-            out,
-            "  No record is of a function's entry: the paths are laid beside each other by their ends."
-        )?;
+    for line in notices(comparison) {
+        writeln!(out, "  {line}")?;
     }
     for parting in &comparison.partings {
         writeln!(out)?;
@@ -87,6 +62,42 @@ pub fn write(comparison: &GroupComparison, form: TextForm, out: &mut impl Write)
         writeln!(out, "{line}")?;
     }
     Ok(())
+}
+
+/// What has to be known of a comparison before it is read.
+pub(crate) fn notices(comparison: &GroupComparison) -> Vec<String> {
+    let mut lines = Vec::new();
+    if comparison.in_no_group > 0 {
+        let is = if comparison.in_no_group == 1 {
+            "is"
+        } else {
+            "are"
+        };
+        lines.push(format!(
+            "{} {is} in neither group, in both, or without records.",
+            counted(comparison.in_no_group, "snapshot")
+        ));
+    }
+    if comparison.dropped > 0 {
+        lines.push(format!(
+            "{} snapshots more were taken and lost: there was no room for them.",
+            comparison.dropped
+        ));
+    }
+    if comparison.alignment == PathAlignment::End && !comparison.functions.is_empty() {
+        lines.push(
+            "No record is of a function's entry: the paths are laid beside each other by their \
+             ends."
+                .to_owned(),
+        );
+    }
+    if !comparison.all_branches {
+        lines.push(
+            "Not all branches were recorded: nothing is known of branches that were not taken."
+                .to_owned(),
+        );
+    }
+    lines
 }
 
 /// What a group consists of.
@@ -132,6 +143,13 @@ fn write_parting(
     }
     for outcome in &parting.outcomes {
         write_outcome(comparison, outcome, out)?;
+    }
+    if parting.more_outcomes > 0 {
+        writeln!(
+            out,
+            "  … {} more",
+            counted(parting.more_outcomes, "outcome")
+        )?;
     }
     if !parting.common.is_empty() {
         writeln!(out, "{HEADING}Until then:{HEADING:#}")?;
@@ -254,8 +272,8 @@ pub(crate) fn conclusion(comparison: &GroupComparison) -> Vec<String> {
         .collect();
     if !apart.is_empty() {
         lines.push(format!(
-            "Not compared: {}. Their records begin in the midst of the call, where no other path \
-             has been. What comes before is not among the records; --lbr cond reaches further.",
+            "Not compared: {}. Their records begin in the midst of the call, and agree with no \
+             whole path in three branches, or with several.",
             apart.join(", and ")
         ));
     }
@@ -281,7 +299,7 @@ pub(crate) fn conclusion(comparison: &GroupComparison) -> Vec<String> {
              other has not."
                 .to_owned(),
         ),
-        (false, []) => lines.push("That tells all of them apart.".to_owned()),
+        (false, []) => lines.push("That tells all apart that were compared.".to_owned()),
         (false, alike) => lines.push(format!("Not told apart by that: {}.", alike.join(", and "))),
     }
     lines

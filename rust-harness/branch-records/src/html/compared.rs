@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use super::escape::Text;
 use super::source::{Drawn, GroupedLines};
 use super::{SourceFiles, head, rows};
-use crate::compare::text::{GROUPS, conclusion, described, happens, place, when};
+use crate::compare::text::{GROUPS, conclusion, described, happens, notices, place, when};
 use crate::compare::{GroupComparison, Parting};
 use crate::listing::{self, Jump, Listing, Passage};
 use crate::sources::Sources;
@@ -50,6 +50,9 @@ pub fn write(
         )?;
     }
     writeln!(out, "</ul>")?;
+    for line in notices(comparison) {
+        writeln!(out, "<p>{}</p>", Text(&line))?;
+    }
     for parting in &comparison.partings {
         write_parting(comparison, parting, out)?;
     }

@@ -196,7 +196,10 @@ fn line(
         .chain(known.into_iter().flat_map(|line| passages(line, drawn)))
         .collect();
     // Oldest first.
-    notes.sort_by_key(|(number, _)| std::cmp::Reverse(*number));
+    match drawn {
+        Drawn::Snapshot { .. } => notes.sort_by_key(|(number, _)| std::cmp::Reverse(*number)),
+        Drawn::Groups(_) => notes.sort_by_key(|(number, _)| *number),
+    }
     let branches: Vec<_> = notes.iter().map(|(number, _)| *number).collect();
     let class = drawn.line_class(number, known, &branches);
     let index = usize::try_from(number).unwrap_or(usize::MAX);

@@ -10,7 +10,7 @@ use crate::capture::{Capture, Returned, Snapshot};
 use crate::record::{BranchType, Cycles};
 use crate::report::{self, Endpoint, NamedBranch, SnapshotReport};
 use crate::symbol::{Location, Resolve, Symbol};
-use crate::walk::{Place, Walk, WalkBranch, Walker};
+use crate::walk::{PathTable, Place, Walk, WalkBranch, Walker};
 
 mod distribution;
 mod point;
@@ -146,11 +146,7 @@ fn type_name<S: Serializer>(kind: &BranchType, to: S) -> Result<S::Ok, S::Error>
 
 impl Summary {
     /// Sums up the snapshots of a capture. `between` are two points of the code.
-    pub fn new(
-        capture: &Capture,
-        symbols: &(impl Resolve + ?Sized),
-        between: Option<&[CodePoint; 2]>,
-    ) -> Self {
+    pub fn new(capture: &Capture, symbols: &dyn Resolve, between: Option<&[CodePoint; 2]>) -> Self {
         let mut sum = Sum::new(capture, symbols, between.cloned());
         for (index, snapshot) in capture.snapshots.iter().enumerate() {
             sum.add(index, snapshot);
@@ -166,18 +162,13 @@ impl SummaryPath {
     }
 }
 
-/// A path of a function, by the numbers of its branches.
-type PathKey<'a> = (&'a str, Option<Place>, Box<[u32]>);
-
 /// What has been summed up so far.
 struct Sum<'a, R: ?Sized> {
     capture: &'a Capture,
     walker: Walker<'a, R>,
     functions: Counts<&'a str>,
-    paths: HashMap<PathKey<'a>, usize>,
+    table: PathTable<'a>,
     of_paths: Vec<OfPath>,
-    /// The number of each branch: a path of 64 branches has 64 numbers.
-    numbers: HashMap<(WalkBranch, BranchType), u32>,
     branches: Vec<OfBranch>,
     stretches: Counts<Stretch>,
     between: Option<Passing>,
@@ -195,7 +186,6 @@ struct OfPath {
 
 struct OfBranch {
     branch: WalkBranch,
-    kind: BranchType,
     count: u64,
     mispredicted: u64,
 }
@@ -247,9 +237,8 @@ impl<'a, R: Resolve + ?Sized> Sum<'a, R> {
             capture,
             walker: Walker::new(capture, symbols),
             functions: Counts::new(),
-            paths: HashMap::new(),
+            table: PathTable::default(),
             of_paths: Vec::new(),
-            numbers: HashMap::new(),
             branches: Vec::new(),
             stretches: Counts::new(),
             between: between.map(|points| Passing {
@@ -278,32 +267,26 @@ impl<'a, R: Resolve + ?Sized> Sum<'a, R> {
             .iter()
             .map(|number| snapshot.records[*number].decode());
         let records: Vec<_> = records.collect();
-        let mut key = Vec::with_capacity(walk.branches.len());
         for (branch, record) in walk.branches.iter().zip(&records) {
-            let next = u32::try_from(self.branches.len()).unwrap_or(u32::MAX);
-            let number = *self.numbers.entry((*branch, record.kind)).or_insert(next);
-            if number == next {
+            let number = self.table.branch(*branch) as usize;
+            if number == self.branches.len() {
                 self.branches.push(OfBranch {
                     branch: *branch,
-                    kind: record.kind,
                     count: 0,
                     mispredicted: 0,
                 });
             }
-            let of_branch = &mut self.branches[number as usize];
+            let of_branch = &mut self.branches[number];
             of_branch.count += 1;
             of_branch.mispredicted += u64::from(record.mispredicted);
-            key.push(number);
         }
         let cycles: Vec<_> = records.iter().map(|record| record.cycles).collect();
         for stretch in stretches(&walk).flatten() {
             self.stretches.add(stretch, 1);
         }
         self.pass(&walk, &cycles);
-        let next = self.of_paths.len();
-        let key = (&*snapshot.function, walk.entry, key.into_boxed_slice());
-        let path = *self.paths.entry(key).or_insert(next);
-        if path == next {
+        let path = self.table.path(&snapshot.function, &walk);
+        if path == self.of_paths.len() {
             self.of_paths.push(OfPath {
                 first: index,
                 snapshots: 0,
@@ -444,7 +427,7 @@ impl<'a, R: Resolve + ?Sized> Sum<'a, R> {
                 mispredicted: of_branch.mispredicted,
                 from: end(of_branch.branch.from),
                 to: end(of_branch.branch.to),
-                kind: of_branch.kind,
+                kind: of_branch.branch.kind,
             }
         });
         hot.collect()
@@ -453,7 +436,7 @@ impl<'a, R: Resolve + ?Sized> Sum<'a, R> {
     fn edges(&mut self) -> Vec<HotEdge> {
         let mut edges = Counts::new();
         for of_branch in &self.branches {
-            let WalkBranch { from, to } = of_branch.branch;
+            let WalkBranch { from, to, .. } = of_branch.branch;
             let mut name = |place: Option<Place>| {
                 let symbol = self.walker.endpoint(place?).symbol?;
                 Some(symbol.base_name().to_owned())

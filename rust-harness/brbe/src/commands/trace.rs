@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use branch_records::capture::Capture;
 use branch_records::files::Files;
 use branch_records::show::Show;
@@ -85,6 +85,7 @@ Documentation/branch-trace.md explains them.";
 impl Trace {
     /// Runs the command. Returns whether anything was recorded.
     pub fn run(&self, paths: &Paths) -> Result<bool> {
+        self.check()?;
         match self.lane.open()? {
             Lane::Remote(ssh) => self.there(paths, &ssh),
             Lane::Machines(backend) => self.here(paths, backend),
@@ -98,6 +99,21 @@ impl Trace {
         let groups = groups.flat_map(|group| ["--group", group.text()]);
         let words = self.words.iter().map(String::as_str);
         compare.into_iter().chain(groups).chain(words)
+    }
+
+    /// Checks that what this command does itself is not asked of branch-trace.
+    fn check(&self) -> Result<()> {
+        self.show.groups()?;
+        let words = self.words.iter().take_while(|word| *word != "--");
+        let own = ["--compare", "--group", "--summary", "--between"];
+        let misplaced = words.clone().find(|word| own.contains(&word.as_str()));
+        if let (Some(misplaced), Some(first)) = (misplaced, self.words.first()) {
+            bail!(
+                "{misplaced} comes before the options and targets of branch-trace, which begin with \
+                 {first:?}"
+            );
+        }
+        Ok(())
     }
 
     /// Traces in a machine that boots a kernel of this project. Returns whether anything was
@@ -173,10 +189,12 @@ impl Trace {
         );
         let Some(vmlinux) = self.given.vmlinux() else {
             ensure!(
-                self.capture.is_none() && self.show.html.is_none(),
-                "--capture and --html need --vmlinux with --on ssh://…"
+                self.capture.is_none() && self.show.html.is_none() && self.show.source.is_none(),
+                "--capture, --html and --source need --vmlinux with --on ssh://…"
             );
-            let run = run(&captures::branch_trace(self.words()))?;
+            let shown = self.show.words();
+            let words = shown.iter().chain(&self.words).map(String::as_str);
+            let run = run(&captures::branch_trace(words))?;
             let mut out = io::stdout().lock();
             out.write_all(run.output.as_bytes())
                 .and_then(|()| out.flush())
