@@ -1,5 +1,6 @@
-//! A build directory that mends itself: what a build that was killed has left half-written is
-//! removed before the next one. make takes any file for whole that is newer than its sources.
+//! A build directory that mends itself: what a build that was killed, or found no room on the disk,
+//! has left half-written is removed before the next one. make takes any file for whole that is newer
+//! than its sources.
 
 use std::fs::{self, File};
 use std::io::ErrorKind;
@@ -8,12 +9,10 @@ use std::time::SystemTime;
 
 use anyhow::{Context as _, Result};
 
-use host::process;
-
 /// The file in a build directory that is there while something is built.
 const UNFINISHED: &str = "unfinished";
 
-/// Calls `build`, which builds in the directory `out`. Where an earlier build there was killed,
+/// Calls `build`, which builds in the directory `out`. Where an earlier build there did not succeed,
 /// `mend` is called with the directory before.
 ///
 /// # Errors
@@ -30,12 +29,9 @@ pub fn kept_whole<T>(
     }
     fs::create_dir_all(out).with_context(|| format!("creating {}", out.display()))?;
     File::create(&mark).with_context(|| format!("creating {}", mark.display()))?;
-    let built = build();
-    // A compiler's error is no reason: make itself removes what it did not finish.
-    if !process::interrupted() {
-        fs::remove_file(&mark).with_context(|| format!("removing {}", mark.display()))?;
-    }
-    built
+    let built = build()?;
+    fs::remove_file(&mark).with_context(|| format!("removing {}", mark.display()))?;
+    Ok(built)
 }
 
 /// Removes what kbuild has not finished in `dir`. It writes the command of a target `x` to
@@ -147,23 +143,25 @@ mod tests {
     }
 
     #[test]
-    fn only_a_killed_build_is_mended() {
+    fn a_build_that_did_not_succeed_is_mended() {
         let home = tempfile::tempdir().unwrap();
         let out = home.path().join("out");
-        let never = |_: &Path| panic!("nothing was killed");
+        let never = |_: &Path| panic!("nothing is to be mended");
         kept_whole(&out, never, || Ok(())).unwrap();
-        let failed: Result<()> = kept_whole(&out, never, || anyhow::bail!("a compiler's error"));
-        failed.unwrap_err();
-        kept_whole(&out, never, || Ok(())).unwrap();
+        let full: Result<()> = kept_whole(&out, never, || anyhow::bail!("no space left"));
+        full.unwrap_err();
+        for left in [UNFINISHED, "nothing"] {
+            let mut mended = false;
+            let mend = |dir: &Path| {
+                mended = dir == out;
+                Ok(())
+            };
+            kept_whole(&out, mend, || Ok(())).unwrap();
+            assert_eq!(mended, left == UNFINISHED);
+        }
         // What a killed process leaves.
         File::create(out.join(UNFINISHED)).unwrap();
-        let mut mended = false;
-        let mend = |dir: &Path| {
-            mended = dir == out;
-            Ok(())
-        };
-        kept_whole(&out, mend, || Ok(())).unwrap();
-        assert!(mended);
-        assert!(!out.join(UNFINISHED).exists());
+        kept_whole(&out, |_| anyhow::bail!("mended"), || Ok(())).unwrap_err();
+        assert!(out.join(UNFINISHED).exists());
     }
 }

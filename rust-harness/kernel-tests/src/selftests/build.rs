@@ -96,8 +96,8 @@ fn work(paths: &Paths, builder: &Builder, mark: &str) -> PathBuf {
         .join(format!("{tree}-selftests-{arch}{mark}"))
 }
 
-/// Calls `build` with the directory `work`, which is empty where an earlier build there was
-/// killed: the suite's makefiles do not say which files are finished.
+/// Calls `build` with the directory `work`, which is empty where an earlier build there did not
+/// succeed: the suite's makefiles do not say which files are finished.
 fn in_work(work: &Path, build: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
     let empty = |work: &Path| {
         fs::remove_dir_all(work).with_context(|| format!("removing {}", work.display()))
