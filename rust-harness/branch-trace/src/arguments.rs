@@ -19,7 +19,7 @@ use branch_records::filter::{self, Filter, FilterError};
 #[command(name = "branch-trace", version, after_help = after_help())]
 pub(crate) struct Arguments {
     /// What is traced: a function, or KIND:NAME
-    #[arg(required_unless_present_any = ["input", "generate"], value_name = "TARGET")]
+    #[arg(required_unless_present_any = ["input", "generate", "features"], value_name = "TARGET")]
     pub(crate) targets: Vec<Target>,
 
     /// Only when the function failed: it returned a negative error number, or a
@@ -67,6 +67,10 @@ pub(crate) struct Arguments {
     /// Let libbpf say what it is about, and the kernel why it refuses a program
     #[arg(short, long)]
     pub(crate) verbose: bool,
+
+    /// Trace nothing: say what this machine and its kernel have for traces, also as --json
+    #[arg(long, conflicts_with_all = ["targets", "input", "output", "compare", "summary", "brstack", "html"])]
+    pub(crate) features: bool,
 
     /// Print the manual page, or what completes this command line in a shell
     #[arg(long, value_name = "WHAT", exclusive = true)]
@@ -162,6 +166,7 @@ pub(crate) const SECTIONS: [(&str, &str); 7] = [
   branch-trace --compare array_map_alloc_check -- bpftool map create ...
   branch-trace --lbr any_call,u uprobe:/usr/bin/bash:readline
   branch-trace --html why.html --source ~/linux --errors -n 1 do_sys_openat2
+  branch-trace --features
   branch-trace --generate man | man -l -",
     ),
 ];
@@ -197,10 +202,12 @@ mod tests {
         assert!(is_taken(&["vfs_read"]));
         assert!(is_taken(&["--input", "x", "--html", "y"]));
         assert!(is_taken(&["--generate", "man"]));
+        assert!(is_taken(&["--features", "--json"]));
         for words in [
             &[][..],
             &["--input", "x", "vfs_read"],
             &["--generate", "man", "vfs_read"],
+            &["--features", "vfs_read"],
             &["--json", "--brstack", "vfs_read"],
             &["--json", "--output", "x", "vfs_read"],
         ] {

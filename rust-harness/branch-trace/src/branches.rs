@@ -82,6 +82,12 @@ impl Branches {
         self.0 | sys::PERF_SAMPLE_BRANCH_TYPE_SAVE | sys::PERF_SAMPLE_BRANCH_PRIV_SAVE
     }
 
+    /// perf's names of the kinds of branches that there are filters for.
+    pub(crate) fn kinds() -> impl Iterator<Item = &'static str> {
+        let kinds = NAMES.iter().filter(|(_, bit)| bit & (LEVELS | HOW) == 0);
+        kinds.map(|(name, _)| *name)
+    }
+
     /// perf's names of the branches that are chosen.
     pub(crate) fn names(self) -> Vec<String> {
         let chosen = NAMES.iter().filter(|(_, bit)| self.0 & bit != 0);

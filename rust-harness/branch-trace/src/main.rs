@@ -6,6 +6,7 @@ mod attach;
 mod branches;
 mod build_id;
 mod event;
+mod features;
 mod functions;
 mod generate;
 mod jobs;

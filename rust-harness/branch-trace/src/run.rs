@@ -17,6 +17,7 @@ use libbpf_rs::ErrorKind;
 use crate::arguments::Arguments;
 use crate::attach::Attached;
 use crate::branches::{self, Branches};
+use crate::features;
 use crate::generate;
 use crate::jobs::Common;
 use crate::machine;
@@ -37,6 +38,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     if let Some(what) = arguments.generate {
         generate::print(what)?;
         return Ok(ExitCode::SUCCESS);
+    }
+    if arguments.features {
+        let can_trace = features::print(arguments.show.json)?;
+        let status = if can_trace { 0 } else { UNSUPPORTED };
+        return Ok(ExitCode::from(status));
     }
     if let Some(path) = &arguments.input {
         let capture = output::show_file(path, arguments.vmlinux.as_deref(), &arguments.show)?;

@@ -14,7 +14,8 @@ use object::elf::{FileHeader64, PT_LOAD};
 use object::read::elf::{FileHeader as _, ProgramHeader as _};
 use object::{LittleEndian, ReadCache, ReadRef};
 
-const PATH: &str = "/proc/kcore";
+/// The kernel's memory as a file.
+pub const PATH: &str = "/proc/kcore";
 
 /// A segment: a part of the kernel's address space, and the offset of that in the file.
 #[derive(Debug, PartialEq, Eq)]

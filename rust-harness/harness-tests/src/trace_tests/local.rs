@@ -39,7 +39,7 @@ const PAGE: &str = "why.html";
 /// The most bytes of the page that are read.
 const MOST: u64 = 64 << 20;
 
-const CASES: [Case; 21] = [
+const CASES: [Case; 23] = [
     says(
         "./branch-trace --vmlinux vmlinux --html why.html --errors array_map_alloc_check -- \
          ./branch-guest provoke refused-map",
@@ -79,6 +79,23 @@ const CASES: [Case; 21] = [
             "Cycles from bpf_obj_name_cpy+0xc to kernel/bpf/syscall.c:1244\n",
             " times: ",
         ],
+    ),
+    Case {
+        never: &["  no "],
+        ..says(
+            "./branch-trace --features",
+            &[
+                "\nsnapshots        yes\n",
+                "\nbranch records   yes  on CPU 0, 1",
+                "\ntrampolines      yes  fentry:, fexit:\n",
+                "\ndepth            64 of armv8_pmuv3",
+                "\nfilters          any, any_call, any_ret, ind_call, ind_jmp, cond, call\n",
+            ],
+        )
+    },
+    says(
+        "./branch-trace --features --json",
+        &["\"format\": \"branch-features\"", "\"records\": 64"],
     ),
     refuses(
         "./branch-trace --compare --group 'cpu == 0' vfs_read",
