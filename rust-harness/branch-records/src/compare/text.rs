@@ -108,11 +108,9 @@ pub(crate) fn described(group: &GroupReport) -> String {
     ];
     let counts = [
         (group.interrupted, "interrupted, and compared without"),
-        (
-            group.cut,
-            "cut by the number of records, and laid beside others",
-        ),
-        (group.not_aligned, "cut, and not compared"),
+        (group.cut, "without the entry, and laid beside others"),
+        (group.not_aligned, "without the entry, and not compared"),
+        (group.left_out, "on rare paths, and not compared"),
     ];
     let counts = counts.into_iter().filter(|(count, _)| *count > 0);
     parts.extend(counts.map(|(count, what)| format!("{count} {what}")));
