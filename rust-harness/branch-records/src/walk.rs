@@ -9,7 +9,7 @@ use std::rc::Rc;
 use crate::capture::{Capture, Moment, Process, Snapshot};
 use crate::machinery::Machinery;
 use crate::record::{BranchType, NewType, RawRecord};
-use crate::report::Endpoint;
+use crate::report::{Endpoint, NamedBranch, SnapshotReport};
 use crate::symbol::{Resolve, Symbol, SymbolCache, is_kernel};
 
 /// A place in code: one for all processes that have the code of a file mapped.
@@ -87,6 +87,29 @@ impl<'a> PathTable<'a> {
     }
 }
 
+/// The most bytes of code that are executed without a branch. More means that a record is missing.
+const LONGEST: u64 = 64 << 10;
+
+/// Code without a branch that was taken: from the target of one to the source of the next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Stretch {
+    pub(crate) from: Place,
+    pub(crate) to: Place,
+}
+
+impl Walk {
+    /// The stretch of code that ends in each branch. `None`: it is not known where it began.
+    pub(crate) fn stretches(&self) -> impl Iterator<Item = Option<Stretch>> {
+        let targets = self.branches.iter().map(|branch| branch.to);
+        let begins = std::iter::once(self.entry).chain(targets);
+        begins.zip(&self.branches).map(|(from, branch)| {
+            let (from, to) = (from?, branch.from?);
+            let is_one = from.distance_to(to).is_some_and(|bytes| bytes <= LONGEST);
+            is_one.then_some(Stretch { from, to })
+        })
+    }
+}
+
 /// Makes walks of the snapshots of a capture.
 pub(crate) struct Walker<'a, R: ?Sized> {
     symbols: SymbolCache<'a, R>,
@@ -128,9 +151,19 @@ impl<'a, R: Resolve + ?Sized> Walker<'a, R> {
         }
     }
 
-    /// A place with its name, at its address in the first process that came by.
-    pub(crate) fn endpoint(&mut self, place: Place) -> Endpoint {
-        let known = self.addresses.get(&place).copied();
+    /// The branches of the path that a snapshot was taken on, with names.
+    pub(crate) fn named(&mut self, snapshot: &Snapshot) -> Vec<NamedBranch> {
+        let numbers = self.walk(snapshot).numbers;
+        let records = SnapshotReport::new(snapshot, &mut self.symbols).records;
+        // The newest record is the last one here, and has the number 0.
+        let record = |number: &usize| records.get(records.len() - 1 - number).cloned();
+        numbers.iter().filter_map(record).collect()
+    }
+
+    /// A place with its name, at its address in the first process that came by. `None`: where
+    /// branches are not recorded.
+    pub(crate) fn endpoint(&mut self, place: Option<Place>) -> Endpoint {
+        let known = place.and_then(|place| self.addresses.get(&place).copied());
         let symbol = known.and_then(|(pid, address)| self.symbols.resolve(pid, address));
         Endpoint {
             address: known.map(|(_, address)| address),
@@ -193,7 +226,6 @@ impl<'a, R: Resolve + ?Sized> Walker<'a, R> {
             let (from, to) = (name(raw.from), name(raw.to));
             let (source, target) = machinery.follow(from.as_deref(), to.as_deref());
             let kind = raw.decode().kind;
-            // Its first instruction may be the head of a loop, too.
             let is_within = from.as_deref().is_some_and(is_function);
             let begins = |to: &Symbol| to.offset == 0 && is_function(to);
             Seen {
@@ -201,6 +233,7 @@ impl<'a, R: Resolve + ?Sized> Walker<'a, R> {
                 raw: *raw,
                 kind,
                 is_machinery: source && target,
+                // Its first instruction may be the head of a loop, too.
                 enters: (!is_within || is_call(kind)) && to.as_deref().is_some_and(begins),
                 is_within,
                 from,

@@ -3,10 +3,9 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-use crate::walk::{Place, Walk, WalkBranch};
+use super::PathAlignment;
+use crate::walk::{Place, Stretch, Walk, WalkBranch};
 
-/// The most bytes of code that are executed without a branch. More means that a record is missing.
-const LONGEST: u64 = 64 << 10;
 /// The most places that a path is said to come by: a damaged capture may have any.
 const MAX_VISITS: usize = 1 << 14;
 /// The most partings that are looked for.
@@ -25,16 +24,6 @@ pub(super) struct SharedPath {
     pub(super) snapshots: [usize; 2],
 }
 
-/// How paths are laid beside each other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Alignment {
-    /// By the entry of the function. A path that begins in the midst is laid where its first
-    /// branches are on a path that is whole.
-    Entry,
-    /// By the end: no path has an entry.
-    End,
-}
-
 /// What was done at a place that has a branch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum Outcome {
@@ -49,7 +38,7 @@ pub(super) enum Outcome {
 pub(super) struct Decision {
     function: usize,
     pub(super) at: Place,
-    /// How often the place was passed before; with [`Alignment::End`], how often it is later.
+    /// How often the place was passed before; with [`PathAlignment::End`], how often it is later.
     pub(super) before: usize,
 }
 
@@ -69,7 +58,7 @@ pub(super) struct Parted {
     pub(super) ends: Vec<PartedEnd>,
 }
 
-/// One outcome of a decision.
+/// An outcome of a decision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct PartedEnd {
     pub(super) outcome: Outcome,
@@ -83,7 +72,7 @@ pub(super) struct PartedEnd {
 /// What tells two groups of paths apart.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Decided {
-    pub(super) alignment: Alignment,
+    pub(super) alignment: PathAlignment,
     /// The decision that tells the most snapshots comes first.
     pub(super) parted: Vec<Parted>,
     /// How many snapshots of each group are alike in all that was compared.
@@ -109,9 +98,9 @@ struct Compared {
 pub(super) fn decide(paths: &[SharedPath], all_branches: bool) -> Decided {
     let is_whole = |path: &SharedPath| path.walk.entry.is_some();
     let alignment = if paths.iter().any(is_whole) {
-        Alignment::Entry
+        PathAlignment::Entry
     } else {
-        Alignment::End
+        PathAlignment::End
     };
     let mut sources: BTreeSet<Place> = BTreeSet::new();
     if all_branches {
@@ -131,7 +120,7 @@ pub(super) fn decide(paths: &[SharedPath], all_branches: bool) -> Decided {
     let mut compared = Vec::new();
     for (index, path) in paths.iter().enumerate() {
         let mut passed = HashMap::new();
-        if alignment == Alignment::Entry && !is_whole(path) {
+        if alignment == PathAlignment::Entry && !is_whole(path) {
             match beside(path, &whole, &sources) {
                 Some(before) => {
                     add(&mut decided.laid, path.snapshots);
@@ -187,7 +176,7 @@ fn add(to: &mut [usize; 2], snapshots: [usize; 2]) {
 fn visits(
     path: &SharedPath,
     sources: &BTreeSet<Place>,
-    alignment: Alignment,
+    alignment: PathAlignment,
     mut passed: HashMap<Place, usize>,
 ) -> Vec<Visit> {
     let mut visits = Vec::new();
@@ -206,39 +195,27 @@ fn visits(
         });
         visits.len() < MAX_VISITS
     };
-    let mut place = path.walk.entry;
-    'path: for (index, branch) in path.walk.branches.iter().enumerate() {
-        if let Some(from) = branch.from {
-            for at in straight(place, from, sources) {
-                if !visit(at, Outcome::NotTaken, index) {
-                    break 'path;
-                }
-            }
-            if !visit(from, Outcome::Taken(branch.to), index + 1) {
-                break;
+    let ends = path.walk.branches.iter().zip(path.walk.stretches());
+    'path: for (index, (branch, stretch)) in ends.enumerate() {
+        let Some(from) = branch.from else { continue };
+        // What was passed and not taken on the way to it.
+        let passed = stretch.map(|Stretch { from, to }| sources.range(from..to));
+        for at in passed.into_iter().flatten() {
+            if !visit(*at, Outcome::NotTaken, index) {
+                break 'path;
             }
         }
-        place = branch.to;
+        if !visit(from, Outcome::Taken(branch.to), index + 1) {
+            break;
+        }
     }
-    if alignment == Alignment::End {
+    if alignment == PathAlignment::End {
         for visit in &mut visits {
             let times = passed.get(&visit.decision.at).copied().unwrap_or(0);
             visit.decision.before = times - 1 - visit.decision.before;
         }
     }
     visits
-}
-
-/// The branches that were passed and not taken on the path from a branch's target to the next
-/// branch.
-fn straight(
-    place: Option<Place>,
-    from: Place,
-    sources: &BTreeSet<Place>,
-) -> impl Iterator<Item = Place> {
-    let is_near = |place: &Place| place.distance_to(from).is_some_and(|by| by <= LONGEST);
-    let place = place.filter(is_near).unwrap_or(from);
-    sources.range(place..from).copied()
 }
 
 /// How often a path that begins in the midst has passed each place before, if its first branches
@@ -262,7 +239,7 @@ fn beside(
     let mut found: Option<HashMap<Place, usize>> = None;
     for (_, other, at) in places.into_iter().filter(|(agree, _, _)| *agree == most) {
         let mut passed = HashMap::new();
-        for visit in visits(other, sources, Alignment::Entry, HashMap::new()) {
+        for visit in visits(other, sources, PathAlignment::Entry, HashMap::new()) {
             if visit.next > at {
                 break;
             }
@@ -278,13 +255,13 @@ fn beside(
 
 /// The decision that tells the most snapshots which none has told. Of several, the one that comes
 /// first. Whole paths count first: one that begins in the midst comes by the later decisions alone.
-fn best(paths: &[SharedPath], compared: &[Compared], alignment: Alignment) -> Option<Decision> {
+fn best(paths: &[SharedPath], compared: &[Compared], alignment: PathAlignment) -> Option<Decision> {
     #[derive(Default)]
     struct Tally {
         /// For each outcome, all snapshots of each group, and those that are not told yet: those on
         /// whole paths and all.
         outcomes: HashMap<Outcome, ([usize; 2], [usize; 2])>,
-        /// How early it comes: the more, the earlier. With [`Alignment::Entry`] on the path on which
+        /// How early it comes: the more, the earlier. With [`PathAlignment::Entry`] on the path on which
         /// it comes first, else on that on which it comes last.
         position: i64,
     }
@@ -294,21 +271,21 @@ fn best(paths: &[SharedPath], compared: &[Compared], alignment: Alignment) -> Op
         let count: usize = path.snapshots.iter().sum();
         for (index, visit) in one.visits.iter().enumerate() {
             let position = match alignment {
-                Alignment::Entry => index,
-                Alignment::End => one.visits.len() - index,
+                PathAlignment::Entry => index,
+                PathAlignment::End => one.visits.len() - index,
             };
             let position = i64::try_from(position).unwrap_or(i64::MAX);
             let early = match alignment {
-                Alignment::Entry => -position,
-                Alignment::End => position,
+                PathAlignment::Entry => -position,
+                PathAlignment::End => position,
             };
             let tally = tallies.entry(visit.decision).or_insert_with(|| Tally {
                 position: early,
                 ..Tally::default()
             });
             tally.position = match alignment {
-                Alignment::Entry => tally.position.max(early),
-                Alignment::End => tally.position.min(early),
+                PathAlignment::Entry => tally.position.max(early),
+                PathAlignment::End => tally.position.min(early),
             };
             let (all, untold) = tally.outcomes.entry(visit.outcome).or_default();
             add(all, path.snapshots);

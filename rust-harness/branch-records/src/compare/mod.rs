@@ -8,7 +8,7 @@ use serde::{Serialize, Serializer};
 
 use crate::capture::{Capture, Snapshot};
 use crate::filter::{self, Filter, FilterError};
-use crate::report::{self, Endpoint, NamedBranch, SnapshotReport};
+use crate::report::{Endpoint, NamedBranch, SnapshotReport};
 use crate::sources::Sources;
 use crate::symbol::{Resolve, Symbol};
 use crate::walk::{PathTable, Walker};
@@ -17,7 +17,7 @@ mod condition;
 mod decisions;
 pub mod text;
 
-use decisions::{Alignment, Decided, Outcome, Parted, PartedEnd, SharedPath, decide};
+use decisions::{Decided, Outcome, Parted, PartedEnd, SharedPath, decide};
 
 /// The value of `format` in every comparison.
 const FORMAT: &str = "branch-comparison";
@@ -107,7 +107,8 @@ pub struct GroupComparison {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PathAlignment {
-    /// By the entry of the function that was traced.
+    /// By the entry of the function that was traced. A path that begins in the midst is laid where
+    /// its first branches are on a path that is whole.
     Entry,
     /// By the moment of the snapshot: the entry is on no path.
     End,
@@ -239,23 +240,13 @@ impl GroupComparison {
             dropped: capture.dropped,
             functions: grouped.functions,
             all_branches: capture.has_all_branches(),
-            alignment: match decided.alignment {
-                Alignment::Entry => PathAlignment::Entry,
-                Alignment::End => PathAlignment::End,
-            },
+            alignment: decided.alignment,
             groups,
             in_no_group: grouped.in_no_group,
             same_paths: !grouped.paths.iter().any(|path| path.snapshots.contains(&0)),
             partings,
             drawn,
         }
-    }
-}
-
-impl GroupComparison {
-    /// The least distance from one instruction to the next, in bytes.
-    pub(crate) fn step(&self) -> u64 {
-        report::step_of(&self.machine)
     }
 }
 
@@ -403,15 +394,11 @@ impl<'a, R: Resolve + ?Sized> Grouped<'a, R> {
         }
     }
 
-    /// These branches of the path that the snapshot of this index took, with names.
+    /// Some branches of the path that the snapshot of this index took, with names.
     fn named(&mut self, index: usize, branches: Range<usize>) -> Vec<NamedBranch> {
-        let snapshot: &Snapshot = &self.capture.snapshots[index];
-        // Its records have other numbers than those of another snapshot that took the same path.
-        let numbers = self.walker.walk(snapshot).numbers;
-        let report = SnapshotReport::new(snapshot, self.walker.symbols());
-        let count = report.records.len();
-        let record = |number: &usize| report.records.get(count - 1 - number).cloned();
-        numbers[branches].iter().filter_map(record).collect()
+        let mut named = self.walker.named(&self.capture.snapshots[index]);
+        named.truncate(branches.end);
+        named.split_off(branches.start)
     }
 
     /// A snapshot of the group on the path that is drawn: the one that most of its snapshots took
@@ -440,7 +427,7 @@ impl<'a, R: Resolve + ?Sized> Grouped<'a, R> {
         let first = self.firsts[path].into_iter().flatten().next().unwrap_or(0);
         let taken = matches!(parted.ends.first(), Some(end) if end.outcome != Outcome::NotTaken);
         let common = self.named(first, 0..next - usize::from(taken && next > 0));
-        let at = self.walker.endpoint(parted.decision.at);
+        let at = self.walker.endpoint(Some(parted.decision.at));
         let location = at.symbol.as_ref().and_then(Symbol::innermost);
         let line = location.and_then(|location| {
             let line = usize::try_from(location.line?).ok()?;
@@ -480,11 +467,7 @@ impl<'a, R: Resolve + ?Sized> Grouped<'a, R> {
     fn outcome(&mut self, end: &PartedEnd) -> PartingOutcome {
         let to = match end.outcome {
             Outcome::NotTaken => None,
-            Outcome::Taken(Some(place)) => Some(self.walker.endpoint(place)),
-            Outcome::Taken(None) => Some(Endpoint {
-                address: None,
-                symbol: None,
-            }),
+            Outcome::Taken(place) => Some(self.walker.endpoint(place)),
         };
         let next = [0, 1].map(|group| {
             let (path, next) = end.paths[group]?;

@@ -9,6 +9,7 @@ use super::{SourceFiles, head, rows};
 use crate::compare::text::{GROUPS, conclusion, described, happens, notices, place, when};
 use crate::compare::{GroupComparison, Parting};
 use crate::listing::{self, Jump, Listing, Passage};
+use crate::report::step_of;
 use crate::sources::Sources;
 use crate::symbol::Resolve;
 use crate::text::words::counted;
@@ -60,7 +61,7 @@ pub fn write(
         writeln!(out, "<p>{}</p>", Text(&line))?;
     }
     write!(out, "{LEGEND}")?;
-    let step = comparison.step();
+    let step = step_of(&comparison.machine);
     let listings = comparison.drawn.each_ref().map(|snapshot| {
         let listings = snapshot
             .as_ref()

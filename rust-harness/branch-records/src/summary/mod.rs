@@ -8,9 +8,9 @@ use serde::{Serialize, Serializer};
 
 use crate::capture::{Capture, Returned, Snapshot};
 use crate::record::{BranchType, Cycles};
-use crate::report::{self, Endpoint, NamedBranch, SnapshotReport};
+use crate::report::{self, Endpoint, NamedBranch};
 use crate::symbol::{Location, Resolve, Symbol};
-use crate::walk::{PathTable, Place, Walk, WalkBranch, Walker};
+use crate::walk::{PathTable, Place, Stretch, Walk, WalkBranch, Walker};
 
 mod distribution;
 mod point;
@@ -27,9 +27,6 @@ const VERSION: u32 = 1;
 const MOST: usize = 100;
 /// The most stretches of code whose lines are counted: those that were executed most.
 const MAX_STRETCHES: usize = 20_000;
-/// The most bytes of code that are executed without a branch. More means that a record is missing.
-const LONGEST: u64 = 64 << 10;
-
 /// A summary of all snapshots of a capture.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Summary {
@@ -190,13 +187,6 @@ struct OfBranch {
     mispredicted: u64,
 }
 
-/// Code without a branch that was taken: from the target of one to the source of the next.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-struct Stretch {
-    from: Place,
-    to: Place,
-}
-
 /// How often there is each of many things.
 struct Counts<T>(HashMap<T, u64>);
 
@@ -281,7 +271,7 @@ impl<'a, R: Resolve + ?Sized> Sum<'a, R> {
             of_branch.mispredicted += u64::from(record.mispredicted);
         }
         let cycles: Vec<_> = records.iter().map(|record| record.cycles).collect();
-        for stretch in stretches(&walk).flatten() {
+        for stretch in walk.stretches().flatten() {
             self.stretches.add(stretch, 1);
         }
         self.pass(&walk, &cycles);
@@ -309,7 +299,7 @@ impl<'a, R: Resolve + ?Sized> Sum<'a, R> {
         };
         // The cycles since the first point; `None`: it has not come yet.
         let mut since: Option<Option<u64>> = None;
-        for (stretch, cycles) in stretches(walk).zip(cycles) {
+        for (stretch, cycles) in walk.stretches().zip(cycles) {
             let walker = &mut self.walker;
             let points = &passing.points;
             let mut look = |stretch: Stretch| {
@@ -394,17 +384,13 @@ impl<'a, R: Resolve + ?Sized> Sum<'a, R> {
         let of_path = &mut self.of_paths[path];
         let cycles = std::mem::take(&mut of_path.cycles);
         let snapshot = &self.capture.snapshots[of_path.first];
-        let numbers = self.walker.walk(snapshot).numbers;
-        let report = SnapshotReport::new(snapshot, self.walker.symbols());
-        let count = report.records.len();
-        let record = |number: &usize| report.records.get(count - 1 - number).cloned();
         SummaryPath {
             snapshots: of_path.snapshots,
             function: snapshot.function.clone(),
             returned: snapshot.returned,
             is_whole: of_path.is_whole,
             cycles: (cycles.len() == of_path.snapshots).then(|| Distribution::of(cycles)),
-            records: numbers.iter().filter_map(record).collect(),
+            records: self.walker.named(snapshot),
         }
     }
 
@@ -413,20 +399,13 @@ impl<'a, R: Resolve + ?Sized> Sum<'a, R> {
         order.sort_by_key(|branch| std::cmp::Reverse(self.branches[*branch].count));
         order.truncate(MOST);
         let walker = &mut self.walker;
-        let mut end = |place: Option<Place>| match place {
-            Some(place) => walker.endpoint(place),
-            None => Endpoint {
-                address: None,
-                symbol: None,
-            },
-        };
         let hot = order.into_iter().map(|branch| {
             let of_branch = &self.branches[branch];
             HotBranch {
                 count: of_branch.count,
                 mispredicted: of_branch.mispredicted,
-                from: end(of_branch.branch.from),
-                to: end(of_branch.branch.to),
+                from: walker.endpoint(of_branch.branch.from),
+                to: walker.endpoint(of_branch.branch.to),
                 kind: of_branch.branch.kind,
             }
         });
@@ -438,7 +417,7 @@ impl<'a, R: Resolve + ?Sized> Sum<'a, R> {
         for of_branch in &self.branches {
             let WalkBranch { from, to, .. } = of_branch.branch;
             let mut name = |place: Option<Place>| {
-                let symbol = self.walker.endpoint(place?).symbol?;
+                let symbol = self.walker.endpoint(place).symbol?;
                 Some(symbol.base_name().to_owned())
             };
             if let (Some(from), Some(to)) = (name(from), name(to))
@@ -491,16 +470,6 @@ impl<'a, R: Resolve + ?Sized> Sum<'a, R> {
             })
             .collect()
     }
-}
-
-/// The stretch of code that ends in each branch of a path. `None`: it is not known where it began.
-fn stretches(walk: &Walk) -> impl Iterator<Item = Option<Stretch>> {
-    let begins = std::iter::once(walk.entry).chain(walk.branches.iter().map(|branch| branch.to));
-    begins.zip(&walk.branches).map(|(from, branch)| {
-        let (from, to) = (from?, branch.from?);
-        let is_one = from.distance_to(to).is_some_and(|bytes| bytes <= LONGEST);
-        is_one.then_some(Stretch { from, to })
-    })
 }
 
 /// Calls `see` for the symbol at each instruction of a stretch.
