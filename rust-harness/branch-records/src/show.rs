@@ -10,7 +10,7 @@ use serde::Serialize;
 use crate::brstack;
 use crate::capture::Capture;
 use crate::compare::{self, GroupComparison, SnapshotGroup};
-use crate::filter::{FilterError, FilterField};
+use crate::filter::FilterField;
 use crate::html;
 use crate::report::TraceReport;
 use crate::sources::{self, Sources};
@@ -74,9 +74,6 @@ pub enum ShowError {
     /// Two groups are compared, and another number of filters was given.
     #[error("--group is given twice, or not at all: this is {0} times")]
     Groups(usize),
-    /// A group has no filter.
-    #[error(transparent)]
-    Filter(#[from] FilterError),
     /// The output stream could not be written: the terminal, or what stands for it.
     #[error("cannot write what was recorded: {0}")]
     Output(#[source] io::Error),
@@ -144,7 +141,7 @@ impl Show {
     pub fn groups(&self) -> Result<Option<[SnapshotGroup; 2]>, ShowError> {
         match &self.group[..] {
             _ if !self.compare => Ok(None),
-            [] => Ok(Some(SnapshotGroup::by_error()?)),
+            [] => Ok(Some(SnapshotGroup::by_error())),
             [a, b] => Ok(Some([a.clone(), b.clone()])),
             others => Err(ShowError::Groups(others.len())),
         }
@@ -156,14 +153,11 @@ impl Show {
             ("--all", self.all),
             ("--json", self.json),
             ("--brstack", self.brstack),
-            ("--compare", self.compare),
             ("--summary", self.summary),
         ];
         let flags = flags.into_iter().filter(|(_, is_set)| *is_set);
         let mut words: Vec<_> = flags.map(|(flag, _)| flag.to_owned()).collect();
-        for group in &self.group {
-            words.extend(["--group".to_owned(), group.text().to_owned()]);
-        }
+        words.extend(self.group_words());
         if !self.between.is_empty() {
             words.push("--between".to_owned());
             words.extend(self.between.iter().map(ToString::to_string));
@@ -172,6 +166,14 @@ impl Show {
             words.extend(["--width".to_owned(), width.to_string()]);
         }
         words
+    }
+
+    /// The words of a command line that ask for a comparison of these groups, if one is asked for.
+    pub fn group_words(&self) -> Vec<String> {
+        let compare = self.compare.then(|| "--compare".to_owned());
+        let groups = self.group.iter();
+        let groups = groups.flat_map(|group| ["--group".to_owned(), group.text().to_owned()]);
+        compare.into_iter().chain(groups).collect()
     }
 
     /// Whether the filter of a group that is compared asks for `field`.

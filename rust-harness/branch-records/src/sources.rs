@@ -4,9 +4,20 @@ use std::fs::File;
 use std::io::Read as _;
 use std::path::{Component, Path, PathBuf};
 
+use crate::symbol::Location;
+
 /// A function that returns the text of a source file by its name in a report, if the file
 /// is at hand.
 pub type Sources<'a> = dyn Fn(&str) -> Option<String> + 'a;
+
+/// The text of a source line: as the location has it, or from its file.
+pub fn line(sources: &Sources<'_>, location: &Location) -> Option<String> {
+    let of_file = || {
+        let number = usize::try_from(location.line?).ok()?.checked_sub(1)?;
+        Some(sources(&location.file)?.lines().nth(number)?.to_owned())
+    };
+    location.text.clone().or_else(of_file)
+}
 
 /// The most bytes of a source file. A longer file is not read.
 const MAX_BYTES: u64 = 4 << 20;

@@ -17,7 +17,7 @@ const UNFINISHED: &str = "unfinished";
 ///
 /// # Errors
 ///
-/// Those of `mend` and `build`, and when the directory cannot be written.
+/// The errors of `mend` and `build`, and others when the directory cannot be written.
 pub fn kept_whole<T>(
     out: &Path,
     mend: impl FnOnce(&Path) -> Result<()>,

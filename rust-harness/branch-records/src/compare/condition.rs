@@ -30,7 +30,7 @@ pub(super) fn in_line(line: &str, column: u16) -> Option<Range<usize>> {
 struct Open {
     /// Where the part begins that comes next.
     begin: usize,
-    /// They are those of a call, whose arguments are no condition, unless `&&` or `||` joins them.
+    /// Whether they are a call's, whose arguments are no condition, unless `&&` or `||` joins them.
     is_call: bool,
 }
 

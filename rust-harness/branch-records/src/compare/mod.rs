@@ -9,7 +9,7 @@ use serde::{Serialize, Serializer};
 use crate::capture::{Capture, Snapshot};
 use crate::filter::{self, Filter, FilterError};
 use crate::report::{Endpoint, NamedBranch, SnapshotReport};
-use crate::sources::Sources;
+use crate::sources::{self, Sources};
 use crate::symbol::{Resolve, Symbol};
 use crate::walk::{PathTable, Walker};
 
@@ -62,12 +62,16 @@ impl SnapshotGroup {
 
     /// The groups that are compared if nothing else is asked for: the snapshots of calls that
     /// failed, and of those that did not.
-    ///
-    /// # Errors
-    ///
-    /// None: both are filters.
-    pub fn by_error() -> Result<[Self; 2], FilterError> {
-        Ok([Self::new("failed")?, Self::new("!failed")?])
+    pub fn by_error() -> [Self; 2] {
+        let group = |text: &str, filter| Self {
+            text: text.to_owned(),
+            filter,
+        };
+        let failed = Filter::failed();
+        [
+            group("failed", failed.clone()),
+            group("!failed", failed.negated()),
+        ]
     }
 }
 
@@ -430,14 +434,7 @@ impl<'a, R: Resolve + ?Sized> Grouped<'a, R> {
         let at = self.walker.endpoint(Some(parted.decision.at));
         let location = at.symbol.as_ref().and_then(Symbol::innermost);
         let line = location.and_then(|location| {
-            let line = usize::try_from(location.line?).ok()?;
-            let text = match &location.text {
-                Some(text) => text.clone(),
-                None => sources(&location.file)?
-                    .lines()
-                    .nth(line.checked_sub(1)?)?
-                    .to_owned(),
-            };
+            let text = sources::line(sources, location)?;
             let condition = location
                 .column
                 .and_then(|column| condition::in_line(&text, column));

@@ -20,12 +20,7 @@ fn source(file: &str) -> Option<String> {
 }
 
 fn compared(capture: &Capture) -> GroupComparison {
-    GroupComparison::new(
-        capture,
-        &MadeUp,
-        &SnapshotGroup::by_error().unwrap(),
-        &source,
-    )
+    GroupComparison::new(capture, &MadeUp, &SnapshotGroup::by_error(), &source)
 }
 
 /// What a comparison of these calls says. Each is: whether it failed, and its jumps in the

@@ -5,9 +5,8 @@ use std::io::{self, Write};
 use anstyle::{AnsiColor, Style};
 
 use super::{GroupComparison, GroupReport, Parting, PartingOutcome, PathAlignment};
-use crate::report::{Endpoint, NamedBranch};
-use crate::symbol::Location;
-use crate::text::words::counted;
+use crate::report::NamedBranch;
+use crate::text::words::{counted, place};
 use crate::text::{Detail, TextForm, table};
 
 const HEADING: Style = Style::new().bold();
@@ -301,23 +300,4 @@ pub(crate) fn conclusion(comparison: &GroupComparison) -> Vec<String> {
         (false, alike) => lines.push(format!("Not told apart by that: {}.", alike.join(", and "))),
     }
     lines
-}
-
-/// An address in words: a function's name and offset, and the innermost line of source.
-pub(crate) fn place(end: &Endpoint) -> String {
-    let Some(symbol) = &end.symbol else {
-        return end
-            .address
-            .map_or("(unknown)".to_owned(), |address| format!("{address:#x}"));
-    };
-    let name = format!("{}+{:#x}", symbol.name, symbol.offset);
-    match symbol.innermost() {
-        Some(Location {
-            file,
-            line: Some(line),
-            ..
-        }) => format!("{name} ({file}:{line})"),
-        Some(Location { file, .. }) => format!("{name} ({file})"),
-        None => name,
-    }
 }

@@ -63,13 +63,13 @@ pub enum FilterOp {
     LessEqual,
     /// The two last results both hold.
     And,
-    /// One of the two last results holds.
+    /// At least one of the two last results holds.
     Or,
     /// The last result does not hold.
     Not,
 }
 
-/// One step of a filter: `struct step`. Its operands are a field of the event, or results
+/// A step of a filter: `struct step`. Its operands are a field of the event, or results
 /// of earlier steps, which are on a stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FilterStep {
@@ -140,6 +140,12 @@ impl Filter {
     /// A filter that only events of functions that failed pass.
     pub fn failed() -> Self {
         Self(vec![FilterStep::equal(FilterField::Failed, 1)])
+    }
+
+    /// The filter that an event passes if it does not pass this one, which is not empty.
+    pub(crate) fn negated(mut self) -> Self {
+        self.0.push(FilterStep::of(FilterOp::Not));
+        self
     }
 
     /// A filter that an event passes if it passes both filters.

@@ -6,13 +6,13 @@ use std::io::{self, Write};
 use super::escape::Text;
 use super::source::{Drawn, GroupedLines};
 use super::{SourceFiles, head, rows};
-use crate::compare::text::{GROUPS, conclusion, described, happens, notices, place, when};
+use crate::compare::text::{GROUPS, conclusion, described, happens, notices, when};
 use crate::compare::{GroupComparison, Parting};
 use crate::listing::{self, Jump, Listing, Passage};
 use crate::report::step_of;
 use crate::sources::Sources;
 use crate::symbol::Resolve;
-use crate::text::words::counted;
+use crate::text::words::{counted, place};
 
 const LEGEND: &str = "\
 <p class=\"legend\"><span class=\"executed\">executed by both</span> <span class=\"only-a\">by A \

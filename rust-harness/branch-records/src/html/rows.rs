@@ -4,7 +4,6 @@ use std::io::{self, Write};
 
 use super::escape::Text;
 use crate::report::{Endpoint, NamedBranch};
-use crate::symbol::Location;
 use crate::text::words;
 
 /// Writes the row of a branch that was taken `times` times.
@@ -33,19 +32,10 @@ fn name(end: &Endpoint) -> String {
         return address.unwrap_or_else(|| "(unknown)".to_owned());
     };
     let inlined = symbol.inlined.last();
-    let location = match inlined {
-        Some(inlined) => inlined.location.as_ref(),
-        None => symbol.location.as_ref(),
-    };
     let inlined = inlined.map_or_else(String::new, |inlined| format!("{} in ", inlined.name));
-    let place = match location {
-        Some(Location {
-            file,
-            line: Some(line),
-            ..
-        }) => format!(" ({file}:{line})"),
-        Some(Location { file, .. }) => format!(" ({file})"),
-        None => String::new(),
-    };
+    let place = symbol.innermost();
+    let place = place.map_or_else(String::new, |location| {
+        format!(" {}", words::source(location))
+    });
     format!("{inlined}{}+{:#x}{place}", symbol.name, symbol.offset)
 }

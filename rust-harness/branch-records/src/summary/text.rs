@@ -6,9 +6,9 @@ use anstyle::Style;
 
 use super::{Between, Distribution, HotBranch, Summary, SummaryPath};
 use crate::capture::Returned;
-use crate::compare::text::place;
-use crate::sources::Sources;
-use crate::text::words::{self, counted};
+use crate::sources::{self, Sources};
+use crate::symbol::Location;
+use crate::text::words::{self, counted, place};
 use crate::text::{Detail, TextForm, table};
 
 const HEADING: Style = Style::new().bold();
@@ -163,10 +163,7 @@ fn write_lines(summary: &Summary, sources: &Sources<'_>, out: &mut impl Write) -
     }
     writeln!(out, "\n{HEADING}Lines that were executed most{HEADING:#}")?;
     for line in summary.lines.iter().take(MAX_ROWS) {
-        let text = usize::try_from(line.line).ok().and_then(|number| {
-            let text = sources(&line.file)?;
-            Some(text.lines().nth(number.checked_sub(1)?)?.trim().to_owned())
-        });
+        let text = sources::line(sources, &Location::new(&*line.file, Some(line.line)));
         writeln!(
             out,
             "  {:>8}  {} ({}:{})  {}",
@@ -174,7 +171,7 @@ fn write_lines(summary: &Summary, sources: &Sources<'_>, out: &mut impl Write) -
             line.function,
             line.file,
             line.line,
-            text.unwrap_or_default()
+            text.unwrap_or_default().trim()
         )?;
     }
     Ok(())

@@ -170,11 +170,5 @@ impl Cell {
 }
 
 fn source(location: Option<&Location>) -> String {
-    match location {
-        Some(Location { file, line, .. }) => match line {
-            Some(line) => format!("({file}:{line})"),
-            None => format!("({file})"),
-        },
-        None => String::new(),
-    }
+    location.map(words::source).unwrap_or_default()
 }

@@ -3,7 +3,8 @@
 use crate::capture::{Moment, Returned};
 use crate::errno;
 use crate::record::{BranchType, Cycles, Privilege};
-use crate::report::{NamedBranch, SnapshotReport};
+use crate::report::{Endpoint, NamedBranch, SnapshotReport};
+use crate::symbol::Location;
 
 /// A description of what was traced, with its return value and its duration.
 pub(crate) fn happened(snapshot: &SnapshotReport) -> String {
@@ -91,6 +92,29 @@ pub(crate) fn counted(count: usize, what: &str) -> String {
         1 => format!("1 {what}"),
         count if what.ends_with("ch") => format!("{count} {what}es"),
         count => format!("{count} {what}s"),
+    }
+}
+
+/// An address in words: a function's name and offset, and the innermost line of source.
+pub(crate) fn place(end: &Endpoint) -> String {
+    let Some(symbol) = &end.symbol else {
+        return end
+            .address
+            .map_or("(unknown)".to_owned(), |address| format!("{address:#x}"));
+    };
+    let name = format!("{}+{:#x}", symbol.name, symbol.offset);
+    match symbol.innermost() {
+        Some(location) => format!("{name} {}", source(location)),
+        None => name,
+    }
+}
+
+/// A source line in words: `(file:line)`.
+pub(crate) fn source(location: &Location) -> String {
+    let Location { file, line, .. } = location;
+    match line {
+        Some(line) => format!("({file}:{line})"),
+        None => format!("({file})"),
     }
 }
 

@@ -93,12 +93,9 @@ impl Trace {
     }
 
     /// The words for branch-trace, which has to know what snapshots will be compared by.
-    fn words(&self) -> impl Iterator<Item = &str> {
-        let compare = self.show.compare.then_some("--compare");
-        let groups = self.show.group.iter();
-        let groups = groups.flat_map(|group| ["--group", group.text()]);
-        let words = self.words.iter().map(String::as_str);
-        compare.into_iter().chain(groups).chain(words)
+    fn words(&self) -> Vec<String> {
+        let own = self.show.group_words().into_iter();
+        own.chain(self.words.iter().cloned()).collect()
     }
 
     /// Checks that what this command does itself is not asked of branch-trace.
@@ -147,10 +144,12 @@ impl Trace {
     ) -> Result<bool> {
         let share = Share::new(paths)?;
         let name = format!("trace on {title}");
-        let limit = limit(self.words(), LONGEST_IN_MACHINES);
+        let words = self.words();
+        let words = || words.iter().map(String::as_str);
+        let limit = limit(words(), LONGEST_IN_MACHINES);
         let task = Task {
             name: &name,
-            command: &captures::until_stopped(self.words()),
+            command: &captures::until_stopped(words()),
             share: &share,
             timeout: limit + GRACE,
         };
@@ -172,7 +171,9 @@ impl Trace {
     /// recorded.
     fn there(&self, paths: &Paths, ssh: &Ssh) -> Result<bool> {
         let share = Share::new(paths)?;
-        let limit = limit(self.words(), LONGEST);
+        let words = self.words();
+        let words = || words.iter().map(String::as_str);
+        let limit = limit(words(), LONGEST);
         let timeout = limit + GRACE;
         let run = |command: &str| {
             let task = Task {
@@ -201,7 +202,7 @@ impl Trace {
                 .context("writing what was recorded")?;
             return has_recorded(&run, limit);
         };
-        let run = run(&captures::command(self.words()))?;
+        let run = run(&captures::command(words()))?;
         eprint!("{}", run.output);
         if !has_recorded(&run, limit)? {
             return Ok(false);

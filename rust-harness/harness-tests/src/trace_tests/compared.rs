@@ -7,7 +7,8 @@ use branch_records::compare::{
     GroupComparison, Parting, PartingOutcome, PathAlignment, SnapshotGroup,
 };
 use branch_records::files::Files;
-use branch_records::report::{Endpoint, NamedBranch};
+use branch_records::report::NamedBranch;
+use branch_records::sources;
 use branch_records::symbol::Symbol;
 use branch_records::vmlinux::{KernelSymbols, Vmlinux};
 
@@ -137,7 +138,7 @@ const CASES: [Case; 5] = [
             ],
         }),
     },
-    // The same on both CPUs.
+    // Nothing parts calls on two CPUs.
     Case {
         first: "",
         by: "",
@@ -292,12 +293,7 @@ fn seen(parting: &Parting, source: &dyn Fn(&str) -> Option<String>) -> Seen {
 
 /// The line of source of a branch.
 fn text(branch: &NamedBranch, source: &dyn Fn(&str) -> Option<String>) -> String {
-    let Endpoint { symbol, .. } = &branch.from;
-    let location = symbol.as_ref().and_then(Symbol::innermost);
-    let text = location.and_then(|location| {
-        let number = usize::try_from(location.line?).ok()?;
-        let of_file = || Some(source(&location.file)?.lines().nth(number - 1)?.to_owned());
-        location.text.clone().or_else(of_file)
-    });
+    let location = branch.from.symbol.as_ref().and_then(Symbol::innermost);
+    let text = location.and_then(|location| sources::line(source, location));
     text.unwrap_or_default().trim().to_owned()
 }
