@@ -40,7 +40,7 @@ pub fn fetch(what: &str, path: &str, sha256: &str, into: &Path, log: &Path) -> R
 }
 
 /// Checks that the SHA-256 of a file is `sha256`, in lower-case hexadecimal digits.
-fn verify(file: &Path, sha256: &str) -> Result<()> {
+pub fn verify(file: &Path, sha256: &str) -> Result<()> {
     let mut source = fs::File::open(file).with_context(|| format!("opening {}", file.display()))?;
     let mut hash = Sha256::new();
     let mut buffer = vec![0; 1 << 20];

@@ -3,6 +3,7 @@
 
 mod definition;
 
+use std::fmt;
 use std::fs;
 use std::str::FromStr;
 
@@ -41,6 +42,17 @@ impl FromStr for Only {
         };
         let parts: Option<_> = text.split(',').map(parse).collect();
         parts.map(Self).ok_or_else(|| NoChoice(text.to_owned()))
+    }
+}
+
+impl fmt::Display for Only {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(parts) = self;
+        let parts: Vec<_> = parts
+            .iter()
+            .map(|(axis, value)| format!("{axis}={value}"))
+            .collect();
+        f.write_str(&parts.join(","))
     }
 }
 

@@ -6,9 +6,8 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use clap::Args;
 
-use crate::ci::{self, Wishes};
+use ci_jobs::definitions::{Wishes, definitions};
 use host::paths::Paths;
-use kernel_tests::matrix;
 
 /// Write jobs for GitHub Actions, GitLab CI and LAVA, made of scripts/matrix.toml
 ///
@@ -28,8 +27,7 @@ pub struct CiJobs {
 impl CiJobs {
     /// Runs the command.
     pub fn run(&self, paths: &Paths) -> Result<()> {
-        let cells = matrix::cells(paths, &[])?;
-        for definition in ci::definitions(paths, &cells, &self.wishes)? {
+        for definition in definitions(paths, &self.wishes)? {
             let path = self.into.join(&definition.path);
             if let Some(dir) = path.parent() {
                 fs::create_dir_all(dir).with_context(|| format!("creating {}", dir.display()))?;

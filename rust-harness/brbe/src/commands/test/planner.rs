@@ -5,9 +5,9 @@ use anyhow::Result;
 
 use super::bases::{Base, Bases};
 use super::ready;
-use crate::ci;
 use crate::commands::Applied;
 use crate::documents;
+use ci_jobs::{github, gitlab, linters, schemas};
 use host::paths::Paths;
 use kernel_tests::context::Context;
 use kernel_tests::cost;
@@ -20,9 +20,12 @@ use kernel_tests::x86;
 use kernels::subject::{Configuration, Subject};
 use kernels::variant::Variant;
 use machines::guest::Guest;
-use report::{Job, Plan, Row, Tier};
+use report::{Job, Plan, Row, Tier, Verdict};
 use submit::patches;
 use submit::test_history::Tested;
+
+/// A check of jobs for CI engines.
+type Check = fn(&Paths) -> Result<Verdict>;
 
 /// How many systematic mutants are tried. All of them take hours.
 const SYSTEMATIC: usize = 20;
@@ -56,9 +59,18 @@ impl<'a> Planner<'a> {
         let mut plan = Plan::default();
         plan.any(patches::rust(self.paths));
         let paths = self.paths;
-        let name = "jobs for CI engines, by the engines' schemas";
-        let schemas = Job::new("scripts", name, || ci::check(paths));
-        plan.any([schemas.in_tier(Tier::Full)]);
+        let checks: [(_, Check); 2] = [
+            (
+                "jobs for CI engines, by the engines' schemas",
+                schemas::check,
+            ),
+            (
+                "jobs for GitHub, by actionlint and shellcheck",
+                linters::check,
+            ),
+        ];
+        let job = |(name, check): (_, Check)| Job::new("scripts", name, move || check(paths));
+        plan.any(checks.map(|check| job(check).in_tier(Tier::Full)));
         for base in &bases.0 {
             let mut tests = Plan::default();
             self.base(base, &mut tests)?;
@@ -77,6 +89,12 @@ impl<'a> Planner<'a> {
             let context = Context::patched(self.paths, guest, snapshot);
             let needed = context.boot_artefacts(Configuration::Ordinary);
             plan.any(documents::jobs(self.paths, &fixes.tree, &needed)?);
+            let engines: [(_, Check); 2] = [
+                ("jobs for GitHub, by act", github::check),
+                ("jobs for GitLab, by gitlab-ci-local", gitlab::check),
+            ];
+            let needing = |job: Job<'a>| job.needing(needed.iter().cloned());
+            plan.any(engines.map(|check| needing(job(check)).in_tier(Tier::All)));
         }
         if self.asked_for.is_none() {
             let jobs = self.rest_of_matrix(bases)?.into_iter();

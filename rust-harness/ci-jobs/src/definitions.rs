@@ -1,20 +1,17 @@
 //! Jobs for CI engines, made from the matrix by the templates in `scripts/ci`.
 
-mod check;
-
+use std::fmt;
 use std::fs;
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use clap::Args;
 
 use host::paths::Paths;
 use kernel_tests::guest_tests;
-use kernel_tests::matrix::{Cell, MachineKind};
+use kernel_tests::matrix::{self, Cell, MachineKind, Only};
 use machines::machine_spec::PSEUDO_NMI;
-
-pub use check::check;
 
 /// What the jobs differ in from one user to another.
 #[derive(Args, Clone, Debug)]
@@ -22,6 +19,11 @@ pub struct Wishes {
     /// How many jobs of GitHub's and GitLab's share the matrix
     #[arg(long, value_name = "N", default_value_t = Wishes::default().parts)]
     pub parts: NonZeroU32,
+
+    /// Of the matrix only what is like this, such as records=16,level=VHE; given several
+    /// times, what is like one of them
+    #[arg(long, value_name = "AXIS=VALUE,...")]
+    pub only: Vec<Only>,
 
     /// LAVA's type of the boards
     #[arg(long, value_name = "TYPE", default_value_t = Wishes::default().device_type)]
@@ -41,6 +43,7 @@ impl Default for Wishes {
     fn default() -> Self {
         Self {
             parts: NonZeroU32::new(8).unwrap_or(NonZeroU32::MIN),
+            only: Vec::new(),
             device_type: "arm64-board".to_owned(),
             boot_method: "u-boot".to_owned(),
             artifacts: "http://artifacts.example".to_owned(),
@@ -57,6 +60,42 @@ pub struct Definition {
     pub path: PathBuf,
     /// The contents of the file.
     pub text: String,
+}
+
+impl Definition {
+    /// The definition with a mistake in it.
+    ///
+    /// # Errors
+    ///
+    /// When the definition has nowhere to make the mistake.
+    pub(crate) fn with(&self, mistake: &Mistake) -> Result<Self> {
+        let text = self.text.replace(mistake.right, mistake.wrong);
+        let path = self.path.display();
+        ensure!(text != self.text, "{path} has no {:?}", mistake.right);
+        Ok(Self {
+            text,
+            ..self.clone()
+        })
+    }
+}
+
+/// A mistake in a definition, which has to be found: one text in another's place.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Mistake {
+    right: &'static str,
+    wrong: &'static str,
+}
+
+impl Mistake {
+    pub(crate) const fn new(right: &'static str, wrong: &'static str) -> Self {
+        Self { right, wrong }
+    }
+}
+
+impl fmt::Display for Mistake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "with {:?} in the place of {:?}", self.wrong, self.right)
+    }
 }
 
 /// A CI engine.
@@ -80,25 +119,29 @@ impl Engine {
     }
 }
 
-/// All definitions: a file for each hosted engine, and one for each cell that boards can
-/// run.
+/// All definitions of the cells that are wished for: a file for each hosted engine, and one for
+/// each cell that boards can run.
 ///
 /// # Errors
 ///
-/// When a template cannot be read.
-pub fn definitions(paths: &Paths, cells: &[Cell], wishes: &Wishes) -> Result<Vec<Definition>> {
+/// When the matrix or a template cannot be read, or no cell is wished for.
+pub fn definitions(paths: &Paths, wishes: &Wishes) -> Result<Vec<Definition>> {
+    let cells = matrix::cells(paths, &wishes.only)?;
     let template = |engine: Engine| {
         let path = paths.repo(engine.template());
         fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))
     };
     let parts = wishes.parts.to_string();
     let numbers: Vec<_> = (1..=wishes.parts.get()).map(|n| n.to_string()).collect();
+    let only = wishes.only.iter().map(|only| format!(" --only {only}"));
+    let only: String = only.collect();
     let quoted: Vec<_> = numbers.iter().map(|n| format!("\"{n}\"")).collect();
     let hosted = |engine, path: &str| {
         let words = [
             ("parts", parts.as_str()),
             ("numbers", &numbers.join(", ")),
             ("quoted", &quoted.join(", ")),
+            ("only", &only),
         ];
         anyhow::Ok(Definition {
             engine,
@@ -111,7 +154,7 @@ pub fn definitions(paths: &Paths, cells: &[Cell], wishes: &Wishes) -> Result<Vec
         hosted(Engine::Gitlab, ".gitlab-ci.yml")?,
     ];
     let lava = template(Engine::Lava)?;
-    let boards = for_boards(cells).into_iter();
+    let boards = for_boards(&cells).into_iter();
     definitions.extend(boards.map(|cell| on_board(&lava, cell, wishes)));
     Ok(definitions)
 }

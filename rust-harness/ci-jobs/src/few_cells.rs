@@ -1,0 +1,51 @@
+//! A few cells of the matrix, for trying a definition.
+
+use std::num::NonZeroU32;
+
+use anyhow::{Context as _, Result};
+
+use crate::definitions::{Definition, Engine, Wishes, definitions};
+use host::paths::Paths;
+use kernel_tests::matrix::{self, Cell};
+
+/// Two cells of one kernel, one for each of two parts.
+#[derive(Clone, Debug)]
+pub(crate) struct FewCells {
+    pub(crate) cells: Vec<Cell>,
+    wishes: Wishes,
+}
+
+impl FewCells {
+    /// The cells: of the matrix's first base those of the ordinary machine with 16 records.
+    ///
+    /// # Errors
+    ///
+    /// When the matrix cannot be read, or has no such cells.
+    pub(crate) fn of_the_matrix(paths: &Paths) -> Result<Self> {
+        let all = matrix::cells(paths, &[])?;
+        let base = &all.first().context("the matrix has no cell")?.base;
+        let only = format!("base={base},language=C,machine=arm64,interrupts=IRQ,records=16");
+        let only = vec![only.parse()?];
+        Ok(Self {
+            cells: matrix::cells(paths, &only)?,
+            wishes: Wishes {
+                parts: NonZeroU32::MIN.saturating_add(1),
+                only,
+                ..Wishes::default()
+            },
+        })
+    }
+
+    /// The definition of these cells for an engine.
+    ///
+    /// # Errors
+    ///
+    /// When a template cannot be read.
+    pub(crate) fn definition(&self, paths: &Paths, engine: Engine) -> Result<Definition> {
+        let all = definitions(paths, &self.wishes)?.into_iter();
+        let mut of_engine = all.filter(|definition| definition.engine == engine);
+        of_engine
+            .next()
+            .context("there is no definition for the engine")
+    }
+}

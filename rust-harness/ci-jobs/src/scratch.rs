@@ -1,0 +1,127 @@
+//! A repository that an engine runs a definition in.
+
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, Result};
+use tempfile::TempDir;
+
+use crate::definitions::Definition;
+use host::paths::Paths;
+use host::process;
+
+/// A repository with the files of this checkout. In place of `brbe` it has a link to that of this
+/// checkout: jobs run what is tested here, and need not build it in each of their directories.
+#[derive(Debug)]
+pub(crate) struct Repository {
+    /// Everything is below this directory.
+    dir: TempDir,
+    log: PathBuf,
+}
+
+impl Repository {
+    /// Makes the repository. The log `log` gets what git says.
+    ///
+    /// # Errors
+    ///
+    /// When files cannot be copied or committed.
+    pub(crate) fn new(paths: &Paths, log: &str) -> Result<Self> {
+        let parent = paths.home("run");
+        fs::create_dir_all(&parent).with_context(|| format!("creating {}", parent.display()))?;
+        let dir = tempfile::Builder::new().prefix("ci-").tempdir_in(&parent);
+        let this = Self {
+            dir: dir.context("a directory for a repository")?,
+            log: process::fresh(paths.log(log))?,
+        };
+        let mut rsync = Command::new("rsync");
+        rsync.args(["--archive", "--exclude=/.git", "--exclude=/target"]);
+        rsync.arg(paths.repo("")).arg(this.path(""));
+        process::logged("copying this checkout", &this.log, &mut rsync)?;
+        let program = this.path("brbe");
+        fs::remove_file(&program).context("removing the copy of brbe")?;
+        symlink(paths.repo("brbe"), &program).context("linking to this checkout's brbe")?;
+        this.git(&["init", "--quiet"])?;
+        this.commit("This checkout")?;
+        Ok(this)
+    }
+
+    /// The path `below`, relative to the repository.
+    pub(crate) fn path(&self, below: impl AsRef<Path>) -> PathBuf {
+        self.dir.path().join("repository").join(below)
+    }
+
+    /// The path `below`, beside the repository.
+    pub(crate) fn beside(&self, below: impl AsRef<Path>) -> PathBuf {
+        self.dir.path().join(below)
+    }
+
+    /// Everything: the repository and what is beside it.
+    pub(crate) fn all(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// Commits a definition, and removes what an engine has left.
+    pub(crate) fn put(&self, definition: &Definition) -> Result<()> {
+        self.git(&["clean", "-ffdxq"])?;
+        let path = self.path(&definition.path);
+        if let Some(dir) = path.parent() {
+            fs::create_dir_all(dir).with_context(|| format!("creating {}", dir.display()))?;
+        }
+        fs::write(&path, &definition.text)
+            .with_context(|| format!("writing {}", path.display()))?;
+        self.commit("A definition")
+    }
+
+    /// Commits a line more in a file.
+    pub(crate) fn add_line(&self, below: &str) -> Result<()> {
+        let path = self.path(below);
+        let opened = File::options().append(true).open(&path);
+        let written = opened.and_then(|mut file| file.write_all(b"# one line more\n"));
+        written.with_context(|| format!("writing {}", path.display()))?;
+        self.commit("A line more")
+    }
+
+    fn commit(&self, message: &str) -> Result<()> {
+        self.git(&["add", "--all"])?;
+        self.git(&["commit", "--quiet", "--allow-empty", "--message", message])
+    }
+
+    fn git(&self, arguments: &[&str]) -> Result<()> {
+        let mut git = Command::new("git");
+        git.arg("-C").arg(self.path(""));
+        git.args([
+            "-c",
+            "user.name=ci-jobs",
+            "-c",
+            "user.email=ci-jobs@localhost",
+        ]);
+        git.args(["-c", "commit.gpgsign=false"]).args(arguments);
+        process::logged("git", &self.log, &mut git)
+    }
+}
+
+/// The files below `dir` whose name is one that `wanted` takes, sorted by path.
+///
+/// # Errors
+///
+/// When a directory cannot be read.
+pub(crate) fn files_below(
+    dir: &Path,
+    wanted: impl Fn(&str) -> bool + Copy,
+) -> Result<Vec<PathBuf>> {
+    let reading = || format!("reading {}", dir.display());
+    let mut found = Vec::new();
+    for entry in fs::read_dir(dir).with_context(reading)? {
+        let entry = entry.with_context(reading)?;
+        if entry.file_type().with_context(reading)?.is_dir() {
+            found.extend(files_below(&entry.path(), wanted)?);
+        } else if entry.file_name().to_str().is_some_and(wanted) {
+            found.push(entry.path());
+        }
+    }
+    found.sort();
+    Ok(found)
+}
