@@ -5,6 +5,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::verdict::{Row, Verdict};
 
+/// The columns of a terminal below which a table is not fitted to it.
+const NARROW: u16 = 60;
+
 /// What a run of tests has seen: a row for each test, in the order of the plan.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Report {
@@ -86,12 +89,15 @@ impl Report {
         failed == 0 && passed > 0
     }
 
-    /// The table of all rows, and below it each failure in full.
+    /// The table of all rows, and below it each failure in full. On a terminal its lines are no
+    /// longer than the terminal's, unless words would be broken into letters: some engines give
+    /// their jobs a terminal of no width.
     pub fn table(&self) -> String {
         let mut table = Table::new();
-        table
-            .load_preset(UTF8_FULL_CONDENSED)
-            .set_content_arrangement(ContentArrangement::Dynamic);
+        table.load_preset(UTF8_FULL_CONDENSED);
+        if table.width().is_none_or(|width| width >= NARROW) {
+            table.set_content_arrangement(ContentArrangement::Dynamic);
+        }
         table.set_header(["", "subject", "test", "seen", "time"]);
         for row in &self.rows {
             let time = format!("{:.1} s", row.seconds);
