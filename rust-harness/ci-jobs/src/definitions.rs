@@ -119,16 +119,41 @@ impl Engine {
     }
 }
 
+/// What a job of LAVA's boots.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Device {
+    Board,
+    Qemu,
+}
+
+impl Device {
+    const EACH: [Self; 2] = [Self::Board, Self::Qemu];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Board => "board",
+            Self::Qemu => "qemu",
+        }
+    }
+
+    fn template(self) -> &'static str {
+        match self {
+            Self::Board => "scripts/ci/lava-board.yml",
+            Self::Qemu => "scripts/ci/lava-qemu.yml",
+        }
+    }
+}
+
 /// All definitions of the cells that are wished for: a file for each hosted engine, and one for
-/// each cell that boards can run.
+/// each cell that boards can run and each device of LAVA's.
 ///
 /// # Errors
 ///
 /// When the matrix or a template cannot be read, or no cell is wished for.
 pub fn definitions(paths: &Paths, wishes: &Wishes) -> Result<Vec<Definition>> {
     let cells = matrix::cells(paths, &wishes.only)?;
-    let template = |engine: Engine| {
-        let path = paths.repo(engine.template());
+    let template = |path: &str| {
+        let path = paths.repo(path);
         fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))
     };
     let parts = wishes.parts.to_string();
@@ -146,16 +171,20 @@ pub fn definitions(paths: &Paths, wishes: &Wishes) -> Result<Vec<Definition>> {
         anyhow::Ok(Definition {
             engine,
             path: path.into(),
-            text: filled(&template(engine)?, &words),
+            text: filled(&template(engine.template())?, &words),
         })
     };
     let mut definitions = vec![
         hosted(Engine::Github, ".github/workflows/branch-snapshots.yml")?,
         hosted(Engine::Gitlab, ".gitlab-ci.yml")?,
     ];
-    let lava = template(Engine::Lava)?;
-    let boards = for_boards(&cells).into_iter();
-    definitions.extend(boards.map(|cell| on_board(&lava, cell, wishes)));
+    let lava = template(Engine::Lava.template())?;
+    for device in Device::EACH {
+        let machine = template(device.template())?;
+        let text = lava.replace("@machine@\n", &machine);
+        let boards = for_boards(&cells).into_iter();
+        definitions.extend(boards.map(|cell| on_device(&text, device, cell, wishes)));
+    }
     Ok(definitions)
 }
 
@@ -179,7 +208,7 @@ fn for_boards(cells: &[Cell]) -> Vec<&Cell> {
     chosen
 }
 
-fn on_board(template: &str, cell: &Cell, wishes: &Wishes) -> Definition {
+fn on_device(template: &str, device: Device, cell: &Cell, wishes: &Wishes) -> Definition {
     let language = if cell.in_rust { "rust" } else { "c" };
     let kernel = format!("{}-{language}", cell.base);
     let (interrupts, arguments) = if cell.pseudo_nmi {
@@ -187,18 +216,20 @@ fn on_board(template: &str, cell: &Cell, wishes: &Wishes) -> Definition {
     } else {
         ("irq", "")
     };
+    // LAVA's shell ends at the first command that fails.
     let steps: Vec<_> = guest_tests::for_any_machine(false)
         .iter()
         .map(|test| {
             let name = test.name;
             format!(
-                "                - ./branch-guest {name}; case $? in 0) r=pass;; 77) r=skip;; \
-                 *) r=fail;; esac; lava-test-case {name} --result $r"
+                "                - s=0; ./branch-guest {name} || s=$?; case $s in 0) r=pass;; \
+                 77) r=skip;; *) r=fail;; esac; lava-test-case {name} --result $r"
             )
         })
         .collect();
     let words = [
         ("cell", format!("{kernel}, {interrupts}")),
+        ("device", device.name().to_owned()),
         ("device-type", wishes.device_type.clone()),
         ("boot-method", wishes.boot_method.clone()),
         (
@@ -214,7 +245,9 @@ fn on_board(template: &str, cell: &Cell, wishes: &Wishes) -> Definition {
         .map(|(name, value)| (*name, value.as_str()));
     Definition {
         engine: Engine::Lava,
-        path: Path::new("lava").join(format!("{kernel}-{interrupts}.yaml")),
+        path: Path::new("lava")
+            .join(device.name())
+            .join(format!("{kernel}-{interrupts}.yaml")),
         text: filled(template, &words),
     }
 }

@@ -12,7 +12,7 @@ use kernel_tests::matrix::{self, Cell};
 #[derive(Clone, Debug)]
 pub(crate) struct FewCells {
     pub(crate) cells: Vec<Cell>,
-    wishes: Wishes,
+    pub(crate) wishes: Wishes,
 }
 
 impl FewCells {

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 
-use crate::bare_machine::BareMachine;
+use crate::bare_machine::{BareMachine, Recipe};
 use crate::definitions::{Engine, Mistake};
 use crate::few_cells::FewCells;
 use crate::results;
@@ -68,13 +68,14 @@ const TRIALS: [Trial; 3] = [
 /// does not, or the caches restore something else than they should.
 pub fn check(paths: &Paths) -> Result<Verdict> {
     let tools = Tools::fetched(paths)?;
-    let machine = BareMachine::made(paths, &tools)?;
+    let machine = BareMachine::made(paths, &tools, &Recipe::for_engines())?;
     let few = FewCells::of_the_matrix(paths)?;
     let definition = few.definition(paths, Engine::Github)?.with(&CONTAINER)?;
     let repository = Repository::new(paths, "ci-github-repository")?;
     let store = repository.beside("store");
     fs::create_dir(&store).context("creating a directory for artifacts")?;
     let engine = engine(paths, &tools, &repository, &store);
+    let run = || machine.run("ci-github", repository.all(), &repository.path(""), &engine);
     let mut results = None;
     for trial in &TRIALS {
         if let Some(file) = trial.changed {
@@ -82,14 +83,14 @@ pub fn check(paths: &Paths) -> Result<Verdict> {
         }
         let Some((mistake, job)) = &trial.mistake else {
             repository.put(&definition)?;
-            let ran = machine.run("ci-github", &repository, &engine)?;
+            let ran = run()?;
             ran.expect_success()?;
             results = Some(ran.explains(results::read(&store, &few.cells))?);
             ran.explains(expect_restored(&store, trial.restored))?;
             continue;
         };
         repository.put(&definition.with(mistake)?)?;
-        let ran = machine.run("ci-github", &repository, &engine)?;
+        let ran = run()?;
         ran.expect_failure(mistake, |line| {
             line.contains(&format!("/{job}")) && line.ends_with("Job failed")
         })?;

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use crate::bare_machine::{BareMachine, Ran};
+use crate::bare_machine::{BareMachine, Ran, Recipe};
 use crate::definitions::{Definition, Engine, Mistake};
 use crate::few_cells::FewCells;
 use crate::results;
@@ -30,7 +30,7 @@ const MISTAKES: [(Mistake, &str); 2] = [
 /// does not.
 pub fn check(paths: &Paths) -> Result<Verdict> {
     let tools = Tools::fetched(paths)?;
-    let machine = BareMachine::made(paths, &tools)?;
+    let machine = BareMachine::made(paths, &tools, &Recipe::for_engines())?;
     let few = FewCells::of_the_matrix(paths)?;
     let definition = few.definition(paths, Engine::Gitlab)?;
     let repository = Repository::new(paths, "ci-gitlab-repository")?;
@@ -42,7 +42,7 @@ pub fn check(paths: &Paths) -> Result<Verdict> {
         engine.args(["--no-artifacts-to-source", "--concurrency", "1"]);
         let home = format!("BRBE_HOME={}", paths.home("").display());
         engine.args(["--variable", &home]);
-        machine.run("ci-gitlab", &repository, &engine)
+        machine.run("ci-gitlab", repository.all(), &repository.path(""), &engine)
     };
     let ran = run(&definition)?;
     ran.expect_success()?;

@@ -1,7 +1,7 @@
 //! A copy of a machine to take away: a directory that boots by QEMU alone.
 
-use std::fs::{self, DirEntry, File};
-use std::io::{self, BufWriter};
+use std::fs::{self, File};
+use std::io::BufWriter;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -90,7 +90,7 @@ impl Exported {
         Ok(files)
     }
 
-    /// Packs the root as an archive and as an initramfs.
+    /// Packs the root as an initramfs.
     fn pack_root(&self, environment: Vec<(String, String)>, dir: &Path, log: &Path) -> Result<()> {
         let session = SessionConfig {
             environment,
@@ -104,30 +104,10 @@ impl Exported {
         let file = BufWriter::new(file);
         let (root, programs) = (&self.root, &self.programs);
         initramfs::write_with_root(&self.program, &session, root, programs, file)?;
-        let mut zstd = Command::new("zstd");
-        zstd.args(["--quiet", "-T0", "-10", "--rm"]).arg(&whole);
-        process::step("pack the initramfs", log, &mut zstd)?;
-
-        // The programs are in the archive, too, where sessions have them.
-        let stage = tempfile::tempdir_in(dir).context("a directory for the root's programs")?;
-        let place = Path::new(PROGRAMS)
-            .strip_prefix("/")
-            .context("PROGRAMS is absolute")?;
-        let staged = stage.path().join(place);
-        fs::create_dir_all(&staged).context("a directory for the root's programs")?;
-        for program in programs {
-            copy_into(program, &staged)?;
-        }
-        let mut tar = Command::new("tar");
-        tar.args(["--create", "--xz", "--sort=name", "--mtime=@0"]);
-        tar.args(["--owner=0", "--group=0", "--numeric-owner"]);
-        tar.arg("--file").arg(dir.join("root.tar.xz"));
-        // Not the directory itself: another run that uses the root from the cache touches it, and
-        // tar fails for a file that changes.
-        tar.arg("--directory").arg(root).args(members(root)?);
-        tar.arg("--directory").arg(stage.path()).arg(place);
-        tar.env("XZ_OPT", "-T0 -2");
-        process::step("pack the root", log, &mut tar)
+        // LAVA takes an initramfs apart to add its own files, and cannot where zstd has packed it.
+        let mut gzip = Command::new("gzip");
+        gzip.arg("--no-name").arg(&whole);
+        process::step("pack the initramfs", log, &mut gzip)
     }
 }
 
@@ -148,16 +128,6 @@ pub fn plugin(plugin: &Path, page: &Path, into: &Path) -> Result<()> {
 fn copy(from: &Path, to: &Path) -> Result<()> {
     fs::copy(from, to).with_context(|| format!("copying {}", from.display()))?;
     Ok(())
-}
-
-/// What is in a directory, as tar takes it, by name.
-fn members(dir: &Path) -> Result<Vec<PathBuf>> {
-    let entries = fs::read_dir(dir).with_context(|| format!("reading {}", dir.display()))?;
-    let member = |entry: io::Result<DirEntry>| Ok(Path::new(".").join(entry?.file_name()));
-    let members: io::Result<Vec<_>> = entries.map(member).collect();
-    let mut members = members.with_context(|| format!("reading {}", dir.display()))?;
-    members.sort();
-    Ok(members)
 }
 
 /// The files in a directory, whose names begin with `prefix`, with their sizes.

@@ -79,15 +79,15 @@ pad() {
 	done
 }
 
-initramfs=$here/root.cpio.zst
+initramfs=$here/root.cpio.gz
 has_command=
 if [ $# -gt 0 ]; then
 	has_command=yes
 	for word in "$@"; do printf '%s\0' "$word"; done >"$scratch/command"
 	initramfs=$scratch/initramfs
 	{
-		cat "$here/root.cpio.zst"
-		pad "$(wc -c <"$here/root.cpio.zst")"
+		cat "$here/root.cpio.gz"
+		pad "$(wc -c <"$here/root.cpio.gz")"
 		entry command "$scratch/command"
 		entry 'TRAILER!!!' /dev/null
 	} >"$initramfs"

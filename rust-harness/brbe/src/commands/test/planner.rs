@@ -7,7 +7,7 @@ use super::bases::{Base, Bases};
 use super::ready;
 use crate::commands::Applied;
 use crate::documents;
-use ci_jobs::{github, gitlab, linters, schemas};
+use ci_jobs::{github, gitlab, lava, linters, schemas};
 use host::paths::Paths;
 use kernel_tests::context::Context;
 use kernel_tests::cost;
@@ -89,9 +89,10 @@ impl<'a> Planner<'a> {
             let context = Context::patched(self.paths, guest, snapshot);
             let needed = context.boot_artefacts(Configuration::Ordinary);
             plan.any(documents::jobs(self.paths, &fixes.tree, &needed)?);
-            let engines: [(_, Check); 2] = [
+            let engines: [(_, Check); 3] = [
                 ("jobs for GitHub, by act", github::check),
                 ("jobs for GitLab, by gitlab-ci-local", gitlab::check),
+                ("jobs for LAVA, by lava-run", lava::check),
             ];
             let needing = |job: Job<'a>| job.needing(needed.iter().cloned());
             plan.any(engines.map(|check| needing(job(check)).in_tier(Tier::All)));
