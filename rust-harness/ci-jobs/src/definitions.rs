@@ -5,7 +5,7 @@ use std::fs;
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use clap::Args;
 
 use host::paths::Paths;
@@ -69,9 +69,9 @@ impl Definition {
     ///
     /// When the definition has nowhere to make the mistake.
     pub(crate) fn with(&self, mistake: &Mistake) -> Result<Self> {
-        let text = self.text.replace(mistake.right, mistake.wrong);
+        let text = mistake.made_in(&self.text);
         let path = self.path.display();
-        ensure!(text != self.text, "{path} has no {:?}", mistake.right);
+        let text = text.with_context(|| format!("{path} has no {:?}", mistake.right))?;
         Ok(Self {
             text,
             ..self.clone()
@@ -89,6 +89,12 @@ pub(crate) struct Mistake {
 impl Mistake {
     pub(crate) const fn new(right: &'static str, wrong: &'static str) -> Self {
         Self { right, wrong }
+    }
+
+    /// The text with the mistake, or `None` if the text has nowhere to make it.
+    pub(crate) fn made_in(&self, text: &str) -> Option<String> {
+        text.contains(self.right)
+            .then(|| text.replace(self.right, self.wrong))
     }
 }
 

@@ -14,6 +14,7 @@ mod history;
 pub mod html;
 mod job;
 pub mod junit;
+pub mod kcidb;
 pub mod kernel_ktap;
 pub mod ktap;
 mod limit;

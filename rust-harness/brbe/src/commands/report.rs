@@ -8,6 +8,7 @@ use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 
 use host::paths::Paths;
+use report::kcidb::{self, Origin};
 use report::{Durations, Flaky, History, html, junit, ktap};
 
 /// The most bytes of a report. A longer file is no report.
@@ -34,6 +35,14 @@ pub struct ReportCommand {
     #[arg(long, value_enum, default_value_t)]
     format: Format,
 
+    /// Of --format kcidb: the name that KernelCI knows your CI system by
+    #[arg(long, value_name = "NAME", required_if_eq("format", "kcidb"))]
+    origin: Option<Origin>,
+
+    /// Of --format kcidb: a name that your CI system gives to no other run
+    #[arg(long, value_name = "NAME", required_if_eq("format", "kcidb"))]
+    run: Option<String>,
+
     /// The reports, in this order
     #[arg(required_unless_present_any = ["flaky", "durations"], value_name = "FILE")]
     files: Vec<PathBuf>,
@@ -50,6 +59,8 @@ enum Format {
     Junit,
     /// KTAP, for the kernel's tools
     Ktap,
+    /// JSON for KernelCI's database, with --origin and --run
+    Kcidb,
     /// A page
     Html,
 }
@@ -84,6 +95,15 @@ impl ReportCommand {
             Format::Junit => junit::document(&all).context("making XML")?,
             Format::Ktap => ktap::document(&all),
             Format::Html => html::document(&all),
+            Format::Kcidb => {
+                let origin = self
+                    .origin
+                    .as_ref()
+                    .context("--format kcidb needs --origin")?;
+                let run = self.run.as_ref().context("--format kcidb needs --run")?;
+                let json = kcidb::document(&all, origin, run).context("making JSON")?;
+                format!("{json}\n")
+            }
         };
         anstream::stdout()
             .lock()

@@ -7,7 +7,7 @@ use super::bases::{Base, Bases};
 use super::ready;
 use crate::commands::Applied;
 use crate::documents;
-use ci_jobs::{github, gitlab, lava, linters, schemas};
+use ci_jobs::{github, gitlab, kernelci, lava, linters, schemas};
 use host::paths::Paths;
 use kernel_tests::context::Context;
 use kernel_tests::cost;
@@ -59,7 +59,7 @@ impl<'a> Planner<'a> {
         let mut plan = Plan::default();
         plan.any(patches::rust(self.paths));
         let paths = self.paths;
-        let checks: [(_, Check); 2] = [
+        let checks: [(_, Check); 3] = [
             (
                 "jobs for CI engines, by the engines' schemas",
                 schemas::check,
@@ -68,6 +68,7 @@ impl<'a> Planner<'a> {
                 "jobs for GitHub, by actionlint and shellcheck",
                 linters::check,
             ),
+            ("results for KernelCI, by kcidb-io", kernelci::check),
         ];
         let job = |(name, check): (_, Check)| Job::new("scripts", name, move || check(paths));
         plan.any(checks.map(|check| job(check).in_tier(Tier::Full)));
