@@ -5,32 +5,73 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail, ensure};
 
-/// Parameters of `FVP_Base_RevC-2xAEMvA` that the stand-in knows, with `N` for the number
-/// of a cluster, a core or a terminal.
-const PARAMETERS: [&str; 20] = [
-    "bp.refcounter.non_arch_start_at_default",
-    "bp.secure_memory",
-    "bp.terminal_N.mode",
-    "bp.terminal_N.start_telnet",
-    "bp.ve_sysregs.exit_on_shutdown",
-    "bp.virtiop9device.mount_tag",
-    "bp.virtiop9device.root_path",
-    "bp.vis.disable_visualisation",
-    "cache_state_modelled",
-    "clusterN.NUM_CORES",
-    "clusterN.cpuN.RVBAR",
-    "clusterN.cpuN.number-of-branch-records",
-    "clusterN.has_arm_vN-N",
-    "clusterN.has_brbe",
-    "clusterN.has_brbe_vNpN",
-    "pctl.startup",
+/// Parameters of `FVP_Base_RevC-2xAEMvA` that the stand-in knows, and what their values are in the
+/// list that it prints. There is one for each number of a terminal, a cluster and a core.
+const PARAMETERS: [(&str, &str); 26] = [
+    ("bp.refcounter.non_arch_start_at_default", BOOL),
+    ("bp.secure_memory", BOOL),
+    ("bp.terminal_{terminal}.mode", STRING),
+    ("bp.terminal_{terminal}.start_telnet", BOOL),
+    ("bp.ve_sysregs.exit_on_shutdown", BOOL),
+    ("bp.virtiop9device.mount_tag", STRING),
+    ("bp.virtiop9device.root_path", STRING),
+    ("bp.vis.disable_visualisation", BOOL),
+    ("cache_state_modelled", BOOL),
+    (
+        "cluster{cluster}.NUM_CORES",
+        "0x4  # (int   , init-time) default = '0x4' : Number of cores : [0x1..0x4]",
+    ),
+    ("cluster{cluster}.cpu{core}.RVBAR", INT),
+    (
+        "cluster{cluster}.cpu{core}.number-of-branch-records",
+        "0x20  # (int   , init-time) default = '0x20' : Branch records : [0x8..0x40]",
+    ),
+    ("cluster{cluster}.has_arm_v8-7", BOOL),
+    ("cluster{cluster}.has_arm_v8-8", BOOL),
+    ("cluster{cluster}.has_arm_v8-9", BOOL),
+    ("cluster{cluster}.has_arm_v9-0", BOOL),
+    ("cluster{cluster}.has_arm_v9-1", BOOL),
+    ("cluster{cluster}.has_arm_v9-2", BOOL),
+    ("cluster{cluster}.has_brbe", BOOL),
+    ("cluster{cluster}.has_brbe_v1p1", BOOL),
+    ("pctl.startup", STRING),
     // A parameter of the stand-in alone: to do what the model does without a licence.
-    "stand_in.unlicensed",
+    ("stand_in.unlicensed", BOOL),
     // Parameters that users set themselves, and that change nothing here.
-    "bp.dram_size",
-    "bp.hostbridge.userNetworking",
-    "clusterN.max_NNbit_el",
+    ("bp.dram_size", INT),
+    ("bp.hostbridge.userNetworking", BOOL),
+    ("cluster{cluster}.max_32bit_el", INT),
+    ("cluster{cluster}.max_64bit_el", INT),
 ];
+const BOOL: &str = "0  # (bool  , init-time) default = '0' : A switch";
+const INT: &str = "0x0  # (int   , init-time) default = '0x0' : A number";
+const STRING: &str = "\"\"  # (string, init-time) default = '' : A text";
+
+/// The parameters by their full names, and what the list has of each.
+fn known() -> BTreeMap<String, &'static str> {
+    let mut known: Vec<_> = PARAMETERS
+        .map(|(name, rest)| (name.to_owned(), rest))
+        .into();
+    for (place, count) in [("{terminal}", 4), ("{cluster}", 2), ("{core}", 4)] {
+        let numbered = |(name, rest): (String, &'static str)| {
+            let numbers = if name.contains(place) { 0..count } else { 0..1 };
+            numbers.map(move |number| (name.replace(place, &number.to_string()), rest))
+        };
+        known = known.into_iter().flat_map(numbered).collect();
+    }
+    known.into_iter().collect()
+}
+
+/// The list that the model prints for `--list-params`.
+pub(crate) fn list() -> String {
+    let mut list = "Parameters:\n# instance.parameter=value       #(type, mode) default = \
+                    'def value' : description : [min..max]\n"
+        .to_owned();
+    for (name, rest) in known() {
+        list += &format!("{name}={rest}\n");
+    }
+    list
+}
 
 /// The arguments of the stand-in.
 #[derive(Debug, Default)]
@@ -74,7 +115,7 @@ impl Arguments {
 
     fn set(&mut self, text: &str) -> Result<()> {
         let (name, value) = text.split_once('=').context("a parameter has a value")?;
-        ensure!(is_known(name), "unknown parameter {name}");
+        ensure!(known().contains_key(name), "unknown parameter {name}");
         self.parameters.insert(name.to_owned(), value.to_owned());
         Ok(())
     }
@@ -153,16 +194,6 @@ impl Arguments {
         self.get("stand_in.unlicensed")
             .is_some_and(|value| value != "0")
     }
-}
-
-fn is_known(name: &str) -> bool {
-    let mut general = String::new();
-    for c in name.chars() {
-        // `NUM_CORES`, `virtiop9device` and the like have digits that count nothing.
-        let counts = c.is_ascii_digit() && !general.ends_with("virtiop");
-        general.push(if counts { 'N' } else { c });
-    }
-    PARAMETERS.contains(&general.as_str())
 }
 
 #[cfg(test)]

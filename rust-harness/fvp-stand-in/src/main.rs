@@ -28,6 +28,10 @@ fn main() -> ExitCode {
 
 /// Runs the machine. Returns whether it ended by itself.
 fn run() -> Result<bool> {
+    if std::env::args().skip(1).eq(["--list-params"]) {
+        print!("{}", arguments::list());
+        return Ok(true);
+    }
     let arguments = Arguments::parse(std::env::args().skip(1))?;
     println!("Fast Models [stand-in for {}]", env!("CARGO_PKG_VERSION"));
     if arguments.is_unlicensed() {

@@ -2,7 +2,7 @@
 //! in it.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Result;
@@ -88,6 +88,23 @@ pub enum Progress<'a> {
     CommandBegins,
 }
 
+/// What can be checked of a machine without booting it. Each check returns what it has seen.
+pub trait Checks {
+    /// Checks that the machine's program starts, and takes the options that it will be given.
+    ///
+    /// # Errors
+    ///
+    /// When the program does not start, or would refuse an option.
+    fn program(&self) -> Result<String>;
+
+    /// Checks that the firmware, the kernel and the device tree fit into the machine's memory.
+    ///
+    /// # Errors
+    ///
+    /// When one of them cannot be read, is not what it should be, or has no place.
+    fn memory(&self, image: &Path, device_tree: &Path) -> Result<String>;
+}
+
 /// A backend: a kind of machine that boots what it is given.
 pub trait Backend: fmt::Debug + Send + Sync {
     /// The name of the backend.
@@ -104,6 +121,11 @@ pub trait Backend: fmt::Debug + Send + Sync {
     /// The name in the kernel's tree of the device tree that the machines need. `None` if
     /// they have their own.
     fn device_tree(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// What can be checked of the machine without booting it. `None`: nothing.
+    fn checks(&self) -> Option<&dyn Checks> {
         None
     }
 

@@ -6,6 +6,7 @@
 //! to a file; the console is read from the model's terminal port. `Documentation/fvp.md` has the parameters, and where
 //! they are documented.
 
+mod check;
 mod command;
 mod events;
 pub mod model_child;
@@ -18,7 +19,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
 
-use crate::backend::{Backend, Boot, Progress, Run};
+use crate::backend::{Backend, Boot, Checks, Progress, Run};
 use crate::machine_spec::Capabilities;
 use crate::program;
 use guest_runner::PATH;
@@ -158,6 +159,10 @@ impl Backend for Fvp {
 
     fn device_tree(&self) -> Option<&'static str> {
         Some("arm/fvp-base-revc")
+    }
+
+    fn checks(&self) -> Option<&dyn Checks> {
+        Some(self)
     }
 
     fn run(&self, boot: &Boot, progress: &mut dyn FnMut(Progress<'_>)) -> Result<Run> {

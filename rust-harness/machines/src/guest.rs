@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
 
-use crate::backend::{Backend, Boot, End, PluginFile, Progress, Run};
+use crate::backend::{Backend, Boot, Checks, End, PluginFile, Progress, Run};
 use crate::machine_spec::{Capabilities, MachineSpec};
 use crate::qemu::Qemu;
 use crate::share::Share;
@@ -216,6 +216,36 @@ impl Guest {
             );
         }
         Ok(self.clone())
+    }
+
+    /// Checks that the machine's program starts, and takes the options that it will be given.
+    /// Returns what was seen.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Checks::program`], and when there is nothing to check on these machines.
+    pub fn check_program(&self) -> Result<String> {
+        self.checks()?.program()
+    }
+
+    /// Checks that the machine has a place for `kernel`. Returns what was seen.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Checks::memory`], and when there is nothing to check on these machines.
+    pub fn check_memory(&self, kernel: &Kernel) -> Result<String> {
+        let tree = self
+            .device_tree
+            .as_ref()
+            .context("there is no device tree")?;
+        self.checks()?.memory(&kernel.image, tree)
+    }
+
+    fn checks(&self) -> Result<&dyn Checks> {
+        let name = self.backend.name();
+        self.backend
+            .checks()
+            .with_context(|| format!("there is nothing to check on the lane {name}"))
     }
 
     /// What the machines of the guest can do.

@@ -94,6 +94,11 @@ pub struct TestCommand {
     #[arg(long)]
     list: bool,
 
+    /// Boot nothing: check that Arm's model, of --on fvp:FILE, knows every parameter that the lane
+    /// sets, and has a place for its firmware and for the kernel of the base
+    #[arg(long, conflicts_with_all = ["matrix", "prove", "series", "image", "patches", "as_is"])]
+    check: bool,
+
     /// Keep none of the verdicts for the cover letters of `brbe submit`
     #[arg(long)]
     unrecorded: bool,
@@ -125,6 +130,12 @@ impl TestCommand {
                             self.run_plan(paths, plan, Kept::Nothing)
                         });
                 }
+                ensure!(
+                    !self.check || backend.checks().is_some(),
+                    "--check is for Arm's model, --on fvp:FILE: on the lane {} there is nothing to \
+                     check without booting",
+                    backend.name()
+                );
                 let bases = Bases::prepare(paths, &self.kernel, &backend, self.which())?;
                 // What others take says nothing about QEMU.
                 let kept = if backend.capabilities().plugin {
@@ -142,7 +153,9 @@ impl TestCommand {
                     is_whole: self.is_whole(),
                     is_named: self.kernel.base.is_some() || self.kernel.kernel_src.is_some(),
                 };
-                let plan = if self.matrix {
+                let plan = if self.check {
+                    planner.checks(&bases)
+                } else if self.matrix {
                     let cells = matrix::cells(paths, &self.cells)?;
                     let mut plan = Plan::default();
                     plan.any(planner.matrix(&bases, &cells));

@@ -52,6 +52,38 @@ pub(super) fn check(context: &Context<'_>) -> Result<Verdict> {
     ];
     brbe(paths, "lane-fvp", &arguments)?.expect_passed("cpu-wide-event")?;
 
+    // What can be said without booting: of this file, and of files with a mistake.
+    let checked = |file: &Path| {
+        let on = format!("fvp:{}", file.display());
+        let base = &subject.base.name;
+        let words = ["test", "--json", "--base", base, "--on", &on, "--check"];
+        brbe(paths, "lane-fvp-check", &words)
+    };
+    const KNOWN: &str = "knows each parameter";
+    const FITS: &str = "has a place for firmware and kernel";
+    let all = checked(&good)?;
+    for test in [KNOWN, FITS] {
+        all.expect_passed(test)?;
+    }
+    for (mistake, test, said) in [
+        (
+            "[parameters]\n'cluster0.has_brbf' = 1\n",
+            KNOWN,
+            "the model does not know cluster0.has_brbf",
+        ),
+        (
+            "kernel-at = 0x82000000\ndevice-tree-at = 0x82000000\n",
+            FITS,
+            "overlap",
+        ),
+    ] {
+        let report = checked(&write("wrong.toml", &format!("{tf_a}{mistake}"))?)?.report()?;
+        match report.verdict(test) {
+            Some(Verdict::Fail(why)) if why.contains(said) => {}
+            other => bail!("{mistake}: {test}: {other:?}"),
+        }
+    }
+
     // Each way in which a run can end.
     let run = |file: &Path, command: &str, timeout| {
         let guest = Guest::on(paths, Arch::Arm64, Arc::new(Fvp::load(file)?));

@@ -25,7 +25,7 @@ pub(super) struct Start<'a> {
 /// The parameters that make of the model the machine that is asked for, with their values.
 /// The names are those of `FVP_Base_RevC-2xAEMvA --list-params`. The user's parameters
 /// replace those that are set here.
-fn parameters(settings: &Settings, start: &Start<'_>) -> BTreeMap<String, String> {
+pub(super) fn parameters(settings: &Settings, start: &Start<'_>) -> BTreeMap<String, String> {
     let mut parameters = BTreeMap::new();
     let mut set = |name: &str, value: &str| {
         parameters.insert(name.to_owned(), value.to_owned());

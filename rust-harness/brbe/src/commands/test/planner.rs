@@ -105,6 +105,34 @@ impl<'a> Planner<'a> {
         Ok(plan)
     }
 
+    /// The plan of what can be checked of the machines of the first base without booting.
+    pub(super) fn checks(&self, bases: &'a Bases) -> Plan<'a> {
+        const MODEL: &str = "model";
+        let mut plan = Plan::default();
+        let Some(base) = bases.0.first() else {
+            return plan;
+        };
+        let guest = &base.guest;
+        plan.any([Job::new(MODEL, "knows each parameter", || {
+            guest.check_program().map(Verdict::Pass)
+        })]);
+        for applied in [Some(&base.fixes), base.snapshot.as_ref()]
+            .into_iter()
+            .flatten()
+        {
+            plan.any([applied.job()]);
+        }
+        let snapshot = base.snapshot.as_ref();
+        if let Some(subject) = snapshot.and_then(|applied| applied.subject.as_ref()) {
+            let context = Context::patched(self.paths, guest, subject);
+            let needed = context.boot_artefacts(Configuration::Ordinary);
+            let check = move || guest.check_memory(&context.kernel()?).map(Verdict::Pass);
+            let fits = Job::new(MODEL, "has a place for firmware and kernel", check);
+            plan.any([fits.needing(needed)]);
+        }
+        plan
+    }
+
     /// The jobs of those of the cells whose base is among these.
     pub(super) fn matrix(&self, bases: &'a Bases, cells: &[Cell]) -> Vec<Job<'a>> {
         let job = |cell: &Cell| {
