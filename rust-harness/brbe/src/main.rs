@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use brbe::commands::cli::Cli;
 use host::process::{self, Interrupted};
+use host::progress;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 fn main() -> ExitCode {
@@ -13,7 +14,7 @@ fn main() -> ExitCode {
     match cli.run() {
         Ok(status) => status,
         Err(error) if error.is::<Interrupted>() || process::interrupted() => {
-            eprintln!("brbe: interrupted");
+            progress::say("brbe: interrupted");
             ExitCode::from(130)
         }
         // The reader of our output has closed its end of the pipe, which is no error. Any
@@ -22,7 +23,7 @@ fn main() -> ExitCode {
             ExitCode::SUCCESS
         }
         Err(error) => {
-            eprintln!("brbe: {error:#}");
+            progress::say(&format!("brbe: {error:#}"));
             ExitCode::from(3)
         }
     }

@@ -38,6 +38,22 @@ fn an_unknown_base_names_those_that_there_are() {
 }
 
 #[test]
+fn where_nothing_can_be_written_the_status_is_right() {
+    let full = std::fs::File::options()
+        .write(true)
+        .open("/dev/full")
+        .unwrap();
+    let home = home();
+    let status = std::process::Command::new(assert_cmd::cargo::cargo_bin!("brbe"))
+        .env("BRBE_HOME", home.path())
+        .args(["snapshot", "--base", "6.1"])
+        .stderr(full)
+        .status()
+        .unwrap();
+    assert_eq!(status.code(), Some(3));
+}
+
+#[test]
 fn without_the_front_door_it_says_how_to_start() {
     let said = predicate::str::contains("start this program with ./brbe");
     brbe(&home())

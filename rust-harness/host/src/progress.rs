@@ -4,7 +4,7 @@
 //! its result replaces. Elsewhere a step prints a line at its start, one every 30 s, and one
 //! at its end.
 
-use std::io::IsTerminal as _;
+use std::io::{self, IsTerminal as _, Write as _};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
@@ -28,9 +28,12 @@ pub fn hide_short_steps() {
     HIDES_SHORT_STEPS.store(true, Ordering::Relaxed);
 }
 
-/// Prints a line on standard error, above the lines of the steps that are under way.
+/// Prints a line on standard error, above the lines of the steps that are under way. If it cannot
+/// be written, as on a full disk, the run goes on without it.
 pub fn say(line: &str) {
-    LINES.suspend(|| eprintln!("{line}"));
+    LINES.suspend(|| {
+        let _ = writeln!(io::stderr(), "{line}");
+    });
 }
 
 /// A step that is under way. If it is dropped without [`Step::done`], it has failed.

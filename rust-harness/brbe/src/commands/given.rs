@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, bail, ensure};
 use clap::Args;
 
+use host::progress;
 use kernels::given::GivenKernel;
 use kernels::requirements::{self, MachineNeeds};
 
@@ -56,21 +57,21 @@ impl GivenArgs {
         };
         let given = GivenKernel::open(image, vmlinux, config)?;
         let Some(config) = &given.config else {
-            eprintln!(
+            progress::say(&format!(
                 "brbe: {} does not say what it was built with (IKCONFIG), and --config FILE does not \
                  either: what it lacks is not known",
                 image.display()
-            );
+            ));
             return Ok(Some(given));
         };
         if let Some(lacking) = needs.lacking(config) {
             bail!("{} does not run here: {lacking}", image.display());
         }
         if let Some(lacking) = requirements::lacking_for_snapshots(config, needs.arch) {
-            eprintln!(
+            progress::say(&format!(
                 "brbe: {} boots, and takes no branch snapshots: {lacking}",
                 image.display()
-            );
+            ));
         }
         Ok(Some(given))
     }

@@ -22,6 +22,7 @@ use super::lane::LaneArgs;
 use host::arch::Arch;
 use host::cache;
 use host::paths::Paths;
+use host::progress;
 use kernels::kernel::Kernel;
 use kernels::requirements::MachineNeeds;
 use kernels::subject::Subject;
@@ -279,7 +280,7 @@ pub fn show(
     show.print(capture, &symbols, source, &mut anstream::stdout().lock())?;
     show.draw(capture, &symbols, source)?;
     if let Some(path) = &show.html {
-        eprintln!("the path on the source: {}", path.display());
+        progress::say(&format!("the path on the source: {}", path.display()));
     }
     Ok(())
 }

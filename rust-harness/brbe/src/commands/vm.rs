@@ -124,7 +124,7 @@ impl Vm {
             let stub = gdb::Stub::on_free_port()?;
             spec.qemu_args.extend(stub.qemu_args());
             let vmlinux = booted.kernel.vmlinux.as_deref();
-            eprintln!("{}", stub.invitation(vmlinux, scripts.as_deref()));
+            progress::say(&stub.invitation(vmlinux, scripts.as_deref()).to_string());
         }
         let share = Share::new(paths)?;
         let programs = match &self.dry_run {
@@ -153,16 +153,18 @@ impl Vm {
         Ok(match ended {
             Ended::Exited(status) => ExitCode::from(status),
             Ended::ByKey => {
-                eprintln!("\r\nbrbe: the machine was ended by {END_KEY_NAME}");
+                progress::say(&format!(
+                    "\r\nbrbe: the machine was ended by {END_KEY_NAME}"
+                ));
                 ExitCode::SUCCESS
             }
             Ended::Unread => ExitCode::from(UNREAD),
             Ended::Died(report) => {
-                eprintln!(
+                progress::say(&format!(
                     "brbe: the guest's kernel died:\n    {}",
                     report.join("\n    ")
-                );
-                eprintln!("the whole console: {}", console.display());
+                ));
+                progress::say(&format!("the whole console: {}", console.display()));
                 ExitCode::from(DIED)
             }
         })

@@ -15,6 +15,7 @@ use anyhow::{Context as _, Result};
 
 use super::{Lock, PARTIAL, discard};
 use crate::paths::Paths;
+use crate::progress;
 
 /// An entry that was not used for this long is evicted.
 const KEPT: Duration = Duration::from_hours(14 * 24);
@@ -43,7 +44,8 @@ pub(super) fn make_room(paths: &Paths) {
         }
     };
     if let Err(error) = make() {
-        eprintln!("brbe: removing what is not used any more: {error:#}");
+        let why = format!("brbe: removing what is not used any more: {error:#}");
+        progress::say(&why);
     }
 }
 
