@@ -9,6 +9,7 @@ use anyhow::{Context as _, Result, ensure};
 use crate::definitions::Mistake;
 use crate::tools::Tools;
 use host::cache::{self, Key};
+use host::mirror;
 use host::paths::Paths;
 use host::process;
 use host::progress::Step;
@@ -46,13 +47,10 @@ impl Recipe {
     ///
     /// When the list of packages cannot be read.
     pub(crate) fn for_lava(paths: &Paths) -> Result<Self> {
-        let list = paths.repo("vm-images/lab/packages");
-        let packages =
-            fs::read_to_string(&list).with_context(|| format!("reading {}", list.display()))?;
-        let packages = packages.lines().filter(|line| !line.starts_with('#'));
+        let packages = mirror::packages(&paths.repo("vm-images/lab/packages"))?;
         Ok(Self {
             name: "machine for LAVA's dispatcher",
-            packages: packages.collect::<Vec<_>>().join(","),
+            packages: packages.join(","),
             preferences: Some(paths.repo("vm-images/lab/preferences.pref")),
             part: Some(("lava-server", "./usr/share/lava-server/device-types")),
         })
@@ -146,9 +144,7 @@ impl<'a> BareMachine<'a> {
     /// When `BRBE_MIRROR` is not set, or a package cannot be installed.
     pub(crate) fn made(paths: &'a Paths, tools: &'a Tools, recipe: &Recipe) -> Result<Self> {
         let root = cache::entry(paths, "ci-machine", &recipe.key()?, |into| {
-            let mirror = std::env::var("BRBE_MIRROR").context(
-                "BRBE_MIRROR is not set: start this program with ./brbe, which finds apt's mirror",
-            )?;
+            let mirror = mirror::url()?;
             let step = Step::start(format!("make a {}", recipe.name));
             let log = process::fresh(paths.log("ci-machine"))?;
             let mut mmdebstrap = Command::new("mmdebstrap");

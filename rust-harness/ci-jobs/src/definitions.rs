@@ -63,6 +63,31 @@ pub struct Definition {
 }
 
 impl Definition {
+    /// The definition for an engine of the cells that are wished for; of several, the first.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`definitions`].
+    pub(crate) fn of_engine(paths: &Paths, wishes: &Wishes, engine: Engine) -> Result<Self> {
+        let mut all = definitions(paths, wishes)?.into_iter();
+        all.find(|definition| definition.engine == engine)
+            .context("there is no definition for the engine")
+    }
+
+    /// Writes the definition to its path below the directory `dir`, and returns the whole path.
+    ///
+    /// # Errors
+    ///
+    /// When the file, or a directory above it, cannot be written.
+    pub fn write_below(&self, dir: &Path) -> Result<PathBuf> {
+        let path = dir.join(&self.path);
+        if let Some(dir) = path.parent() {
+            fs::create_dir_all(dir).with_context(|| format!("creating {}", dir.display()))?;
+        }
+        fs::write(&path, &self.text).with_context(|| format!("writing {}", path.display()))?;
+        Ok(path)
+    }
+
     /// The definition with a mistake in it.
     ///
     /// # Errors

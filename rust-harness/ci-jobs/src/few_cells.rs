@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 
 use anyhow::{Context as _, Result};
 
-use crate::definitions::{Definition, Engine, Wishes, definitions};
+use crate::definitions::{Definition, Engine, Wishes};
 use host::paths::Paths;
 use kernel_tests::matrix::{self, Cell};
 
@@ -42,10 +42,6 @@ impl FewCells {
     ///
     /// When a template cannot be read.
     pub(crate) fn definition(&self, paths: &Paths, engine: Engine) -> Result<Definition> {
-        let all = definitions(paths, &self.wishes)?.into_iter();
-        let mut of_engine = all.filter(|definition| definition.engine == engine);
-        of_engine
-            .next()
-            .context("there is no definition for the engine")
+        Definition::of_engine(paths, &self.wishes, engine)
     }
 }

@@ -81,19 +81,21 @@ pub fn check(paths: &Paths) -> Result<Verdict> {
         if let Some(file) = trial.changed {
             repository.add_line(file)?;
         }
-        let Some((mistake, job)) = &trial.mistake else {
-            repository.put(&definition)?;
-            let ran = run()?;
-            ran.expect_success()?;
-            results = Some(ran.explains(results::read(&store, &few.cells))?);
-            ran.explains(expect_restored(&store, trial.restored))?;
-            continue;
+        let tried = match &trial.mistake {
+            Some((mistake, _)) => definition.with(mistake)?,
+            None => definition.clone(),
         };
-        repository.put(&definition.with(mistake)?)?;
+        repository.put(&tried)?;
         let ran = run()?;
-        ran.expect_failure(mistake, |line| {
-            line.contains(&format!("/{job}")) && line.ends_with("Job failed")
-        })?;
+        match &trial.mistake {
+            Some((mistake, job)) => ran.expect_failure(mistake, |line| {
+                line.contains(&format!("/{job}")) && line.ends_with("Job failed")
+            })?,
+            None => {
+                ran.expect_success()?;
+                results = Some(ran.explains(results::read(&store, &few.cells))?);
+            }
+        }
         ran.explains(expect_restored(&store, trial.restored))?;
     }
     let results = results.context("the workflow was not run without a mistake")?;

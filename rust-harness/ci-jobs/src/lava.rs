@@ -12,6 +12,7 @@ use crate::bare_machine::{BareMachine, Recipe};
 use crate::definitions::{Definition, Engine, Mistake, Wishes, definitions};
 use crate::few_cells::FewCells;
 use crate::tools::Tools;
+use host::files;
 use host::paths::Paths;
 use host::process;
 use kernel_tests::guest_tests;
@@ -49,10 +50,7 @@ const NOT_PACKED_SO: Mistake = Mistake::new("compression: gz", "compression: xz"
 pub fn check(paths: &Paths) -> Result<Verdict> {
     let tools = Tools::fetched(paths)?;
     let machine = BareMachine::made(paths, &tools, &Recipe::for_lava(paths)?)?;
-    let parent = paths.home("run");
-    fs::create_dir_all(&parent).with_context(|| format!("creating {}", parent.display()))?;
-    let scratch = tempfile::Builder::new().prefix("ci-").tempdir_in(&parent);
-    let scratch = scratch.context("a directory for a job")?;
+    let scratch = files::scratch(paths, "ci-")?;
     let job = job(paths, scratch.path())?;
     let run = |job: &Definition| {
         fs::write(scratch.path().join("job.yaml"), &job.text).context("writing the job")?;
@@ -67,12 +65,7 @@ pub fn check(paths: &Paths) -> Result<Verdict> {
     let ran = run(&job)?;
     ran.expect_success()?;
     let failed = ran.explains(failed(ran.said(), &tests))?;
-    ran.explains(
-        failed
-            .is_empty()
-            .then_some(())
-            .with_context(|| format!("{failed:?} failed")),
-    )?;
+    ensure!(failed.is_empty(), "{failed:?} failed");
     let ran = run(&job.with(&NO_PROGRAM)?)?;
     ran.expect_success()?;
     let failed = ran.explains(self::failed(ran.said(), &tests))?;

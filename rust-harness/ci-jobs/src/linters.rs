@@ -6,7 +6,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-use crate::definitions::{Engine, Mistake, Wishes, definitions};
+use crate::definitions::{Definition, Engine, Mistake, Wishes};
 use crate::tools::Tools;
 use host::paths::Paths;
 use report::Verdict;
@@ -88,9 +88,7 @@ impl Checker {
 /// the mistake.
 pub fn check(paths: &Paths) -> Result<Verdict> {
     let tools = Tools::fetched(paths)?;
-    let mut all = definitions(paths, &Wishes::default())?.into_iter();
-    let workflow = all.find(|definition| definition.engine == Engine::Github);
-    let workflow = workflow.context("there is no workflow")?;
+    let workflow = Definition::of_engine(paths, &Wishes::default(), Engine::Github)?;
     let dir = tempfile::tempdir().context("a directory for the workflow")?;
     let file = dir.path().join("workflow.yml");
     let findings = |checker: Checker, text: &str| {

@@ -10,8 +10,13 @@ use anyhow::{Context as _, Result};
 use tempfile::TempDir;
 
 use crate::definitions::Definition;
+use host::files;
+use host::git::Git;
 use host::paths::Paths;
 use host::process;
+
+/// The directory of the repository.
+const REPOSITORY: &str = "repository";
 
 /// A repository with the files of this checkout. In place of `brbe` it has a link to that of this
 /// checkout: jobs run what is tested here, and need not build it in each of their directories.
@@ -19,38 +24,35 @@ use host::process;
 pub(crate) struct Repository {
     /// Everything is below this directory.
     dir: TempDir,
-    log: PathBuf,
+    git: Git,
 }
 
 impl Repository {
-    /// Makes the repository. The log `log` gets what git says.
+    /// Makes the repository. The log `log` gets what rsync says.
     ///
     /// # Errors
     ///
     /// When files cannot be copied or committed.
     pub(crate) fn new(paths: &Paths, log: &str) -> Result<Self> {
-        let parent = paths.home("run");
-        fs::create_dir_all(&parent).with_context(|| format!("creating {}", parent.display()))?;
-        let dir = tempfile::Builder::new().prefix("ci-").tempdir_in(&parent);
-        let this = Self {
-            dir: dir.context("a directory for a repository")?,
-            log: process::fresh(paths.log(log))?,
-        };
+        let dir = files::scratch(paths, "ci-")?;
+        let git = Git::new(&dir.path().join(REPOSITORY));
+        let this = Self { dir, git };
+        let log = process::fresh(paths.log(log))?;
         let mut rsync = Command::new("rsync");
         rsync.args(["--archive", "--exclude=/.git", "--exclude=/target"]);
         rsync.arg(paths.repo("")).arg(this.path(""));
-        process::logged("copying this checkout", &this.log, &mut rsync)?;
+        process::logged("copying this checkout", &log, &mut rsync)?;
         let program = this.path("brbe");
         fs::remove_file(&program).context("removing the copy of brbe")?;
         symlink(paths.repo("brbe"), &program).context("linking to this checkout's brbe")?;
-        this.git(&["init", "--quiet"])?;
+        this.git.run(&["init", "--quiet"])?;
         this.commit("This checkout")?;
         Ok(this)
     }
 
     /// The path `below`, relative to the repository.
     pub(crate) fn path(&self, below: impl AsRef<Path>) -> PathBuf {
-        self.dir.path().join("repository").join(below)
+        self.dir.path().join(REPOSITORY).join(below)
     }
 
     /// The path `below`, beside the repository.
@@ -65,13 +67,8 @@ impl Repository {
 
     /// Commits a definition, and removes what an engine has left.
     pub(crate) fn put(&self, definition: &Definition) -> Result<()> {
-        self.git(&["clean", "-ffdxq"])?;
-        let path = self.path(&definition.path);
-        if let Some(dir) = path.parent() {
-            fs::create_dir_all(dir).with_context(|| format!("creating {}", dir.display()))?;
-        }
-        fs::write(&path, &definition.text)
-            .with_context(|| format!("writing {}", path.display()))?;
+        self.git.run(&["clean", "-ffdxq"])?;
+        definition.write_below(&self.path(""))?;
         self.commit("A definition")
     }
 
@@ -85,21 +82,9 @@ impl Repository {
     }
 
     fn commit(&self, message: &str) -> Result<()> {
-        self.git(&["add", "--all"])?;
-        self.git(&["commit", "--quiet", "--allow-empty", "--message", message])
-    }
-
-    fn git(&self, arguments: &[&str]) -> Result<()> {
-        let mut git = Command::new("git");
-        git.arg("-C").arg(self.path(""));
-        git.args([
-            "-c",
-            "user.name=ci-jobs",
-            "-c",
-            "user.email=ci-jobs@localhost",
-        ]);
-        git.args(["-c", "commit.gpgsign=false"]).args(arguments);
-        process::logged("git", &self.log, &mut git)
+        self.git.run(&["add", "--all"])?;
+        let commit = ["commit", "--quiet", "--allow-empty", "--message", message];
+        self.git.run(&commit)
     }
 }
 

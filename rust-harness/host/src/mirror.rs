@@ -1,4 +1,4 @@
-//! Files of the Debian mirror that apt is configured with.
+//! The Debian mirror that apt is configured with: its files, and lists of its packages.
 
 use std::fs;
 use std::io::{self, Read as _};
@@ -11,6 +11,30 @@ use sha2::{Digest as _, Sha256};
 use crate::cache;
 use crate::process;
 
+/// The address of the Debian mirror that apt is configured with.
+///
+/// # Errors
+///
+/// When `BRBE_MIRROR` is not set.
+pub fn url() -> Result<String> {
+    std::env::var("BRBE_MIRROR")
+        .context("BRBE_MIRROR is not set: start this program with ./brbe, which finds apt's mirror")
+}
+
+/// The packages that a list names: one a line, `#` starts a comment.
+///
+/// # Errors
+///
+/// When the list cannot be read.
+pub fn packages(list: &Path) -> Result<Vec<String>> {
+    let text = fs::read_to_string(list).with_context(|| format!("reading {}", list.display()))?;
+    let words = text.lines().filter_map(|line| line.split('#').next());
+    Ok(words
+        .map(|word| word.trim().to_owned())
+        .filter(|word| !word.is_empty())
+        .collect())
+}
+
 /// Downloads the file `path`, relative to the root of apt's mirror, to `into`, and verifies
 /// its SHA-256. apt's own helper downloads it, because apt knows its proxies. `what` is the
 /// file's name in messages. What the helper prints goes to `log`.
@@ -20,9 +44,7 @@ use crate::process;
 /// When `BRBE_MIRROR` is not set, the file cannot be downloaded or read, or its SHA-256 is
 /// not `sha256`.
 pub fn fetch(what: &str, path: &str, sha256: &str, into: &Path, log: &Path) -> Result<()> {
-    let mirror = std::env::var("BRBE_MIRROR").context(
-        "BRBE_MIRROR is not set: start this program with ./brbe, which finds apt's mirror",
-    )?;
+    let mirror = url()?;
     let mut helper = Command::new("/usr/lib/apt/apt-helper");
     helper
         .args([
@@ -62,6 +84,13 @@ pub fn verify(file: &Path, sha256: &str) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lists_may_have_comments() {
+        let list = tempfile::NamedTempFile::new().unwrap();
+        fs::write(list.path(), "# base\nbash\n\n  coreutils # ls\n").unwrap();
+        assert_eq!(packages(list.path()).unwrap(), ["bash", "coreutils"]);
+    }
 
     #[test]
     fn a_wrong_hash_is_named_with_the_right_one() {

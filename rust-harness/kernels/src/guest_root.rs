@@ -10,6 +10,7 @@ use anyhow::{Context, Result};
 
 use host::arch::Arch;
 use host::cache::{self, Key};
+use host::mirror;
 use host::paths::Paths;
 use host::process;
 use host::progress::Step;
@@ -32,8 +33,7 @@ pub fn root(paths: &Paths, arch: Arch) -> Result<PathBuf> {
 /// Those of [`root`].
 pub fn root_with(paths: &Paths, arch: Arch, more: &[PackageName]) -> Result<PathBuf> {
     let list = paths.repo("vm-images/guest/packages");
-    let text = fs::read_to_string(&list).with_context(|| format!("reading {}", list.display()))?;
-    let mut packages = packages(&text);
+    let mut packages = mirror::packages(&list)?;
     packages.extend(more.iter().map(|PackageName(name)| name.clone()));
     packages.sort();
     packages.dedup();
@@ -43,9 +43,7 @@ pub fn root_with(paths: &Paths, arch: Arch, more: &[PackageName]) -> Result<Path
         .with(packages.join(" "))
         .with_file(&preferences)?;
     cache::entry(paths, "guest-root", &key, |into| {
-        let mirror = std::env::var("BRBE_MIRROR").context(
-            "BRBE_MIRROR is not set: start this program with ./brbe, which finds apt's mirror",
-        )?;
+        let mirror = mirror::url()?;
         let log = process::fresh(paths.log("guest-root"))?;
         let step = Step::start(format!("make the guest's root, {}", arch.debian()));
         make_root(arch, &packages, &preferences, &mirror, into, &log)?;
@@ -75,15 +73,6 @@ impl FromStr for PackageName {
             Err(NoPackage(text.to_owned()))
         }
     }
-}
-
-/// The packages that a list names: one a line, `#` starts a comment.
-fn packages(text: &str) -> Vec<String> {
-    let words = text.lines().filter_map(|line| line.split('#').next());
-    words
-        .map(|word| word.trim().to_owned())
-        .filter(|word| !word.is_empty())
-        .collect()
 }
 
 /// The `PATH` of the guest's init. Its first directory has the programs that the init calls.
@@ -163,14 +152,6 @@ fn make_root(
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn lists_may_have_comments() {
-        assert_eq!(
-            packages("# base\nbash\n\n  coreutils # ls\n"),
-            ["bash", "coreutils"]
-        );
-    }
 
     #[test]
     fn only_names_of_packages_are_taken() {

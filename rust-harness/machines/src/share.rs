@@ -7,6 +7,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
+use host::files;
 use host::paths::Paths;
 use nix::fcntl::OFlag;
 
@@ -21,12 +22,7 @@ pub struct Share(tempfile::TempDir);
 impl Share {
     /// Creates an empty directory, below the caches.
     pub fn new(paths: &Paths) -> Result<Self> {
-        let dir = paths.home("run");
-        fs::create_dir_all(&dir).with_context(|| format!("creating {}", dir.display()))?;
-        let share = tempfile::Builder::new().prefix("share-").tempdir_in(&dir);
-        Ok(Self(share.with_context(|| {
-            format!("creating a directory in {}", dir.display())
-        })?))
+        Ok(Self(files::scratch(paths, "share-")?))
     }
 
     /// Path of the directory on this machine.

@@ -1,9 +1,8 @@
 //! `brbe ci-jobs`: writes the jobs for CI engines, which are made from the matrix.
 
-use std::fs;
 use std::path::PathBuf;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::Args;
 
 use ci_jobs::definitions::{Wishes, definitions};
@@ -28,13 +27,7 @@ impl CiJobs {
     /// Runs the command.
     pub fn run(&self, paths: &Paths) -> Result<()> {
         for definition in definitions(paths, &self.wishes)? {
-            let path = self.into.join(&definition.path);
-            if let Some(dir) = path.parent() {
-                fs::create_dir_all(dir).with_context(|| format!("creating {}", dir.display()))?;
-            }
-            fs::write(&path, &definition.text)
-                .with_context(|| format!("writing {}", path.display()))?;
-            println!("{}", path.display());
+            println!("{}", definition.write_below(&self.into)?.display());
         }
         Ok(())
     }
