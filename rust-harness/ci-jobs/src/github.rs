@@ -74,7 +74,7 @@ pub fn check(paths: &Paths) -> Result<Verdict> {
     let repository = Repository::new(paths, "ci-github-repository")?;
     let store = repository.beside("store");
     fs::create_dir(&store).context("creating a directory for artifacts")?;
-    let engine = engine(paths, &tools, &repository, &store);
+    let engine = engine(paths, &tools, &repository, &store, &definition.path);
     let run = || machine.run("ci-github", repository.all(), &repository.path(""), &engine);
     let mut results = None;
     for trial in &TRIALS {
@@ -106,8 +106,16 @@ pub fn check(paths: &Paths) -> Result<Verdict> {
 }
 
 /// The command that runs the workflow of `repository`. Artifacts go to `store`.
-fn engine(paths: &Paths, tools: &Tools, repository: &Repository, store: &Path) -> Command {
+fn engine(
+    paths: &Paths,
+    tools: &Tools,
+    repository: &Repository,
+    store: &Path,
+    workflow: &Path,
+) -> Command {
     let mut engine = Command::new(tools.act());
+    // A checkout may have others.
+    engine.arg("--workflows").arg(workflow);
     engine.args([
         "push",
         "--no-skip-checkout",

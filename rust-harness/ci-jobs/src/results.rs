@@ -1,5 +1,6 @@
 //! What a pipeline has handed on: reports of its parts, and what the last job made of them.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::fs;
 use std::path::Path;
@@ -27,14 +28,15 @@ impl fmt::Display for Results {
     }
 }
 
-/// Reads what a pipeline that tests `cells` has kept below `dir`: a report of each part, without
-/// a failure, and a page and a JUnit file that have the tests of all of them.
+/// Reads what a pipeline that tests `cells`, each in a part of its own, has kept below `dir`: a
+/// report of each part, without a failure, and a page and a JUnit file that have the tests of all of them.
 ///
 /// # Errors
 ///
 /// When one of them is not there, has a failure, or is not about the cells.
 pub(crate) fn read(dir: &Path, cells: &[Cell]) -> Result<Results> {
     let mut results = Results { parts: 0, tests: 0 };
+    let mut subjects = Vec::new();
     for path in files_below(dir, |name| {
         name.starts_with("report-") && name.ends_with(".json")
     })? {
@@ -42,6 +44,8 @@ pub(crate) fn read(dir: &Path, cells: &[Cell]) -> Result<Results> {
         let name = path.display();
         let report: Report = serde_json::from_slice(&text).with_context(|| name.to_string())?;
         ensure!(report.good(), "{name}: {}", report.summary());
+        let of_part: BTreeSet<_> = report.rows().iter().map(|row| &row.subject).collect();
+        subjects.extend(of_part.into_iter().cloned());
         results.parts += 1;
         results.tests += report.rows().len();
     }
@@ -62,7 +66,15 @@ pub(crate) fn read(dir: &Path, cells: &[Cell]) -> Result<Results> {
         "junit.xml has {in_junit} tests, and the parts ran {}",
         results.tests
     );
+    ensure!(
+        results.parts == cells.len(),
+        "{} parts have left reports, of {}",
+        results.parts,
+        cells.len()
+    );
     for cell in cells.iter().map(ToString::to_string) {
+        let parts = subjects.iter().filter(|subject| **subject == cell).count();
+        ensure!(parts == 1, "{parts} parts ran {cell}, and it was to be one");
         ensure!(page.contains(&cell), "report.html has nothing of {cell}");
     }
     Ok(results)

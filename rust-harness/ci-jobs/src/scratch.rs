@@ -39,7 +39,12 @@ impl Repository {
         let this = Self { dir, git };
         let log = process::fresh(paths.log(log))?;
         let mut rsync = Command::new("rsync");
-        rsync.args(["--archive", "--exclude=/.git", "--exclude=/target"]);
+        rsync.args(["--archive", "--no-owner", "--no-group"]);
+        rsync.args(["--exclude=/.git", "--exclude=/target"]);
+        // Engines have the caches in the checkout.
+        if let Ok(home) = paths.home("").strip_prefix(paths.repo("")) {
+            rsync.arg(format!("--exclude=/{}", home.display()));
+        }
         rsync.arg(paths.repo("")).arg(this.path(""));
         process::logged("copying this checkout", &log, &mut rsync)?;
         let program = this.path("brbe");

@@ -114,6 +114,11 @@ impl TestCommand {
         match self.lane.open()? {
             Lane::Remote(ssh) => {
                 ensure!(
+                    !self.check,
+                    "--check is for Arm's model, --on fvp:FILE: over ssh there is nothing to check \
+                     without running it"
+                );
+                ensure!(
                     self.implementation.is_ours(),
                     "--kernel, --patches and --as-is are for machines that boot: over ssh the kernel is \
                      there"
