@@ -5,8 +5,9 @@
 //! names that change with its inputs, [`process`] runs programs and ends them when the user
 //! interrupts, [`progress`] shows what is under way. [`git`], [`cargo`] and [`mirror`] are
 //! the tools behind it; [`toolchain`] identifies the compilers, [`arch`] names the
-//! architectures, [`files`] copies files, [`made`] makes what is needed once, [`memory`] says how much of it there is, and [`cpu_time`] how
-//! much of it the CPUs have worked.
+//! architectures, [`files`] copies files, [`made`] makes what is needed once, [`memory`] says
+//! how much of it there is, [`cpu_time`] how much of it the CPUs have worked, and [`retries`]
+//! how often something was done again.
 
 pub mod arch;
 pub mod cache;
@@ -20,4 +21,5 @@ pub mod mirror;
 pub mod paths;
 pub mod process;
 pub mod progress;
+pub mod retries;
 pub mod toolchain;

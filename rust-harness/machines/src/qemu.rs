@@ -10,10 +10,11 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 
-use crate::backend::{Backend, Boot, Progress, Run};
+use crate::backend::{Backend, Boot, End, Progress, Run};
 use crate::machine_spec::Capabilities;
 use crate::program;
-use host::toolchain;
+use host::progress::say;
+use host::{retries, toolchain};
 use kernels::guest_root;
 
 /// The backend QEMU: an unmodified QEMU, whose CPUs have the branch records that the plugin
@@ -46,9 +47,42 @@ impl Backend for Qemu {
     }
 
     fn run(&self, boot: &Boot, progress: &mut dyn FnMut(Progress<'_>)) -> Result<Run> {
-        // vmtest gives its init the PATH of the process that it runs in.
-        program::run_self(&["__vm".into()], guest_root::INIT_PATH, boot, progress)
+        once_more(boot, progress, |boot, progress| {
+            // vmtest gives its init the PATH of the process that it runs in.
+            program::run_self(&["__vm".into()], guest_root::INIT_PATH, boot, progress)
+        })
     }
+}
+
+/// Runs `boot` by `start`, and once more if the machine fails before the command begins. vmtest
+/// waits a few seconds for the guest's agent, whatever the host has to do beside, and then gives
+/// the machine up. The second start is a [retry](host::retries).
+fn once_more(
+    boot: &Boot,
+    progress: &mut dyn FnMut(Progress<'_>),
+    start: impl Fn(&Boot, &mut dyn FnMut(Progress<'_>)) -> Result<Run>,
+) -> Result<Run> {
+    let mut has_begun = false;
+    let run = start(boot, &mut |seen| {
+        has_begun |= matches!(seen, Progress::CommandBegins);
+        progress(seen);
+    })?;
+    let why = match &run.end {
+        End::Failed(why) if !has_begun => why,
+        _ => return Ok(run),
+    };
+    retries::note();
+    let console = boot.console.display();
+    say(&format!(
+        "the machine failed before its command began, and is started once more: {why} (its console: {console})"
+    ));
+    let mut name = boot.console.clone().into_os_string();
+    name.push("-again");
+    let again = Boot {
+        console: name.into(),
+        ..boot.clone()
+    };
+    start(&again, progress)
 }
 
 /// The backend QEMU, whose machines all start with the firmware in a directory.
@@ -102,5 +136,73 @@ impl Backend for QemuWithFirmware {
             ..boot.clone()
         };
         Qemu.run(&boot, progress)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::machine_spec::MachineSpec;
+    use host::arch::Arch;
+
+    /// The end of a run whose starts end so, one after the other, the command having begun or
+    /// not; the consoles that the starts had; and the number of retries.
+    fn started(ends: &[(bool, End)]) -> (End, Vec<PathBuf>, u32) {
+        let boot = Boot {
+            arch: Arch::Arm64,
+            kernel: PathBuf::new(),
+            root: PathBuf::new(),
+            kernel_args: Vec::new(),
+            plugin: None,
+            firmware: None,
+            qemu_args: Vec::new(),
+            device_tree: None,
+            machine: MachineSpec::default(),
+            share: PathBuf::new(),
+            command: String::new(),
+            timeout: Duration::ZERO,
+            console: "console.log".into(),
+        };
+        let consoles = RefCell::new(Vec::new());
+        retries::take();
+        let run = once_more(&boot, &mut |_| {}, |boot, progress| {
+            let mut consoles = consoles.borrow_mut();
+            let (has_begun, end) = ends[consoles.len()].clone();
+            consoles.push(boot.console.clone());
+            if has_begun {
+                progress(Progress::CommandBegins);
+            }
+            let console = boot.console.clone();
+            Ok(Run {
+                end,
+                output: String::new(),
+                console,
+            })
+        });
+        (run.unwrap().end, consoles.into_inner(), retries::take())
+    }
+
+    #[test]
+    fn a_machine_that_does_not_come_up_is_started_once_more() {
+        let failed = || End::Failed("no agent".to_owned());
+        let (end, consoles, retries) = started(&[(false, failed()), (true, End::Exited(3))]);
+        assert_eq!((end, retries), (End::Exited(3), 1));
+        let expected: [PathBuf; 2] = ["console.log", "console.log-again"].map(Into::into);
+        assert_eq!(consoles, expected);
+        let (end, consoles, retries) = started(&[(false, failed()), (false, failed())]);
+        assert_eq!((end, consoles.len(), retries), (failed(), 2, 1));
+        // What the test or its kernel did is no matter of the machine.
+        for only in [
+            (true, failed()),
+            (false, End::Panicked(Vec::new())),
+            (false, End::TimedOut(Vec::new())),
+            (true, End::Exited(1)),
+        ] {
+            let (end, consoles, retries) = started(std::slice::from_ref(&only));
+            assert_eq!((end, consoles.len(), retries), (only.1, 1, 0));
+        }
     }
 }

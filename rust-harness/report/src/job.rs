@@ -12,6 +12,7 @@ use crate::selection::Selection;
 use crate::tier::Tier;
 use crate::verdict::{Decided, Row, Verdict};
 use host::process::Interrupted;
+use host::retries;
 
 /// How long a job is expected to take that never ran, in seconds: a short test with its boot.
 const UNKNOWN: f64 = 10.0;
@@ -294,11 +295,12 @@ impl<'a> Job<'a> {
         let (start, count) = (Instant::now(), self.wanted.len());
         let late = limit.and_then(|limit| limit.passed());
         let late = late.filter(|_| !self.is_decided_for_others());
+        retries::take();
         let verdicts = match late {
             Some(reason) => Ok(vec![Verdict::Skip(reason).into(); count]),
             None => body::call(|| (self.body)(&self.wanted)),
         };
-        let verdicts = match verdicts {
+        let mut verdicts = match verdicts {
             Err(error) if error.is::<Interrupted>() => return Err(error),
             Err(error) => vec![Verdict::Fail(format!("{error:#}")).into(); count],
             Ok(verdicts) if verdicts.len() != count => {
@@ -310,6 +312,9 @@ impl<'a> Job<'a> {
             }
             Ok(verdicts) => verdicts,
         };
+        if let Some(first) = verdicts.first_mut() {
+            first.retries += retries::take();
+        }
         let tests = self.wanted.iter().map(|place| &self.tests[*place]);
         let rows = tests.zip(verdicts);
         let time = start.elapsed();
@@ -363,6 +368,23 @@ mod tests {
         assert!(job.select(&Selection::of(Some("x: b".to_owned()), Tier::Quick)));
         let rows = job.run(None).unwrap();
         assert_eq!((rows.len(), &*rows[0].test), (1, "b"));
+    }
+
+    #[test]
+    fn what_was_done_again_for_a_job_is_told_once() {
+        retries::note();
+        let names = ["a", "b"].map(str::to_owned).to_vec();
+        let again = Decided {
+            verdict: Verdict::pass(),
+            retries: 1,
+        };
+        let job = Job::partial("x", names, |_| {
+            retries::note();
+            retries::note();
+            Ok(vec![again.clone(), Verdict::pass().into()])
+        });
+        let rows = job.run(None).unwrap();
+        assert_eq!([rows[0].retries, rows[1].retries], [3, 0]);
     }
 
     #[test]

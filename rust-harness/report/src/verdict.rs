@@ -44,7 +44,7 @@ impl Verdict {
 pub struct Decided {
     /// The verdict.
     pub verdict: Verdict,
-    /// How often the test was tried again before.
+    /// How often the test was tried again before, or its machine was started again.
     pub retries: u32,
 }
 
