@@ -8,9 +8,11 @@ fn main() -> anyhow::Result<()> {
         sources,
         sources,
         &[
+            "board",
             "contract",
             "cost",
             "crossing",
+            "identify",
             "kvm",
             "overflow",
             "nested",

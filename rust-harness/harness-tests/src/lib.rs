@@ -7,9 +7,11 @@
 //! * [`vm_tests`]: whether a machine can be sat at.
 //! * [`export_tests`]: whether a copy of the machine boots by itself.
 //! * [`judge_tests`]: whether implementations are told apart.
+//! * [`board_tests`]: whether the kit for boards says what a machine has, and what it lacks.
 //! * [`given_tests`]: whether a kernel that was built elsewhere is taken.
 
 mod as_user;
+pub mod board_tests;
 pub mod export_tests;
 pub mod given_tests;
 pub mod judge_tests;
@@ -32,6 +34,7 @@ pub fn tests() -> Vec<Batch> {
         given_tests::tests(),
         judge_tests::tests(),
         export_tests::tests(),
+        board_tests::tests(),
     ];
     several.into_iter().flatten().collect()
 }

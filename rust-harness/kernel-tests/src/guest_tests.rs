@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use guest_reports::kit::{Decides, KitTest};
 
 use crate::context::{Context, Revision};
 use crate::one_boot::{self, Judged};
@@ -319,6 +320,21 @@ pub fn for_any_machine(heterogeneous: bool) -> Vec<GuestTest> {
         }
     };
     all().into_iter().filter(wanted).collect()
+}
+
+/// The tests for a board, which nobody of this project has seen: those for an ordinary machine and
+/// for one with heterogeneous CPUs, if it has those. They bring no CPU down and suspend nothing.
+pub fn for_boards() -> Vec<KitTest> {
+    let all = [for_any_machine(false), for_any_machine(true)].concat();
+    let tests = all.into_iter().map(|test| KitTest {
+        name: test.name.to_owned(),
+        arguments: test.command.split(' ').map(str::to_owned).collect(),
+        decides: match test.decides {
+            PropertyKind::Promise => Decides::Promise,
+            PropertyKind::Policy => Decides::Policy,
+        },
+    });
+    tests.collect()
 }
 
 impl GuestTest {

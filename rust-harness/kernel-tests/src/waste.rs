@@ -1,14 +1,12 @@
 //! Wasted records: records of a snapshot that are not of the traced function, but of what the
 //! kernel does to run the program that takes the snapshot.
 
-use std::cmp::Reverse;
 use std::collections::BTreeMap;
-use std::fmt;
 use std::io::BufReader;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail, ensure};
-use serde::{Deserialize, Serialize};
+use anyhow::{Context as _, Result, ensure};
+use guest_reports::waste::{self, Answers, AttachedBy, FILTERS, KeptWaste};
 
 use crate::context::Context;
 use crate::kept_figures;
@@ -20,104 +18,6 @@ use machines::guest::{self, Guest, Task};
 use machines::machine_spec::MachineSpec;
 use machines::share::Share;
 use report::{Tier, Verdict};
-
-/// The sets of branches that are recorded, by perf's names.
-pub const FILTERS: [&str; 4] = ["any", "any_call,any_ret", "any_ret", "cond,any_call"];
-
-/// The source or the target of a record, as a place in a function.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FunctionOffset {
-    /// The name of the function.
-    pub name: String,
-    /// Bytes from the function's first instruction.
-    pub offset: u64,
-}
-
-/// A record with the names that the guest puts to its addresses.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct NamedRecord {
-    /// The source, unless it is not recorded.
-    pub from: Option<FunctionOffset>,
-    /// The target, unless it is not recorded.
-    pub to: Option<FunctionOffset>,
-    /// perf's name of the branch type.
-    pub kind: String,
-}
-
-/// Snapshots of one way to attach a program and one filter, as the guest took them.
-#[derive(Clone, Debug, Deserialize)]
-struct Answers {
-    way: String,
-    function: String,
-    filter: String,
-    snapshots: Vec<Vec<NamedRecord>>,
-}
-
-/// What one way to attach a program wastes.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct AttachedBy {
-    /// The name of the way, such as `fexit` or `kprobe.multi`.
-    pub name: String,
-    /// The wasted records with each filter, in the order of [`FILTERS`].
-    pub wasted: [Wasted; 4],
-}
-
-/// The records that one way to attach a program wastes with one filter.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Wasted {
-    /// The wasted records, newest first.
-    pub records: Vec<NamedRecord>,
-    /// In how many snapshots these were the newest records.
-    pub seen: usize,
-    /// How many snapshots there are. An interrupt may come in between.
-    pub of: usize,
-    /// A snapshot has nothing but wasted records: more are wasted than the buffer holds.
-    pub all: bool,
-}
-
-impl NamedRecord {
-    /// Whether the record begins or ends in a function.
-    fn touches(&self, function: &str) -> bool {
-        self.is_from(function) || self.is_to(function)
-    }
-
-    fn is_from(&self, function: &str) -> bool {
-        self.from.as_ref().is_some_and(|at| at.name == function)
-    }
-
-    fn is_to(&self, function: &str) -> bool {
-        self.to.as_ref().is_some_and(|at| at.name == function)
-    }
-
-    /// Whether the record is of the traced function or of its caller, and would be made
-    /// without a tracer, too. The function is left for the tracer by a call, which is patched
-    /// in where the function begins, or by an exception. Such a record is not its own.
-    fn is_own(&self, function: &str) -> bool {
-        let leaves = self.is_from(function) && !self.is_to(function);
-        self.touches(function) && !(leaves && self.is_call())
-    }
-
-    /// Whether the branch is a call or an exception. The driver has no type for a debug
-    /// exception.
-    fn is_call(&self) -> bool {
-        !self.is_return() && !["COND", "UNCOND", "IND"].contains(&self.kind.as_str())
-    }
-
-    fn is_return(&self) -> bool {
-        ["RET", "COND_RET", "ERET", "SYSRET"].contains(&self.kind.as_str())
-    }
-
-    /// Whether a filter has the branch recorded (`branch_type_to_brbfcr()` and
-    /// `branch_type_to_brbcr()` of the driver).
-    fn passes(&self, filter: &str) -> bool {
-        filter.split(',').any(|name| match name {
-            "any_call" => self.is_call(),
-            "any_ret" => self.is_return(),
-            "cond" => self.kind == "COND",
-            _ => true,
-        })
-    }
-}
 
 /// Boots `kernel`, which is called `title`, and measures what each way to attach a program
 /// wastes.
@@ -150,151 +50,12 @@ pub fn measure(
     let file = BufReader::new(share.open(FILE, MOST)?);
     let seen: Vec<Answers> = serde_json::from_reader(file).context("reading what the guest saw")?;
     seen.chunks(FILTERS.len())
-        .map(|seen| way(seen).with_context(|| format!("{title}: {}", seen[0].way)))
+        .map(|seen| waste::of_way(seen).with_context(|| format!("{title}: {}", seen[0].way)))
         .collect()
-}
-
-/// What a way to attach a program wastes, from its snapshots with each filter, which are in
-/// the order of [`FILTERS`].
-fn way(seen: &[Answers]) -> Result<AttachedBy> {
-    let filters: Vec<_> = seen.iter().map(|seen| seen.filter.as_str()).collect();
-    ensure!(filters == FILTERS, "the guest recorded {filters:?}");
-    let any = of_all_branches(&seen[0])?;
-    let wasted = seen.iter().map(|seen| match seen.filter.as_str() {
-        "any" => Ok(any.clone()),
-        _ => of_some(seen, &any),
-    });
-    let wasted: Vec<_> = wasted.collect::<Result<_>>()?;
-    let wasted: [Wasted; 4] = wasted.try_into().ok().context("four filters")?;
-    Ok(AttachedBy {
-        name: seen[0].way.clone(),
-        wasted,
-    })
-}
-
-/// The wasted records where all branches are recorded: those that are newer than any of the
-/// traced function's own. If snapshots differ, what most of them show counts.
-fn of_all_branches(seen: &Answers) -> Result<Wasted> {
-    let wasted = |snapshot: &Vec<NamedRecord>| {
-        let own = snapshot
-            .iter()
-            .position(|record| record.is_own(&seen.function));
-        snapshot[..own.unwrap_or(snapshot.len())].to_vec()
-    };
-    let each: Vec<_> = seen.snapshots.iter().map(wasted).collect();
-    // The first time memory may be allocated, and an interrupt may come in between.
-    let times = |records: &Vec<NamedRecord>| each.iter().filter(|other| *other == records).count();
-    let records = each
-        .iter()
-        .max_by_key(|records| (times(records), Reverse(records.len())));
-    let records = records.context("the guest took no snapshot")?.clone();
-    ensure!(!records.is_empty(), "a snapshot wastes nothing");
-    let all = seen
-        .snapshots
-        .iter()
-        .any(|snapshot| snapshot.len() == records.len());
-    Ok(Wasted {
-        seen: times(&records),
-        of: each.len(),
-        records,
-        all,
-    })
-}
-
-/// The wasted records with another filter than `any`. The same path was taken as with `any`,
-/// and less of it is recorded: those of its records that the filter lets through.
-///
-/// # Errors
-///
-/// When no snapshot begins with these records.
-fn of_some(seen: &Answers, any: &Wasted) -> Result<Wasted> {
-    let records = any
-        .records
-        .iter()
-        .filter(|record| record.passes(&seen.filter));
-    let records: Vec<_> = records.cloned().collect();
-    let begins = |snapshot: &&Vec<NamedRecord>| snapshot.starts_with(&records);
-    let count = seen.snapshots.iter().filter(begins).count();
-    if count == 0 {
-        let nearest = seen.snapshots.iter().map(|snapshot| {
-            let both = snapshot.iter().zip(&records);
-            let same = both.take_while(|(one, other)| one == other).count();
-            (same, snapshot.get(same))
-        });
-        let (same, instead) = nearest.max_by_key(|(same, _)| *same).unwrap_or_default();
-        bail!(
-            "with {} no snapshot begins with the {} records that the filter lets through that all branches begin \
-             with: number {same} is {instead:?}, not {:?}",
-            seen.filter,
-            records.len(),
-            records.get(same)
-        );
-    }
-    Ok(Wasted {
-        seen: count,
-        of: seen.snapshots.len(),
-        records,
-        all: any.all,
-    })
-}
-
-/// What is kept in [`KNOWN`] of a way to attach a program.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct KeptWaste {
-    /// The name of the way, such as `fexit` or `kprobe.multi`.
-    pub way: String,
-    /// How many records the way wastes with each filter, in the order of [`FILTERS`].
-    pub wasted: [usize; 4],
-    /// The way wastes more records than the buffer holds.
-    pub all: bool,
-    /// The wasted records where all branches are recorded, newest first.
-    pub path: Vec<String>,
-}
-
-impl KeptWaste {
-    /// The number of records that the way wastes with the filter `FILTERS[filter]`, in words:
-    /// `64 or more` where the buffer does not hold them all.
-    pub fn count(&self, filter: usize) -> String {
-        let more = if self.all { " or more" } else { "" };
-        format!("{}{more}", self.wasted[filter])
-    }
 }
 
 /// What was measured of each kernel, by the kernel's title.
 pub type Measured = BTreeMap<String, Vec<KeptWaste>>;
-
-impl AttachedBy {
-    /// What is kept of this way in [`KNOWN`].
-    pub fn kept(&self) -> KeptWaste {
-        let any = &self.wasted[0];
-        KeptWaste {
-            way: self.name.clone(),
-            wasted: self.wasted.each_ref().map(|wasted| wasted.records.len()),
-            all: any.all,
-            path: any.records.iter().map(NamedRecord::to_string).collect(),
-        }
-    }
-}
-
-impl fmt::Display for NamedRecord {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let at = |at: &Option<FunctionOffset>| match at {
-            Some(FunctionOffset { name, offset }) => {
-                format!("{}+{offset:#x}", without_number(name))
-            }
-            None => "?".to_owned(),
-        };
-        write!(f, "{} -> {} {}", at(&self.from), at(&self.to), self.kind)
-    }
-}
-
-/// The name of a function without the number of a trampoline or the hash of a program, which
-/// differ each time.
-fn without_number(name: &str) -> &str {
-    let prefixes = ["bpf_trampoline_", "bpf_prog_"];
-    let prefix = prefixes.iter().find(|prefix| name.starts_with(**prefix));
-    prefix.map_or(name, |prefix| prefix.trim_end_matches('_'))
-}
 
 /// The file that keeps the measured waste, by its path from the root of the repository.
 pub const KNOWN: &str = "Documentation/waste.json";
@@ -369,4 +130,35 @@ fn judge(known: &[KeptWaste], measured: &[KeptWaste]) -> Verdict {
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_that_grows_fails() {
+        let counts = |count| {
+            let way = "fexit".to_owned();
+            let wasted = [count, 2, 1, 2];
+            let path = Vec::new();
+            [KeptWaste {
+                way,
+                wasted,
+                all: false,
+                path,
+            }]
+        };
+        assert_eq!(
+            judge(&counts(4), &counts(4)),
+            Verdict::Pass("4 numbers".to_owned())
+        );
+        let Verdict::Pass(said) = judge(&counts(4), &counts(3)) else {
+            panic!("less is no failure");
+        };
+        assert!(said.contains("1 of them smaller"), "{said}");
+        let Verdict::Fail(said) = judge(&counts(4), &counts(5)) else {
+            panic!("more has to fail");
+        };
+        assert_eq!(said, "fexit with any wastes 5 records, not 4");
+        assert!(matches!(judge(&[], &counts(1)), Verdict::Fail(_)));
+        assert!(matches!(judge(&counts(1), &[]), Verdict::Fail(_)));
+    }
+}

@@ -32,7 +32,7 @@ pub use artefact::Artefact;
 pub use history::{Durations, Flaky, History, recorded_durations};
 pub use job::{Job, wanted_of};
 pub use limit::Limit;
-pub use outcome::{Report, RunNote};
+pub use outcome::{Report, RunNote, table};
 pub use plan::Plan;
 pub use run::Runner;
 pub use selection::{NotAPartition, Partition, Selection};

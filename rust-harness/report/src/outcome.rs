@@ -89,16 +89,9 @@ impl Report {
         failed == 0 && passed > 0
     }
 
-    /// The table of all rows, and below it each failure in full. On a terminal its lines are no
-    /// longer than the terminal's, unless words would be broken into letters: some engines give
-    /// their jobs a terminal of no width.
+    /// The table of all rows, and below it each failure in full.
     pub fn table(&self) -> String {
-        let mut table = Table::new();
-        table.load_preset(UTF8_FULL_CONDENSED);
-        if table.width().is_none_or(|width| width >= NARROW) {
-            table.set_content_arrangement(ContentArrangement::Dynamic);
-        }
-        table.set_header(["", "subject", "test", "seen", "time"]);
+        let mut table = table(["", "subject", "test", "seen", "time"]);
         for row in &self.rows {
             let time = format!("{:.1} s", row.seconds);
             table.add_row([
@@ -123,6 +116,18 @@ impl Report {
         let (passed, failed, skipped) = self.counts();
         format!("{passed} passed, {failed} failed, {skipped} skipped")
     }
+}
+
+/// A table with these heads of columns. On a terminal its lines are no longer than the terminal's,
+/// unless words would be broken into letters: some engines give their jobs a terminal of no width.
+pub fn table<const COLUMNS: usize>(heads: [&str; COLUMNS]) -> Table {
+    let mut table = Table::new();
+    table.load_preset(UTF8_FULL_CONDENSED);
+    if table.width().is_none_or(|width| width >= NARROW) {
+        table.set_content_arrangement(ContentArrangement::Dynamic);
+    }
+    table.set_header(heads);
+    table
 }
 
 #[cfg(test)]

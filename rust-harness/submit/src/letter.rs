@@ -9,10 +9,11 @@ use anyhow::{Context, Result, ensure};
 use minijinja::{Environment, ErrorKind, UndefinedBehavior, context};
 
 use crate::test_history::Tested;
+use guest_reports::waste::{FILTERS, KeptWaste};
 use host::paths::Paths;
 use host::toolchain;
 use kernel_tests::cost;
-use kernel_tests::waste::{self, FILTERS, KeptWaste};
+use kernel_tests::waste;
 use kernels::subject::{Configuration, Subject};
 use kernels::variant::Variant;
 

@@ -16,7 +16,7 @@ pub(crate) const MAX_RECORDS: usize = 64;
 /// The size of memory with room for all records, in bytes.
 pub(crate) const WHOLE: usize = RawRecord::SIZE * MAX_RECORDS;
 /// The word that memory is filled with before the helper writes there.
-const STALE: u64 = u64::MAX;
+pub(crate) const STALE: u64 = u64::MAX;
 
 /// The file that says whether programs are compiled that are loaded from now on.
 const JIT: &str = "/proc/sys/net/core/bpf_jit_enable";

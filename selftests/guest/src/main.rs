@@ -4,6 +4,7 @@
 //! Each test ends with one line, `PASS name`, `FAIL name: reason` or
 //! `SKIP name: reason`, and with an exit status of its own: see [`verdict`].
 
+mod board;
 mod closing;
 mod contract;
 mod cost;
@@ -54,6 +55,7 @@ use std::time::Duration;
 use clap::{ArgMatches, Args, CommandFactory as _, FromArgMatches, Parser, Subcommand};
 use guest_support::{cpus, kallsyms, kcore, perf};
 
+use board::measured::Measured;
 use overflow::Taken;
 use path::Gaps;
 use verdict::Verdict;
@@ -273,6 +275,24 @@ enum WithOptions {
         #[arg(long)]
         power_off: bool,
     },
+    /// Find out how the branch records of this machine are, and write it as one JSON document
+    Board {
+        /// The tests to try
+        #[arg(long, value_name = "FILE")]
+        kit: PathBuf,
+        /// Where to write the document
+        #[arg(long, value_name = "FILE")]
+        output: PathBuf,
+        /// Begin nothing after this time
+        #[arg(long, value_name = "SECONDS", default_value_t = 480, value_parser = clap::value_parser!(u64).range(1..=3600))]
+        within: u64,
+    },
+    /// What `board` runs as a process of its own
+    #[command(hide = true)]
+    BoardPart {
+        #[command(subcommand)]
+        what: Measured,
+    },
     /// Take a snapshot by each way to attach a program, and write what it saw
     Waste {
         /// Where to
@@ -384,6 +404,20 @@ fn main() -> ExitCode {
         WithOptions::Suspend { power_off: false } => suspend::run(),
         WithOptions::Suspend { power_off: true } => suspend::run_and_power_off(),
         WithOptions::Kexec { image, append } => kexec::run(&image, &append),
+        WithOptions::Board {
+            kit,
+            output,
+            within,
+        } => board::run(&kit, &output, Duration::from_secs(within)),
+        WithOptions::BoardPart { what } => {
+            return match what.print() {
+                Ok(()) => ExitCode::SUCCESS,
+                Err(error) => {
+                    eprintln!("Error: {error:#}");
+                    ExitCode::from(2)
+                }
+            };
+        }
         WithOptions::Waste { output } => waste::run(&output),
         WithOptions::Stress {
             seconds,

@@ -10,10 +10,10 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result, ensure};
 use branch_records::record::RawRecord;
+use guest_reports::waste::{Answers, FunctionOffset, NamedRecord};
 use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
 use libbpf_rs::{Link, ProgramInput, ProgramMut, UprobeOpts};
 use perf_event_open_sys::bindings as sys;
-use serde::Serialize;
 
 use crate::kallsyms::Kallsyms;
 use crate::perf::Recording;
@@ -62,6 +62,17 @@ enum Trigger {
     CallUser,
 }
 
+impl Trigger {
+    /// The name of the BPF program that has the kernel call the function, if it takes one.
+    fn program(self) -> Option<&'static str> {
+        match self {
+            Self::CallFunction => Some("call_function"),
+            Self::CallModified => Some("call_modified"),
+            Self::Rename | Self::CallUser => None,
+        }
+    }
+}
+
 /// How a program is attached.
 #[derive(Clone, Copy)]
 enum How {
@@ -76,6 +87,8 @@ struct AttachedBy {
     name: &'static str,
     how: How,
     program: for<'a, 'b> fn(&'a WasteProgs<'b>) -> &'a ProgramMut<'b>,
+    /// The program's name.
+    program_name: &'static str,
     /// The function that is traced.
     function: &'static str,
     trigger: Trigger,
@@ -88,6 +101,7 @@ macro_rules! ways {
             name: $name,
             how: $how,
             program: |programs| &programs.$program,
+            program_name: stringify!($program),
             function: $function,
             trigger: Trigger::$trigger,
         }),*]
@@ -108,108 +122,96 @@ const WAYS: [AttachedBy; 11] = ways! {
     "uprobe": on_uprobe by How::ToUs, at PROBED by CallUser;
 };
 
-/// The snapshots by one way to attach and with one filter.
-#[derive(Serialize)]
-struct Answers {
-    way: &'static str,
-    function: &'static str,
-    filter: &'static str,
-    /// The snapshots. The records of each are newest first.
-    snapshots: Vec<Vec<NamedRecord>>,
-}
-
 /// A record with names for its addresses.
-#[derive(Serialize)]
-struct NamedRecord {
-    from: Option<FunctionOffset>,
-    to: Option<FunctionOffset>,
-    /// perf's name of the type: `CALL`, `RET`.
-    kind: &'static str,
-}
-
-#[derive(Serialize)]
-struct FunctionOffset {
-    /// The name of a function of the kernel or of this program.
-    name: String,
-    offset: u64,
-}
-
-impl NamedRecord {
-    fn of(record: &RawRecord, symbols: &Kallsyms) -> Self {
-        let record = record.decode();
-        let at = |address: Option<NonZeroU64>| {
-            address.map(|address| FunctionOffset::of(address.get(), symbols))
-        };
-        Self {
-            from: at(record.from),
-            to: at(record.to),
-            kind: record.kind.name(),
-        }
+fn named(record: &RawRecord, symbols: &Kallsyms) -> NamedRecord {
+    let record = record.decode();
+    let at = |address: Option<NonZeroU64>| address.map(|address| place(address.get(), symbols));
+    NamedRecord {
+        from: at(record.from),
+        to: at(record.to),
+        kind: record.kind.name().to_owned(),
     }
 }
 
-impl FunctionOffset {
-    fn of(address: u64, symbols: &Kallsyms) -> Self {
-        let named = |name: &str, offset| Self {
-            name: name.to_owned(),
-            offset,
-        };
-        let probed = (branch_guest_probed as *const ()).addr() as u64;
-        match symbols.symbol(address) {
-            Some(symbol) => named(&symbol.name, symbol.offset),
-            None if (probed..probed + PROBED_LENGTH).contains(&address) => {
-                named(PROBED, address - probed)
-            }
-            None if address <= LAST_OF_USER => named("user space", address),
-            None => named("no function", address),
+/// An address as a place in a function of the kernel or of this program.
+fn place(address: u64, symbols: &Kallsyms) -> FunctionOffset {
+    let named = |name: &str, offset| FunctionOffset {
+        name: name.to_owned(),
+        offset,
+    };
+    let probed = (branch_guest_probed as *const ()).addr() as u64;
+    match symbols.symbol(address) {
+        Some(symbol) => named(&symbol.name, symbol.offset),
+        None if (probed..probed + PROBED_LENGTH).contains(&address) => {
+            named(PROBED, address - probed)
         }
+        None if address <= LAST_OF_USER => named("user space", address),
+        None => named("no function", address),
     }
 }
 
 /// Takes the snapshots, and writes them to the file `output`.
 pub(crate) fn run(output: &Path) -> Result<Verdict> {
+    let seen: Vec<_> = names().map(snapshots_of_way).collect::<Result<_>>()?;
+    let text = serde_json::to_vec(&seen.concat()).context("writing JSON")?;
+    fs::write(output, text).with_context(|| format!("cannot write {}", output.display()))?;
+    Ok(Verdict::Pass)
+}
+
+/// The names of the ways to attach a program.
+pub(crate) fn names() -> impl Iterator<Item = &'static str> {
+    WAYS.iter().map(|way| way.name)
+}
+
+/// Takes the snapshots of the way with this name, with each filter.
+pub(crate) fn snapshots_of_way(name: &str) -> Result<Vec<Answers>> {
+    let way = WAYS.iter().find(|way| way.name == name);
+    let way = way.with_context(|| format!("no program is attached by {name:?}"))?;
     let mut memory = MaybeUninit::uninit();
-    let open = WasteSkelBuilder::default()
+    let mut open = WasteSkelBuilder::default()
         .open(&mut memory)
         .context("cannot open the BPF programs")?;
+    // A kernel may lack what the programs of other ways need.
+    let needed = [Some(way.program_name), way.trigger.program()];
+    for mut program in open.open_object_mut().progs_mut() {
+        let is_needed = needed.contains(&program.name().to_str());
+        program.set_autoload(is_needed);
+    }
     let mut skeleton = open
         .load()
         .context("cannot load the BPF programs: run as root, or with CAP_PERFMON and CAP_BPF")?;
     let cpu = *cpus::online()?.first().context("there is no CPU")?;
     cpus::pin_to(cpu)?;
+    let _link = attach(&skeleton, way)?;
     let mut seen = Vec::new();
-    for way in &WAYS {
-        let link = attach(&skeleton, way)?;
-        for (filter, bits) in FILTERS {
-            let levels = match way.trigger {
-                Trigger::CallUser => sys::PERF_SAMPLE_BRANCH_USER | sys::PERF_SAMPLE_BRANCH_KERNEL,
-                _ => sys::PERF_SAMPLE_BRANCH_KERNEL,
-            };
-            let how = sys::PERF_SAMPLE_BRANCH_TYPE_SAVE;
-            let recording = Recording::of_branches(bits | levels | how);
-            let event = perf::open(cpu, recording).map_err(verdict::cannot_record)?;
-            let symbols = Kallsyms::read()?;
-            let mut snapshots = Vec::new();
-            for _ in 0..TIMES {
-                let records = take(&mut skeleton, way.trigger)?;
-                let records = records
-                    .iter()
-                    .map(|record| NamedRecord::of(record, &symbols));
-                snapshots.push(records.collect());
-            }
-            drop(event);
-            seen.push(Answers {
-                way: way.name,
-                function: way.function,
-                filter,
-                snapshots,
-            });
+    for (filter, bits) in FILTERS {
+        let levels = match way.trigger {
+            Trigger::CallUser => sys::PERF_SAMPLE_BRANCH_USER | sys::PERF_SAMPLE_BRANCH_KERNEL,
+            _ => sys::PERF_SAMPLE_BRANCH_KERNEL,
+        };
+        let how = sys::PERF_SAMPLE_BRANCH_TYPE_SAVE;
+        let recording = Recording::of_branches(bits | levels | how);
+        let _event = perf::open(cpu, recording).map_err(verdict::cannot_record)?;
+        let symbols = Kallsyms::read()?;
+        let mut snapshots = Vec::new();
+        for _ in 0..TIMES {
+            let records = take(&mut skeleton, way.trigger)?;
+            let records = records.iter().map(|record| named(record, &symbols));
+            snapshots.push(records.collect::<Vec<_>>());
         }
-        drop(link);
+        ensure!(
+            snapshots.iter().any(|snapshot| !snapshot.is_empty()),
+            "the helper returned {}",
+            data(&mut skeleton)?.taken
+        );
+        seen.push(Answers {
+            way: way.name.to_owned(),
+            function: way.function.to_owned(),
+            filter: filter.to_owned(),
+            snapshots,
+        });
     }
-    let text = serde_json::to_vec(&seen).context("writing JSON")?;
-    fs::write(output, text).with_context(|| format!("cannot write {}", output.display()))?;
-    Ok(Verdict::Pass)
+    Ok(seen)
 }
 
 /// Attaches the program of a way to attach.

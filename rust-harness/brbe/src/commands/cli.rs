@@ -8,8 +8,8 @@ use branch_records::show::spelled_out;
 use clap::{Parser, Subcommand};
 
 use super::{
-    bench::Bench, ci_jobs::CiJobs, clean::Clean, export::Export, judge::Judge, prove::Prove,
-    rebase::Rebase, report::ReportCommand, snapshot::SnapshotCommand, submit::Submit,
+    bench::Bench, board_kit::BoardKit, ci_jobs::CiJobs, clean::Clean, export::Export, judge::Judge,
+    prove::Prove, rebase::Rebase, report::ReportCommand, snapshot::SnapshotCommand, submit::Submit,
     test::TestCommand, trace::Trace, vm::Vm,
 };
 use host::cache::{Lock, RUNS};
@@ -57,6 +57,7 @@ enum Command {
     Trace(Trace),
     Vm(Vm),
     Export(Export),
+    BoardKit(BoardKit),
     Test(TestCommand),
     Prove(Prove),
     Judge(Judge),
@@ -89,6 +90,7 @@ impl Cli {
             Command::Trace(trace) => with(|paths| trace.run(paths)),
             Command::Test(test) => with(|paths| test.run(paths)),
             Command::Export(export) => with(|paths| export.run(paths).map(|()| true)),
+            Command::BoardKit(kit) => with(|paths| kit.run(paths).map(|()| true)),
             Command::Judge(judge) => with(|paths| judge.run(paths)),
             Command::Prove(prove) => with(|paths| prove.run(paths)),
             Command::Report(report) => with(|paths| report.run(paths)),

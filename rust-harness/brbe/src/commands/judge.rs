@@ -8,7 +8,7 @@ use std::sync::Arc;
 use anyhow::{Result, bail};
 use clap::Args;
 use clap::builder::PossibleValuesParser;
-use comfy_table::{ContentArrangement, Table, presets::UTF8_FULL_CONDENSED};
+use comfy_table::Table;
 
 use super::KernelArgs;
 use super::implementation::ImplementationArgs;
@@ -107,10 +107,7 @@ fn word(judged: &JudgedProperty) -> &'static str {
 }
 
 fn table(properties: &[JudgedProperty]) -> Table {
-    let mut table = Table::new();
-    table.load_preset(UTF8_FULL_CONDENSED);
-    table.set_content_arrangement(ContentArrangement::Dynamic);
-    table.set_header(["property", "", "by"]);
+    let mut table = report::table(["property", "", "by"]);
     for judged in properties {
         let by = match &judged.finding {
             Finding::Upheld { by, .. } => by.join("; "),

@@ -1,6 +1,7 @@
 //! The commands of `brbe`, one module for each, and what they share.
 
 pub mod bench;
+pub mod board_kit;
 mod booted;
 pub mod ci_jobs;
 pub mod clean;

@@ -1,11 +1,14 @@
 //! `brbe report`: puts together what several runs have seen.
 
+mod boards;
+
 use std::fs::File;
 use std::io::{Read as _, Write as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
+use guest_reports::board;
 
 use host::paths::Paths;
 use report::kcidb::{self, Origin};
@@ -18,6 +21,9 @@ const MAX_BYTES: u64 = 64 << 20;
 ///
 /// The files are what `brbe test --json` printed, such as that of each of several
 /// machines that ran a partition.
+///
+/// What the kit of `brbe board-kit` wrote on a board is put beside what the emulated machine says,
+/// or beside a second such file.
 ///
 /// Without files: what the runs on this machine have seen.
 #[derive(Args, Debug)]
@@ -79,14 +85,21 @@ impl ReportCommand {
             super::print(true, &durations, |_| Ok(()))?;
             return Ok(true);
         }
+        if let [board, others @ ..] = &*self.files
+            && board::is_one(&text_of(board)?)
+        {
+            let other = match others {
+                [] => None,
+                [other] => Some(other.as_path()),
+                _ => bail!("a board is put beside one other machine: name two files at the most"),
+            };
+            boards::report(paths, board, other, self.format)?;
+            return Ok(true);
+        }
         let mut all = report::Report::default();
         for path in &self.files {
             let problem = || format!("{} is no report of `brbe test --json`", path.display());
-            let file = File::open(path).with_context(|| format!("opening {}", path.display()))?;
-            let mut text = String::new();
-            file.take(MAX_BYTES)
-                .read_to_string(&mut text)
-                .with_context(problem)?;
+            let text = text_of(path).with_context(problem)?;
             all.append(serde_json::from_str(&text).with_context(problem)?);
         }
         let text = match self.format {
@@ -111,6 +124,16 @@ impl ReportCommand {
             .context("writing")?;
         Ok(all.good())
     }
+}
+
+/// The text of a file, of which the first [`MAX_BYTES`] are read.
+fn text_of(path: &Path) -> Result<String> {
+    let file = File::open(path).with_context(|| format!("opening {}", path.display()))?;
+    let mut text = String::new();
+    file.take(MAX_BYTES)
+        .read_to_string(&mut text)
+        .with_context(|| format!("reading {}", path.display()))?;
+    Ok(text)
 }
 
 /// Prints the tests that are flaky.

@@ -12,13 +12,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
+use board_kit::kit::{self, NAME};
 
 use crate::as_user::{brbe, brbe_until};
 use forwarding::join;
 use guest_runner::SHARE;
 use host::arch::Arch;
-use host::cargo;
+use host::cargo::{self, GuestPrograms};
 use host::paths::Paths;
 use host::process;
 use kernel_tests::context::Context;
@@ -115,10 +116,10 @@ pub(super) fn check(context: &Context<'_>) -> Result<Verdict> {
         let ended = machine.end(paths);
         let run = booted
             .join()
-            .map_err(|_| anyhow::anyhow!("the guest's thread died"))?;
+            .map_err(|_| anyhow!("the guest's thread died"))?;
         forwarding
             .join()
-            .map_err(|_| anyhow::anyhow!("forwarding died"))??;
+            .map_err(|_| anyhow!("forwarding died"))??;
         let said = checked.with_context(|| machine.log())?;
         ended?;
         let run = run?;
@@ -318,10 +319,42 @@ impl Machine {
         }
         let alone = "echo $PATH; echo two >there; exit 7";
         self.expect(paths, alone, 7, "/run/busybox")?;
+        self.run_kit(paths)?;
         Ok(format!(
             "{passed} guest tests passed, {skipped} skipped; trace, and stopped; busybox; \
-             nothing left there"
+             the kit for boards; nothing left there"
         ))
+    }
+
+    /// Runs the first steps of the kit for boards, and checks what comes back.
+    fn run_kit(&self, paths: &Paths) -> Result<()> {
+        let share = Share::new(paths)?;
+        let GuestPrograms { tests, runner, .. } = cargo::guest(paths, Arch::Arm64)?;
+        kit::write(paths, &tests, &share.path().join("kit.tar.gz"))?;
+        let task = Task {
+            name: "lane-ssh",
+            command: &format!(
+                "tar -xzf kit.tar.gz && sh {NAME}/run.sh --within 5 board.json && rm -r {NAME}"
+            ),
+            share: &share,
+            timeout: COMMAND,
+        };
+        let run = self
+            .ssh()?
+            .run(&runner, &task, &paths.log("lane-ssh"), &mut |_| {})?;
+        ensure!(
+            run.end == End::Exited(0),
+            "the kit for boards: {:?}\n{}",
+            run.end,
+            run.output
+        );
+        let said = kit::written(&share, "board.json")?;
+        let brbidr = said
+            .brbidr
+            .seen()
+            .map_err(|why| anyhow!("no BRBIDR: {why}"))?;
+        ensure!(said.complete && brbidr[0].value == 0x5040, "{said:?}");
+        Ok(())
     }
 
     /// Stops a trace by Ctrl-C, and checks that what was recorded until then is shown.

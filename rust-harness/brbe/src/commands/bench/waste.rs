@@ -9,9 +9,10 @@ use comfy_table::{Table, presets::UTF8_FULL_CONDENSED};
 
 use crate::commands::given::GivenArgs;
 use crate::commands::{self, KernelArgs};
+use guest_reports::waste::{AttachedBy, FILTERS, Wasted};
 use host::arch::Arch;
 use host::paths::Paths;
-use kernel_tests::waste::{self, AttachedBy, FILTERS, Wasted};
+use kernel_tests::waste;
 use kernels::bases;
 use kernels::requirements::MachineNeeds;
 use kernels::subject::{Choice, Configuration, Subject};
@@ -209,7 +210,7 @@ fn named(ways: &[AttachedBy]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kernel_tests::waste::{FunctionOffset, NamedRecord};
+    use guest_reports::waste::{FunctionOffset, NamedRecord};
 
     #[test]
     fn rendered() {

@@ -7,9 +7,10 @@ use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
 use super::markdown;
+use guest_reports::waste::{AttachedBy, FILTERS};
 use host::paths::Paths;
 use kernel_tests::kept_figures;
-use kernel_tests::waste::{self, AttachedBy, FILTERS};
+use kernel_tests::waste;
 use kernels::subject::Subject;
 use machines::guest::Guest;
 

@@ -5,10 +5,11 @@ use std::fmt::Write as _;
 use anyhow::Result;
 
 use super::{by_patch, markdown, plot};
+use guest_reports::waste::{AttachedBy, FILTERS, KeptWaste};
 use host::cache;
 use host::paths::Paths;
 use kernel_tests::kept_figures;
-use kernel_tests::waste::{self, AttachedBy, FILTERS, KeptWaste, Measured};
+use kernel_tests::waste::{self, Measured};
 use kernels::bases;
 use kernels::variant::Variant;
 

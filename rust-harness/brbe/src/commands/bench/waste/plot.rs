@@ -2,7 +2,8 @@
 //! program, and below them what debug kernels waste.
 
 use anyhow::{Result, anyhow};
-use kernel_tests::waste::{KeptWaste, Measured};
+use guest_reports::waste::KeptWaste;
+use kernel_tests::waste::Measured;
 use plotters::coord::Shift;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};

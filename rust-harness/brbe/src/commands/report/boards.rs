@@ -1,0 +1,74 @@
+//! What a board says, beside what another machine says.
+
+use std::fs::File;
+use std::path::Path;
+
+use anyhow::{Context as _, Result, bail};
+use board_kit::compare::{self, ComparedRow, Section};
+use board_kit::kit::EMULATED;
+use guest_reports::board::BoardReport;
+
+use super::Format;
+use crate::commands::print;
+use host::paths::Paths;
+
+/// Prints what a board says in the document `board`, beside what the machine of the document
+/// `other` says, or the emulated machine.
+pub(super) fn report(
+    paths: &Paths,
+    board: &Path,
+    other: Option<&Path>,
+    format: Format,
+) -> Result<()> {
+    let is_json = match format {
+        Format::Table => false,
+        Format::Json => true,
+        _ => bail!(
+            "what a board says is printed as a table or as JSON: --format table, --format json"
+        ),
+    };
+    let board = read(board)?;
+    let (other, name) = match other {
+        Some(other) => (read(other)?, "the other machine"),
+        None => (read(&paths.repo(EMULATED))?, "the emulated machine"),
+    };
+    let sections = compare::sections(&board, &other);
+    print(is_json, &sections, |out| {
+        for section in &sections {
+            writeln!(out, "{}", table(section, name))?;
+        }
+        let rows = sections.iter().flat_map(|section| &section.rows);
+        let differences = rows.filter(|row| row.differs).count();
+        writeln!(
+            out,
+            "{differences} differences (marked ≠): of what is to be alike on all machines"
+        )
+    })
+}
+
+fn read(path: &Path) -> Result<BoardReport> {
+    let file = File::open(path).with_context(|| format!("opening {}", path.display()))?;
+    BoardReport::read(file).with_context(|| format!("in {}", path.display()))
+}
+
+fn table(section: &Section, other: &str) -> String {
+    let mut table = report::table([section.about, "", "the board", other]);
+    for ComparedRow {
+        what,
+        board,
+        other,
+        differs,
+    } in &section.rows
+    {
+        let mark = if *differs { "≠" } else { "" };
+        table.add_row([&visible(what), mark, &visible(board), &visible(other)]);
+    }
+    table.to_string()
+}
+
+/// The text without what a terminal would act on: a document comes from anywhere.
+fn visible(text: &str) -> String {
+    text.chars()
+        .map(|c| if c.is_control() { '?' } else { c })
+        .collect()
+}
