@@ -11,6 +11,7 @@ use clap::Args;
 use host::paths::Paths;
 use kernel_tests::guest_tests;
 use kernel_tests::matrix::{self, Cell, MachineKind, Only};
+use machines::fvp;
 use machines::machine_spec::PSEUDO_NMI;
 
 /// What the jobs differ in from one user to another.
@@ -37,6 +38,19 @@ pub struct Wishes {
     /// 7.3-c and 7.3-rust, is a directory that `./brbe export` wrote
     #[arg(long, value_name = "URL", default_value_t = Wishes::default().artifacts)]
     pub artifacts: String,
+
+    /// Where LAVA finds the firmware of Arm's model: bl1.bin, fip.bin, FVP_AARCH64_EFI.fd and
+    /// fvp-base-revc.dtb
+    #[arg(long, value_name = "URL", default_value_t = Wishes::default().fvp_firmware)]
+    pub fvp_firmware: String,
+
+    /// The container that LAVA runs Arm's model in
+    #[arg(long, value_name = "NAME", default_value_t = Wishes::default().fvp_container)]
+    pub fvp_container: String,
+
+    /// The path of the model in the container
+    #[arg(long, value_name = "FILE", default_value_t = Wishes::default().fvp_model)]
+    pub fvp_model: String,
 }
 
 impl Default for Wishes {
@@ -47,6 +61,10 @@ impl Default for Wishes {
             device_type: "arm64-board".to_owned(),
             boot_method: "u-boot".to_owned(),
             artifacts: "http://artifacts.example".to_owned(),
+            fvp_firmware: "http://firmware.example".to_owned(),
+            // Those of tuxlava 0.28.
+            fvp_container: "shrinkwraptool/base-slim:2026.3.0".to_owned(),
+            fvp_model: "/tools/FVP_Base_RevC_AEMvA_11.31_28/bin/FVP_Base_RevC-2xAEMvA".to_owned(),
         }
     }
 }
@@ -60,6 +78,9 @@ pub struct Definition {
     pub path: PathBuf,
     /// The contents of the file.
     pub text: String,
+    /// Another file that the jobs need, if there is one: its path from the directory, and its
+    /// contents.
+    pub beside: Option<(PathBuf, String)>,
 }
 
 impl Definition {
@@ -80,12 +101,15 @@ impl Definition {
     ///
     /// When the file, or a directory above it, cannot be written.
     pub fn write_below(&self, dir: &Path) -> Result<PathBuf> {
-        let path = dir.join(&self.path);
-        if let Some(dir) = path.parent() {
-            fs::create_dir_all(dir).with_context(|| format!("creating {}", dir.display()))?;
+        let beside = self.beside.iter().map(|(path, text)| (path, text));
+        for (path, text) in beside.chain([(&self.path, &self.text)]) {
+            let path = dir.join(path);
+            if let Some(dir) = path.parent() {
+                fs::create_dir_all(dir).with_context(|| format!("creating {}", dir.display()))?;
+            }
+            fs::write(&path, text).with_context(|| format!("writing {}", path.display()))?;
         }
-        fs::write(&path, &self.text).with_context(|| format!("writing {}", path.display()))?;
-        Ok(path)
+        Ok(dir.join(&self.path))
     }
 
     /// The definition with a mistake in it.
@@ -150,19 +174,26 @@ impl Engine {
     }
 }
 
+/// How many CPUs Arm's model has in a job of LAVA's, and how many branch records each of them.
+const FVP_CPUS: u8 = 2;
+const FVP_RECORDS: u8 = 64;
+
 /// What a job of LAVA's boots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Device {
     Board,
+    /// Arm's model, behind UEFI.
+    Fvp,
     Qemu,
 }
 
 impl Device {
-    const EACH: [Self; 2] = [Self::Board, Self::Qemu];
+    const EACH: [Self; 3] = [Self::Board, Self::Fvp, Self::Qemu];
 
     fn name(self) -> &'static str {
         match self {
             Self::Board => "board",
+            Self::Fvp => "fvp",
             Self::Qemu => "qemu",
         }
     }
@@ -170,6 +201,7 @@ impl Device {
     fn template(self) -> &'static str {
         match self {
             Self::Board => "scripts/ci/lava-board.yml",
+            Self::Fvp => "scripts/ci/lava-fvp.yml",
             Self::Qemu => "scripts/ci/lava-qemu.yml",
         }
     }
@@ -203,6 +235,7 @@ pub fn definitions(paths: &Paths, wishes: &Wishes) -> Result<Vec<Definition>> {
             engine,
             path: path.into(),
             text: filled(&template(engine.template())?, &words),
+            beside: None,
         })
     };
     let mut definitions = vec![
@@ -268,7 +301,15 @@ fn on_device(template: &str, device: Device, cell: &Cell, wishes: &Wishes) -> De
             wishes.artifacts.trim_end_matches('/').to_owned(),
         ),
         ("kernel", kernel.clone()),
+        ("interrupts", interrupts.to_owned()),
         ("kernel-args", arguments.to_owned()),
+        (
+            "fvp-firmware",
+            wishes.fvp_firmware.trim_end_matches('/').to_owned(),
+        ),
+        ("fvp-container", wishes.fvp_container.clone()),
+        ("fvp-model", wishes.fvp_model.clone()),
+        ("fvp-arguments", fvp_arguments()),
         ("steps", steps.join("\n")),
     ];
     let words = words
@@ -280,7 +321,45 @@ fn on_device(template: &str, device: Device, cell: &Cell, wishes: &Wishes) -> De
             .join(device.name())
             .join(format!("{kernel}-{interrupts}.yaml")),
         text: filled(template, &words),
+        beside: (device == Device::Fvp).then(|| {
+            let dir = Path::new("lava/fvp").join(&kernel).join(interrupts);
+            (dir.join("startup.nsh"), startup(arguments))
+        }),
     }
+}
+
+/// The script that UEFI's shell runs when the model starts: it boots the kernel. LAVA has unpacked
+/// the initramfs.
+fn startup(arguments: &str) -> String {
+    let arguments = [
+        "Image",
+        "dtb=fvp-base-revc.dtb",
+        "initrd=root.cpio",
+        "console=ttyAMA0",
+        "earlycon=pl011,0x1c090000",
+        arguments,
+    ];
+    arguments.join(" ").trim_end().to_owned() + "\n"
+}
+
+/// The arguments of the model in a job of LAVA's, a line each. LAVA replaces names in braces.
+fn fvp_arguments() -> String {
+    let mut parameters = fvp::machine_parameters(FVP_CPUS, FVP_RECORDS);
+    for (name, value) in [
+        ("bp.secureflashloader.fname", "{BL1}"),
+        ("bp.flashloader0.fname", "{FIP}"),
+        ("bp.flashloader1.fname", "{UEFI}"),
+        ("bp.secure_memory", "1"),
+        // UEFI finds startup.nsh and the kernel there.
+        ("cluster0.cpu0.semihosting-cwd", "{ARTIFACT_DIR}"),
+        ("bp.terminal_0.mode", "telnet"),
+    ] {
+        parameters.insert(name.to_owned(), value.to_owned());
+    }
+    let lines = parameters
+        .iter()
+        .map(|(name, value)| format!("        - \"-C {name}={value}\""));
+    lines.collect::<Vec<_>>().join("\n")
 }
 
 /// The template with `@name@` replaced.
@@ -295,6 +374,23 @@ fn filled(template: &str, words: &[(&str, &str)]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_model_gets_what_a_job_names() {
+        let arguments = fvp_arguments();
+        for argument in [
+            "\"-C bp.flashloader1.fname={UEFI}\"",
+            "\"-C bp.secure_memory=1\"",
+            "\"-C cluster1.has_brbe=1\"",
+            "\"-C cluster0.cpu1.number-of-branch-records=64\"",
+        ] {
+            assert!(arguments.contains(argument), "{argument}: {arguments}");
+        }
+        let irq = "Image dtb=fvp-base-revc.dtb initrd=root.cpio console=ttyAMA0 \
+                   earlycon=pl011,0x1c090000\n";
+        assert_eq!(startup(""), irq);
+        assert!(startup(PSEUDO_NMI).ends_with(&format!(" {PSEUDO_NMI}\n")));
+    }
 
     #[test]
     fn names_are_replaced() {

@@ -13,6 +13,8 @@ pub mod model_child;
 mod root;
 mod terminal;
 
+pub use command::machine as machine_parameters;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 

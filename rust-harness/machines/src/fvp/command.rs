@@ -22,10 +22,10 @@ pub(super) struct Start<'a> {
     pub(super) cpus: u8,
 }
 
-/// The parameters that make of the model the machine that is asked for, with their values.
-/// The names are those of `FVP_Base_RevC-2xAEMvA --list-params`. The user's parameters
-/// replace those that are set here.
-pub(super) fn parameters(settings: &Settings, start: &Start<'_>) -> BTreeMap<String, String> {
+/// The parameters that make of the model a machine with so many CPUs, each with so many branch
+/// records, and their values. Which firmware starts it, and what disk it has, is not among them. The
+/// names are those of `FVP_Base_RevC-2xAEMvA --list-params`.
+pub fn machine(cpus: u8, records: u8) -> BTreeMap<String, String> {
     let mut parameters = BTreeMap::new();
     let mut set = |name: &str, value: &str| {
         parameters.insert(name.to_owned(), value.to_owned());
@@ -42,31 +42,45 @@ pub(super) fn parameters(settings: &Settings, start: &Start<'_>) -> BTreeMap<Str
     set("cache_state_modelled", "0");
     // One core is on. The kernel asks PSCI for the others.
     set("pctl.startup", "0.0.0.0");
-    set(
-        "bp.virtiop9device.root_path",
-        &start.root.display().to_string(),
-    );
-    set("bp.virtiop9device.mount_tag", TAG);
-    let cores = [start.cpus.min(CLUSTER), start.cpus.saturating_sub(CLUSTER)];
-    for (cluster, cores) in cores.into_iter().enumerate() {
-        // A cluster has one core at least. One that has no CPU of the guest stays off.
-        set(
-            &format!("cluster{cluster}.NUM_CORES"),
-            &cores.max(1).to_string(),
-        );
+    for (cluster, cores) in clusters(cpus) {
+        set(&format!("cluster{cluster}.NUM_CORES"), &cores.to_string());
         for version in ["v8-7", "v9-0", "v9-1", "v9-2"] {
             set(&format!("cluster{cluster}.has_arm_{version}"), "1");
         }
         set(&format!("cluster{cluster}.has_brbe"), "1");
         set(&format!("cluster{cluster}.has_brbe_v1p1"), "1");
-        for core in 0..cores.max(1) {
+        for core in 0..cores {
             let name = format!("cluster{cluster}.cpu{core}.number-of-branch-records");
-            set(&name, &settings.records.to_string());
-            if let Firmware::TfA { bl31_at, .. } = &settings.firmware {
-                set(
-                    &format!("cluster{cluster}.cpu{core}.RVBAR"),
-                    &format!("{bl31_at:#x}"),
-                );
+            set(&name, &records.to_string());
+        }
+    }
+    parameters
+}
+
+/// The clusters of the model, by number, and how many cores each has. A cluster has one core at
+/// least. One that has no CPU of the guest stays off.
+fn clusters(cpus: u8) -> [(usize, u8); 2] {
+    let rest = cpus.saturating_sub(CLUSTER);
+    [(0, cpus.clamp(1, CLUSTER)), (1, rest.max(1))]
+}
+
+/// All parameters of the machine that is asked for. The user's parameters replace those that are
+/// set here.
+pub(super) fn parameters(settings: &Settings, start: &Start<'_>) -> BTreeMap<String, String> {
+    let mut parameters = machine(start.cpus, settings.records);
+    let mut set = |name: &str, value: &str| {
+        parameters.insert(name.to_owned(), value.to_owned());
+    };
+    set(
+        "bp.virtiop9device.root_path",
+        &start.root.display().to_string(),
+    );
+    set("bp.virtiop9device.mount_tag", TAG);
+    if let Firmware::TfA { bl31_at, .. } = &settings.firmware {
+        for (cluster, cores) in clusters(start.cpus) {
+            for core in 0..cores {
+                let name = format!("cluster{cluster}.cpu{core}.RVBAR");
+                set(&name, &format!("{bl31_at:#x}"));
             }
         }
     }
