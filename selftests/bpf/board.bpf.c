@@ -11,7 +11,8 @@
 /* The value of taken that asks for a snapshot: no helper returns it. */
 #define WANTED (-0x7fffffffffffffffLL - 1)
 
-struct record buffer[MAX_RECORDS];
+/* The helper may write the first MAX_RECORDS; what follows shows if it does not stop. */
+struct record buffer[MAX_RECORDS + 1];
 
 /* What the helper returned. */
 __s64 taken;
@@ -38,7 +39,7 @@ int time_snapshot(struct bpf_raw_tracepoint_args *ctx)
 	struct bpf_perf_event_value before = {}, after = {};
 	__u64 begin, end;
 
-	if (size > sizeof(buffer))
+	if (size > MAX_RECORDS * sizeof(struct record))
 		return 1;
 	taken = 0;
 	if (bpf_perf_event_read_value(&counters, BPF_F_CURRENT_CPU, &before, sizeof(before)))
@@ -62,7 +63,7 @@ int take_at_exit(void *ctx)
 		return 0;
 	if (taken != WANTED)
 		return 0;
-	taken = bpf_get_branch_snapshot(buffer, sizeof(buffer), 0);
+	taken = bpf_get_branch_snapshot(buffer, MAX_RECORDS * sizeof(struct record), 0);
 	return 0;
 }
 

@@ -1,9 +1,9 @@
 //! What a board says beside what another machine says, by default the emulated one.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use guest_reports::board::{
-    BoardMachine, BoardReport, BoardVerdict, Part, Records, Spread, TestRun, Took,
+    BoardMachine, BoardReport, BoardVerdict, Part, Records, Spread, TestRun, Took, visible,
 };
 use guest_reports::kit::Decides;
 use guest_reports::waste::FILTERS;
@@ -49,13 +49,22 @@ impl Compared<'_> {
 
     /// A row of what is to be alike.
     fn alike(&self, what: &str, of: impl Fn(&BoardReport) -> String) -> ComparedRow {
-        let (board, other) = (of(self.board), of(self.other));
+        let [board, other] = [self.board, self.other].map(|report| visible(&of(report)));
         ComparedRow {
-            what: what.to_owned(),
+            what: visible(what),
             differs: board != other,
             board,
             other,
         }
+    }
+
+    /// Whether both machines have the same build of the kernel.
+    fn same_kernel(&self) -> bool {
+        let kernel = |report: &BoardReport| {
+            let machine = &report.machine;
+            (machine.release.clone(), machine.kernel_version.clone())
+        };
+        kernel(self.board) == kernel(self.other)
     }
 }
 
@@ -110,11 +119,11 @@ fn machines(compared: &Compared<'_>) -> Vec<ComparedRow> {
                 Err(why) => why.to_owned(),
             }
         }),
-        compared.told("the kit came to its end", |report| {
+        compared.told("everything was tried", |report| {
             match (&report.under_way, report.complete) {
                 (_, true) => format!("yes, in {:.0} s", report.seconds),
                 (Some(what), false) => format!("no: it was at {what}"),
-                (None, false) => "no".to_owned(),
+                (None, false) => "no: there was no time for all".to_owned(),
             }
         }),
     ]
@@ -122,13 +131,12 @@ fn machines(compared: &Compared<'_>) -> Vec<ComparedRow> {
 
 /// The CPUs of a machine, those of one kind together.
 fn cpus(machine: &BoardMachine) -> String {
-    let midr = |midr: &Option<String>| midr.clone().unwrap_or_else(|| "-".to_owned());
-    let kinds: BTreeSet<_> = machine.cpus.iter().map(|cpu| midr(&cpu.midr)).collect();
-    let kinds = kinds.into_iter().map(|kind| {
-        let cpus = machine.cpus.iter();
-        let count = cpus.filter(|cpu| midr(&cpu.midr) == kind).count();
-        format!("{count} of MIDR {kind}")
-    });
+    let mut kinds = BTreeMap::<&str, usize>::new();
+    for cpu in &machine.cpus {
+        *kinds.entry(cpu.midr.as_deref().unwrap_or("-")).or_default() += 1;
+    }
+    let kinds = kinds.iter();
+    let kinds = kinds.map(|(kind, count)| format!("{count} of MIDR {kind}"));
     kinds.collect::<Vec<_>>().join(", ")
 }
 
@@ -144,15 +152,19 @@ fn tests(compared: &Compared<'_>) -> Vec<ComparedRow> {
         report.tests.iter().map(|test| test.name.as_str()).collect()
     })
     .map(|name| {
-        let of = |report: &BoardReport| report.tests.iter().find(|test| test.name == name).cloned();
-        let (board, other) = (of(compared.board), of(compared.other));
+        let test = |report: &BoardReport| {
+            let mut tests = report.tests.iter();
+            tests.find(|test| test.name == name).cloned()
+        };
+        let [board, other] = [compared.board, compared.other].map(test);
+        // What a test decides is not for the board to say.
+        let decides = other.as_ref().or(board.as_ref()).map(|test| test.decides);
         let verdict = |test: &Option<TestRun>| test.as_ref().map(|test| test.verdict);
-        let differs = verdict(&board) != verdict(&other);
+        let is_promise = decides != Some(Decides::Policy);
+        let row = compared.told(name, |report| decided(test(report).as_ref(), decides));
         ComparedRow {
-            what: name.to_owned(),
-            board: decided(board.as_ref()),
-            other: decided(other.as_ref()),
-            differs,
+            differs: is_promise && verdict(&board) != verdict(&other),
+            ..row
         }
     })
     .collect()
@@ -164,20 +176,18 @@ fn names<'a>(
     of: impl Fn(&'a BoardReport) -> Vec<&'a str>,
 ) -> impl Iterator<Item = &'a str> {
     let mut all = of(compared.board);
-    for name in of(compared.other) {
-        if !all.contains(&name) {
-            all.push(name);
-        }
-    }
+    let known: BTreeSet<_> = all.iter().copied().collect();
+    let more = of(compared.other).into_iter();
+    all.extend(more.filter(|name| !known.contains(name)));
     all.into_iter()
 }
 
 /// What came of a test, in words.
-fn decided(test: Option<&TestRun>) -> String {
+fn decided(test: Option<&TestRun>, decides: Option<Decides>) -> String {
     let Some(test) = test else {
         return "not in the kit".to_owned();
     };
-    let word = match (test.verdict, test.decides) {
+    let word = match (test.verdict, decides.unwrap_or(test.decides)) {
         (BoardVerdict::Pass, _) => "PASS",
         (BoardVerdict::Fail, Decides::Promise) => "FAIL",
         (BoardVerdict::Fail, Decides::Policy) => "another policy",
@@ -196,7 +206,7 @@ fn waste(compared: &Compared<'_>) -> Vec<ComparedRow> {
         report.waste.iter().map(|way| way.way.as_str()).collect()
     })
     .map(|name| {
-        compared.alike(name, |report| {
+        let row = compared.alike(name, |report| {
             let way = report.waste.iter().find(|way| way.way == name);
             match way.map(|way| way.wasted.seen()) {
                 None => "not in the kit".to_owned(),
@@ -206,7 +216,12 @@ fn waste(compared: &Compared<'_>) -> Vec<ComparedRow> {
                     counts.collect::<Vec<_>>().join(" / ")
                 }
             }
-        })
+        });
+        // It is the kernel's build that wastes, not the machine.
+        ComparedRow {
+            differs: row.differs && compared.same_kernel(),
+            ..row
+        }
     })
     .collect()
 }
@@ -223,6 +238,10 @@ fn cost(compared: &Compared<'_>) -> Vec<ComparedRow> {
             report.cost.seen().err().unwrap_or("-").to_owned()
         })];
     }
+    let step = compared.told("the clock's step", |report| match report.cost.seen() {
+        Ok(cost) => format!("{} ns", cost.clock_step),
+        Err(why) => why.to_owned(),
+    });
     let snapshots = sizes.into_iter().map(|records| {
         compared.told(&records.to_string(), |report| {
             let cost = match report.cost.seen() {
@@ -233,20 +252,20 @@ fn cost(compared: &Compared<'_>) -> Vec<ComparedRow> {
             took.map_or_else(|| "-".to_owned(), |took| time(&took.took, &cost.nothing))
         })
     });
-    snapshots.collect()
+    [step].into_iter().chain(snapshots).collect()
 }
 
 /// The time that something took, without what reading the clocks takes.
 fn time(took: &Took, nothing: &Took) -> String {
-    let net = |of: fn(&Took) -> Spread| {
-        let (all, nothing) = (of(took), of(nothing));
-        all.median.saturating_sub(nothing.median)
+    let net = |of: fn(&Took) -> Spread, unit: &str| {
+        let (all, nothing) = (of(took).median, of(nothing).median);
+        all.checked_sub(nothing).map_or_else(
+            || format!("fewer {unit} than reading the clocks"),
+            |net| format!("{net} {unit}"),
+        )
     };
-    format!(
-        "{} ns, {} cycles",
-        net(|took| took.nanoseconds),
-        net(|took| took.cycles)
-    )
+    let nanoseconds = net(|took| took.nanoseconds, "ns");
+    format!("{nanoseconds}, {}", net(|took| took.cycles, "cycles"))
 }
 
 fn records(compared: &Compared<'_>) -> Vec<ComparedRow> {

@@ -150,7 +150,11 @@ pub fn on_machine(
     let (share, run) = with_kit(paths, guest, kernel, machine, &script)?;
     ensure!(guest::status(&run)? == 0, "the kit failed:\n{}", run.output);
     let said = written(&share, "board.json")?;
-    ensure!(said.complete, "the kit stopped at {:?}", said.under_way);
+    ensure!(
+        said.complete,
+        "the kit did not try everything: {:?}",
+        said.under_way
+    );
     Ok(said)
 }
 

@@ -3,7 +3,7 @@
 //!
 //! A part of the document that could not be found out says why: see [`Part`].
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 
 use serde::{Deserialize, Serialize};
@@ -16,7 +16,7 @@ pub const FORMAT: &str = "brbe-board";
 /// The version of the format, which changes when a field changes its meaning.
 pub const VERSION: u32 = 1;
 /// The most bytes of a document that are read.
-pub const MOST: u64 = 64 << 20;
+pub const MOST: u64 = 2 << 20;
 
 /// The whole document.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -27,8 +27,8 @@ pub struct BoardReport {
     pub version: u32,
     /// The version of the kit that wrote the document, by its own words.
     pub kit: String,
-    /// Whether everything was tried to its end. A document without it is of a machine that went
-    /// down, or of a run that was ended.
+    /// Whether everything was tried. Otherwise the machine went down, the run was ended, or there was
+    /// no time for all.
     pub complete: bool,
     /// What was under way when the document was written last, where it is not complete.
     pub under_way: Option<String>,
@@ -36,7 +36,8 @@ pub struct BoardReport {
     pub seconds: f64,
     /// The machine and its kernel.
     pub machine: BoardMachine,
-    /// The register BRBIDR0_EL1 of CPUs that record branches, as the kernel's driver has read it.
+    /// The register BRBIDR0_EL1, by each CPU that records branches: the kernel's driver has read it
+    /// once for all CPUs of a PMU.
     pub brbidr: Part<Vec<Brbidr>>,
     /// How long a snapshot takes, by the number of its records.
     pub cost: Part<SnapshotCost>,
@@ -118,7 +119,8 @@ pub struct BoardCpu {
     pub midr: Option<String>,
     /// The name of the CPU's PMU, if it has one.
     pub pmu: Option<String>,
-    /// The number of branches that the CPU records, by the PMU's `caps/branches`.
+    /// The number of branches that the CPU records, by the PMU's `caps/branches`. Where no PMU says
+    /// that it is of this CPU, it is 0.
     pub records: u32,
 }
 
@@ -153,6 +155,9 @@ impl Brbidr {
 pub struct SnapshotCost {
     /// The CPU that it was measured on.
     pub cpu: u32,
+    /// The smallest difference between two of the times, in nanoseconds: the clock's step, if that is
+    /// not finer.
+    pub clock_step: u64,
     /// Reading both clocks twice, with nothing in between.
     pub nothing: Took,
     /// A snapshot with room for so many records, of a buffer that has no fewer.
@@ -175,7 +180,7 @@ pub struct Took {
     pub times: u32,
     /// By the kernel's monotonic clock.
     pub nanoseconds: Spread,
-    /// By the PMU's cycle counter.
+    /// By a counter of CPU_CYCLES.
     pub cycles: Spread,
 }
 
@@ -283,8 +288,11 @@ pub enum Unreadable {
     #[error("it has more than {} MiB", MOST >> 20)]
     TooLong,
     /// It is not such a document.
-    #[error("it is no document of `branch-guest board`")]
-    Json(#[from] serde_json::Error),
+    #[error("it is no document of `branch-guest board`: {0}")]
+    Json(String),
+    /// Two tests, or two ways to attach a program, have one name.
+    #[error("it has {0:?} twice")]
+    Twice(String),
     /// It is of another version.
     #[error(
         "it is of version {0} of the format, and {VERSION} is known: make it with a kit of this checkout"
@@ -325,10 +333,97 @@ impl BoardReport {
     ///
     /// When it is no such document.
     pub fn parse(text: &str) -> Result<Self, Unreadable> {
-        let head: Head = serde_json::from_str(text)?;
-        if head.format == FORMAT && head.version != VERSION {
+        let head: Head = parsed(text)?;
+        if head.format != FORMAT {
+            return Err(Unreadable::Json(format!("it is {:?}", head.format)));
+        }
+        if head.version != VERSION {
             return Err(Unreadable::Version(head.version));
         }
-        Ok(serde_json::from_str(text)?)
+        let report: Self = parsed(text)?;
+        let tests = report.tests.iter().map(|test| &test.name);
+        let ways = report.waste.iter().map(|way| &way.way);
+        for names in [tests.collect::<Vec<_>>(), ways.collect()] {
+            let mut seen = BTreeSet::new();
+            if let Some(twice) = names.into_iter().find(|name| !seen.insert(*name)) {
+                return Err(Unreadable::Twice(twice.clone()));
+            }
+        }
+        Ok(report)
+    }
+}
+
+/// What the JSON says. An error has no character of it that a terminal would act on.
+fn parsed<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, Unreadable> {
+    serde_json::from_str(text).map_err(|error| Unreadable::Json(visible(&error.to_string())))
+}
+
+/// The text without what a terminal would act on. A document comes from anywhere.
+pub fn visible(text: &str) -> String {
+    // Beside what controls a terminal, what turns the direction of text around.
+    let acts = |c: char| {
+        c.is_control()
+            || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
+    let shown = |c: char| if acts(c) { '?' } else { c };
+    text.chars().map(shown).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A document of which everything is missing, with these tests.
+    fn document(names: &[&str]) -> String {
+        let missing = || serde_json::json!({ "missing": "why" });
+        let test = |name: &&str| {
+            serde_json::json!({
+                "name": name, "decides": "promise", "verdict": "pass", "reason": "", "seconds": 0.5
+            })
+        };
+        serde_json::json!({
+            "format": FORMAT, "version": VERSION, "kit": "x", "complete": true, "under_way": null,
+            "seconds": 1.0, "machine": {
+                "model": null, "architecture": "aarch64", "release": "7.3", "kernel_version": "#1",
+                "is_root": true, "has_btf": false, "has_snapshots": false, "cpus": []
+            },
+            "brbidr": missing(), "cost": missing(), "waste": [], "records": missing(),
+            "tests": names.iter().map(test).collect::<Vec<_>>(),
+        })
+        .to_string()
+    }
+
+    #[test]
+    fn a_document_is_read_and_what_is_none_is_not() {
+        let good = document(&["twice", "flags"]);
+        assert!(is_one(&good) && !is_one(&good[..good.len() - 1]));
+        let report = BoardReport::parse(&good).unwrap();
+        assert_eq!(report.cost.seen(), Err("why"));
+        assert_eq!(report.machine.has_snapshots, Part::Seen(false));
+        assert!(BoardReport::parse(&good.replace(FORMAT, "other")).is_err());
+        let newer = good.replace("\"version\":1", "\"version\":2");
+        assert!(matches!(
+            BoardReport::parse(&newer),
+            Err(Unreadable::Version(2))
+        ));
+        let twice = document(&["twice", "twice"]);
+        assert!(
+            matches!(BoardReport::parse(&twice), Err(Unreadable::Twice(name)) if name == "twice")
+        );
+        let much = "x".repeat(usize::try_from(MOST).unwrap() + 1);
+        assert!(matches!(
+            BoardReport::read(much.as_bytes()),
+            Err(Unreadable::TooLong)
+        ));
+    }
+
+    #[test]
+    fn an_error_does_not_act_on_a_terminal() {
+        let escape = document(&["twice"]).replace("\"pass\"", r#""\u001b]0;x\u009b""#);
+        let error = BoardReport::parse(&escape).unwrap_err().to_string();
+        assert!(
+            error.contains("variant") && !error.chars().any(char::is_control),
+            "{error:?}"
+        );
     }
 }

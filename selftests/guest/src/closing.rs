@@ -15,7 +15,7 @@ use crate::kallsyms::Kallsyms;
 use crate::no_event::takes_nothing;
 use crate::ring::Ring;
 use crate::verdict::{self, Verdict, check};
-use crate::{cpus, overflow, perf};
+use crate::{cpus, perf, settings};
 
 /// The shortest period, in cycles. With shorter ones the counter overflows again on
 /// the way out of the overflow's handler, for ever.
@@ -31,7 +31,7 @@ const CPU: u32 = 0;
 pub(crate) fn run(step: u64) -> Result<Verdict> {
     verdict::needs_snapshots(Kallsyms::once()?)?;
     cpus::pin_to(CPU)?;
-    overflow::unlimited_sampling()?;
+    let _settings = settings::unlimited_sampling()?;
     let event = perf::open(CPU, perf::FOR_OVERFLOWS).map_err(verdict::cannot_record)?;
     let mut ring = Ring::map(&event)?;
     let mut object = MaybeUninit::uninit();

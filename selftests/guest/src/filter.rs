@@ -16,7 +16,7 @@ use crate::kallsyms::Kallsyms;
 use crate::overflow::{self, Program, Taken};
 use crate::ring::Ring;
 use crate::verdict::{self, Verdict, check};
-use crate::{cpus, perf};
+use crate::{cpus, perf, settings};
 
 /// The periods begin `BEFORE` cycles before the measured start of a snapshot, and end
 /// `AFTER` cycles after it. Without the code that measures it, the snapshot comes
@@ -33,7 +33,7 @@ const CPU: u32 = 0;
 pub(crate) fn run(step: u64) -> Result<Verdict> {
     verdict::needs_snapshots(Kallsyms::once()?)?;
     cpus::pin_to(CPU)?;
-    overflow::unlimited_sampling()?;
+    let _settings = settings::unlimited_sampling()?;
     let opened = perf::open(CPU, perf::FOR_OVERFLOWS)
         .and_then(|all| Ok((all, perf::open(CPU, perf::CONDITIONAL)?)));
     let (all, _conditional) = opened.map_err(verdict::cannot_record)?;

@@ -37,6 +37,7 @@ mod record;
 mod refused_flags;
 mod ring;
 mod sampled;
+mod settings;
 mod shared;
 mod skeleton;
 mod stale_bits;

@@ -26,7 +26,7 @@ use crate::kcore::Kcore;
 use crate::ring::Ring;
 use crate::skeleton::overflow::{OverflowSkel, OverflowSkelBuilder};
 use crate::verdict::{self, Verdict, check};
-use crate::{cpus, perf};
+use crate::{cpus, perf, settings};
 
 /// `BEFORE` cycles before the measured snapshot, and `AFTER` cycles after it, are swept
 /// too. Without the code that measures it, the snapshot comes earlier; and it may be
@@ -64,7 +64,7 @@ pub(crate) enum Taken {
 pub(crate) fn run(step: u64, taken: Taken, output: &Path) -> Result<Verdict> {
     verdict::needs_snapshots(Kallsyms::once()?)?;
     cpus::pin_to(CPU)?;
-    unlimited_sampling()?;
+    let _settings = settings::unlimited_sampling()?;
     let event = perf::open(CPU, perf::FOR_OVERFLOWS).map_err(verdict::cannot_record)?;
     let mut object = MaybeUninit::uninit();
     let mut program = Program::load(&mut object, &event, taken)?;
@@ -101,22 +101,6 @@ pub(crate) fn run(step: u64, taken: Taken, output: &Path) -> Result<Verdict> {
 /// The time of the last tick: the coarse clock goes on with ticks.
 fn last_tick() -> Timespec {
     clock_gettime(ClockId::MonotonicCoarse)
-}
-
-/// Lets events interrupt as often as they want. Otherwise perf slows an event down that
-/// interrupts often.
-pub(crate) fn unlimited_sampling() -> Result<()> {
-    for (name, value) in [
-        // The rate cannot be set where there is no limit of time, as another test may
-        // leave it.
-        ("perf_cpu_time_max_percent", "25"),
-        ("perf_event_max_sample_rate", "1000000000"),
-        ("perf_cpu_time_max_percent", "0"),
-    ] {
-        let path = format!("/proc/sys/kernel/{name}");
-        std::fs::write(&path, value).with_context(|| format!("cannot write {path}"))?;
-    }
-    Ok(())
 }
 
 pub(crate) struct Program<'object> {

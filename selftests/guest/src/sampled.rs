@@ -6,7 +6,7 @@ use branch_records::record::{BranchType, RawRecord};
 
 use crate::ring::Ring;
 use crate::verdict::{self, Verdict, check};
-use crate::{cpus, overflow, perf};
+use crate::{cpus, overflow, perf, settings};
 
 /// The number of cycles from one sample to the next.
 const PERIOD: u64 = 200_000;
@@ -16,13 +16,12 @@ const ENOUGH: usize = 20;
 const TURNS: usize = 100_000;
 
 pub(crate) fn run() -> Result<Verdict> {
-    overflow::unlimited_sampling()?;
-    for cpu in cpus::online()? {
-        cpus::pin_to(cpu)?;
-        // The first event makes BRBE record all branches of the kernel.
-        let opened = perf::open(cpu, perf::FOR_SNAPSHOTS)
-            .and_then(|all| Ok((all, perf::open(cpu, perf::CONDITIONAL)?)));
-        let (_all, conditional) = opened.map_err(verdict::cannot_record)?;
+    // These make BRBE record all branches of the kernel.
+    let events = verdict::record_everywhere()?;
+    let _settings = settings::unlimited_sampling()?;
+    for (cpu, _) in &events {
+        cpus::pin_to(*cpu)?;
+        let conditional = perf::open(*cpu, perf::CONDITIONAL).map_err(verdict::cannot_record)?;
         let mut ring = Ring::map(&conditional)?;
         perf::set_period(&conditional, PERIOD)?;
         let mut seen = 0;

@@ -16,7 +16,7 @@ use crate::path::{Gaps, Paths, Steady};
 use crate::ring::Ring;
 use crate::skeleton::shared::{SharedSkel, SharedSkelBuilder};
 use crate::verdict::{self, Verdict, check};
-use crate::{cpus, overflow, perf};
+use crate::{cpus, overflow, perf, settings};
 
 /// How often the function of two programs is called on a CPU. An interrupt may come between the
 /// two.
@@ -32,7 +32,7 @@ const TURNS: usize = 20_000;
 pub(crate) fn run(gaps: Gaps) -> Result<Verdict> {
     let symbols = Kallsyms::once()?;
     verdict::needs_snapshots(symbols)?;
-    overflow::unlimited_sampling()?;
+    let _settings = settings::unlimited_sampling()?;
     let entry = Entry::find(symbols)?;
     let events = verdict::record_everywhere()?;
     let (mut firsts, mut seconds) = (Vec::new(), Vec::new());

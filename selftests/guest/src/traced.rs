@@ -20,6 +20,11 @@ pub(crate) fn run() -> Result<Verdict> {
     let symbols = Kallsyms::once()?;
     verdict::needs_snapshots(symbols)?;
     let events = verdict::record_everywhere()?;
+    if let Some(other) = in_use() {
+        return Ok(Verdict::Skip(format!(
+            "the tracer {other} is in use: its trace would be lost"
+        )));
+    }
     let Some(tracer) = Tracer::start()? else {
         return Ok(Verdict::Skip(
             "there is no function tracer: no tracefs, or no CONFIG_FUNCTION_TRACER".to_owned(),
@@ -44,6 +49,16 @@ pub(crate) fn run() -> Result<Verdict> {
     }
     drop(tracer);
     Ok(Verdict::Pass)
+}
+
+/// The tracer that somebody uses, if one is.
+fn in_use() -> Option<String> {
+    let files = TRACEFS.map(|dir| Path::new(dir).join("current_tracer"));
+    let tracers = files
+        .iter()
+        .filter_map(|file| fs::read_to_string(file).ok());
+    let mut tracers = tracers.map(|name| name.trim().to_owned());
+    tracers.find(|name| name != "nop")
 }
 
 /// The function tracer, which traces every function until this is dropped.

@@ -102,6 +102,11 @@ pub(crate) fn report(
     }
 }
 
+/// Prints a line on standard error. Nobody need read it: the test goes on all the same.
+pub(crate) fn tell(line: &str) {
+    let _ = writeln!(io::stderr(), "{line}");
+}
+
 /// What is said of the outcome of a test: the verdict's name, the reason, the exit status.
 fn told(outcome: &Result<Verdict>) -> (&'static str, String, u8) {
     match outcome {

@@ -45,6 +45,7 @@ fn good() -> BoardReport {
         brbidr: Part::Seen([0, 1].map(|cpu| Brbidr { cpu, value: 0x5020 }).to_vec()),
         cost: Part::Seen(SnapshotCost {
             cpu: 0,
+            clock_step: 40,
             nothing: took(40, 100),
             snapshots: vec![SnapshotTook {
                 records: 32,
@@ -141,4 +142,45 @@ fn a_machine_without_anything_is_told_as_such() {
     board.waste.clear();
     board.tests.clear();
     insta::assert_snapshot!(text(&board, &good()));
+}
+
+#[test]
+fn a_policy_and_the_waste_of_another_kernel_are_no_differences() {
+    let with = |decides, wasted, release: &str| {
+        let mut report = good();
+        report.machine.release = release.to_owned();
+        report.tests = vec![TestRun {
+            decides,
+            ..run("discarded", BoardVerdict::Pass, "")
+        }];
+        if let Part::Seen(kept) = &mut report.waste[0].wasted {
+            kept.wasted[0] = wasted;
+        }
+        report
+    };
+    let differences = |board: &BoardReport, other: &BoardReport| {
+        let sections = sections(board, other);
+        let rows = sections.iter().flat_map(|section| &section.rows);
+        rows.filter(|row| row.differs).count()
+    };
+    let policy = with(Decides::Policy, 7, "7.3.4");
+    assert_eq!(differences(&with(Decides::Policy, 8, "7.4"), &policy), 0);
+    assert_eq!(differences(&with(Decides::Policy, 8, "7.3.4"), &policy), 1);
+    // A board does not make a policy of what is promised.
+    let mut failed = with(Decides::Policy, 7, "7.3.4");
+    failed.tests[0].verdict = BoardVerdict::Fail;
+    assert_eq!(differences(&failed, &policy), 0);
+    assert_eq!(differences(&failed, &with(Decides::Promise, 7, "7.3.4")), 1);
+}
+
+#[test]
+fn what_comes_from_a_board_does_not_act_on_a_terminal() {
+    let mut board = good();
+    board.machine.model = Some("\u{1b}]0;x\u{7}\u{9b}2J".to_owned());
+    board.tests[0].name = "\u{1b}[2J".to_owned();
+    assert!(
+        !text(&board, &good())
+            .chars()
+            .any(|c| c.is_control() && c != '\n')
+    );
 }

@@ -30,19 +30,16 @@ case ${1-} in
 esac
 [ $# -le 1 ] || fail "one file at the most: sh run.sh --help"
 file=${1:-brbe-board.json}
-here=$(cd "$(dirname "$0")" && pwd -P) || fail "cannot find the kit's directory"
-: >>"$file" || fail "cannot write $file: name another, sh run.sh FILE"
-case $file in
-/*) ;;
-*) file=$(pwd -P)/$file ;;
-esac
 arch=$(uname -m)
 [ "$arch" = aarch64 ] || fail "the kit is for arm64 (aarch64), and this machine is $arch"
+here=$(cd "$(dirname "$0")" && pwd -P) || fail "cannot find the kit's directory"
 
 dir='' child=''
 end() {
 	status=$?
-	trap - EXIT INT TERM HUP
+	trap - EXIT
+	# A second Ctrl-C does not hinder it.
+	trap '' HUP INT QUIT TERM
 	[ -z "$child" ] || kill "$child" 2>/dev/null
 	[ -z "$child" ] || wait "$child" 2>/dev/null
 	[ -z "$dir" ] || rm -rf "$dir"
@@ -51,10 +48,11 @@ end() {
 }
 trap end EXIT
 trap 'exit 130' INT
+trap 'exit 131' QUIT
 trap 'exit 143' TERM HUP
 
 # A directory that programs can be run from. A stick is often mounted so that none can.
-for place in "${TMPDIR:-/tmp}" /var/tmp /run /dev/shm "$HOME"; do
+for place in "${TMPDIR:-/tmp}" /var/tmp /run /dev/shm "${HOME:-/root}"; do
 	dir=$(mktemp -d "$place/brbe.XXXXXX" 2>/dev/null) || {
 		dir=''
 		continue
@@ -67,6 +65,16 @@ for place in "${TMPDIR:-/tmp}" /var/tmp /run /dev/shm "$HOME"; do
 	dir=''
 done
 [ -n "$dir" ] || fail "there is no directory that programs can be run from, with 5 MB of room: name one by TMPDIR"
+
+# Root writes to no device, and through no link that somebody else may have left there.
+if [ -L "$file" ] || { [ -e "$file" ] && [ ! -f "$file" ]; }; then
+	fail "$file is there and is no file: name another, sh run.sh FILE"
+fi
+(: >>"$file") 2>/dev/null || fail "cannot write $file: name another, sh run.sh FILE"
+case $file in
+/*) ;;
+*) file=$(pwd -P)/$file ;;
+esac
 
 "$dir/branch-guest" board --kit "$here/kit.json" --output "$file" --within "$within" &
 child=$!

@@ -98,7 +98,12 @@ impl ReportCommand {
         }
         let mut all = report::Report::default();
         for path in &self.files {
-            let problem = || format!("{} is no report of `brbe test --json`", path.display());
+            let problem = || {
+                format!(
+                    "{} is no report of `brbe test --json`, and no document of a board",
+                    path.display()
+                )
+            };
             let text = text_of(path).with_context(problem)?;
             all.append(serde_json::from_str(&text).with_context(problem)?);
         }

@@ -353,7 +353,7 @@ impl Machine {
             .brbidr
             .seen()
             .map_err(|why| anyhow!("no BRBIDR: {why}"))?;
-        ensure!(said.complete && brbidr[0].value == 0x5040, "{said:?}");
+        ensure!(!said.complete && brbidr[0].value == 0x5040, "{said:?}");
         Ok(())
     }
 

@@ -4,9 +4,9 @@
 use std::fmt;
 use std::io::{self, Read};
 use std::os::unix::process::CommandExt as _;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -87,12 +87,12 @@ pub(super) fn this_program() -> Result<Command> {
 pub(super) enum Within {
     /// By itself.
     Ended {
-        success: bool,
+        status: ExitStatus,
         stdout: Vec<u8>,
         stderr: Vec<u8>,
     },
-    /// It took longer than its limit, and was killed.
-    TookTooLong,
+    /// It took longer than its limit, and was killed, or could not be. This says so.
+    NotInTime(String),
 }
 
 /// The error of a run that was to end before its time.
@@ -102,8 +102,10 @@ pub(crate) struct Interrupted;
 
 /// Whether this process was told to end.
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
-/// The time between two looks whether it was.
-const LOOK: Duration = Duration::from_millis(50);
+/// The time between two looks whether it was, or whether a process has ended.
+const LOOK: Duration = Duration::from_millis(10);
+/// How long a process may take to end that was killed.
+const DYING: Duration = Duration::from_secs(5);
 
 /// From here on, Ctrl-C and the like end what [`run`] runs, and nothing else.
 pub(super) fn catch_interrupts() -> Result<()> {
@@ -139,36 +141,63 @@ pub(super) fn run(command: &mut Command, limit: Duration) -> Result<Within> {
         .stderr
         .take()
         .context("a process has an error output")?;
-    let (sender, ended) = mpsc::channel();
-    let said = thread::spawn(move || whole(stderr));
-    thread::spawn(move || {
-        // The receiver is gone if the process took too long.
-        let _ = sender.send(whole(stdout));
-    });
+    let (stdout, stderr) = (read(stdout), read(stderr));
     let until = Instant::now() + limit;
-    let stdout = loop {
-        let left = until.saturating_duration_since(Instant::now());
-        let is_interrupted = INTERRUPTED.load(Ordering::SeqCst);
-        match ended.recv_timeout(left.min(LOOK)) {
-            Err(RecvTimeoutError::Timeout) if !left.is_zero() && !is_interrupted => {}
-            stdout => break stdout,
+    let status = loop {
+        let status = child.try_wait().context("waiting for a process")?;
+        let is_over = Instant::now() >= until || INTERRUPTED.load(Ordering::SeqCst);
+        if status.is_some() || is_over {
+            break status;
         }
+        thread::sleep(LOOK);
     };
-    if stdout.is_err() {
-        child.kill().context("cannot end a process")?;
+    if let Some(status) = status {
+        // What it has started may keep its output open.
+        let said = |by: Receiver<Vec<u8>>| by.recv_timeout(DYING).unwrap_or_default();
+        return Ok(Within::Ended {
+            status,
+            stdout: said(stdout),
+            stderr: said(stderr),
+        });
     }
-    let status = child.wait().context("waiting for a process")?;
+    child.kill().context("cannot end a process")?;
+    let has_ended = ended_within(&mut child, DYING)?;
     if INTERRUPTED.load(Ordering::SeqCst) {
         return Err(Interrupted.into());
     }
-    let Ok(stdout) = stdout else {
-        return Ok(Within::TookTooLong);
+    let so_it = if has_ended {
+        "was ended"
+    } else {
+        "cannot be ended: it hangs in the kernel"
     };
-    Ok(Within::Ended {
-        success: status.success(),
-        stdout,
-        stderr: said.join().unwrap_or_default(),
-    })
+    let seconds = limit.as_secs();
+    Ok(Within::NotInTime(format!(
+        "it took longer than {seconds} s and {so_it}"
+    )))
+}
+
+/// Has a thread read all that is printed.
+fn read(from: impl Read + Send + 'static) -> Receiver<Vec<u8>> {
+    let (sender, said) = mpsc::channel();
+    thread::spawn(move || {
+        // Nobody waits for it any more if the process took too long.
+        let _ = sender.send(whole(from));
+    });
+    said
+}
+
+/// Waits for a process, no longer than `limit`. Returns whether it has ended.
+fn ended_within(child: &mut Child, limit: Duration) -> Result<bool> {
+    let until = Instant::now() + limit;
+    loop {
+        if child.try_wait().context("waiting for a process")?.is_some() {
+            return Ok(true);
+        }
+        if Instant::now() >= until {
+            return Ok(false);
+        }
+        thread::sleep(LOOK);
+    }
 }
 
 /// All that is printed, up to [`MOST`].
@@ -190,20 +219,25 @@ mod tests {
     #[test]
     fn a_process_ends_by_itself_or_at_its_limit() {
         let Within::Ended {
-            success,
+            status,
             stdout,
             stderr,
         } = shell("echo a; echo b >&2; exit 3", Duration::from_secs(60))
         else {
-            panic!("a second is enough");
+            panic!("a minute is enough");
         };
         assert_eq!(
-            (success, &*stdout, &*stderr),
-            (false, &b"a\n"[..], &b"b\n"[..])
+            (status.code(), &*stdout, &*stderr),
+            (Some(3), &b"a\n"[..], &b"b\n"[..])
         );
         let begun = Instant::now();
-        let ended = shell("exec sleep 600", Duration::from_millis(100));
-        assert!(matches!(ended, Within::TookTooLong));
+        // It closes what it could print on, too.
+        for line in ["exec sleep 600", "exec >&- 2>&-; exec sleep 600"] {
+            let Within::NotInTime(said) = shell(line, Duration::from_millis(100)) else {
+                panic!("it sleeps");
+            };
+            assert_eq!(said, "it took longer than 0 s and was ended");
+        }
         assert!(begun.elapsed() < Duration::from_secs(60));
     }
 

@@ -7,26 +7,28 @@
 
 mod cost;
 mod identify;
-mod kept;
 mod machine;
 pub(crate) mod measured;
 mod records;
 
 use std::fs::{self, File};
 use std::io::Write as _;
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use guest_reports::board::{self, BoardReport, BoardVerdict, Part, TestRun, Way};
 use guest_reports::kit::{Kit, KitTest};
 
-use crate::verdict::Verdict;
+use crate::settings::Settings;
+use crate::verdict::{Verdict, tell};
 use crate::waste;
-use kept::Settings;
 use measured::{Measured, Within};
 
+/// Why a step was left out.
+const NO_TIME: &str = "there was no time left";
 /// The most that one step may take.
 const STEP: Duration = Duration::from_secs(60);
 
@@ -35,7 +37,10 @@ struct Document {
     report: BoardReport,
     path: PathBuf,
     begun: Instant,
+    /// When no step begins any more.
     until: Instant,
+    /// Whether a step was left out for that.
+    left_out: bool,
 }
 
 /// Tries all that `kit` names, and writes the document to `output`. What has not begun when `within`
@@ -93,79 +98,90 @@ impl Document {
             path: path.to_owned(),
             begun,
             until: begun + within,
+            left_out: false,
         };
         document.keep(None)?;
         Ok(document)
     }
 
-    /// How long the next step may take. `None` where there is no time left.
-    fn next(&self) -> Option<Duration> {
-        let left = self.until.checked_duration_since(Instant::now());
-        left.filter(|left| !left.is_zero())
-            .map(|left| left.min(STEP))
+    /// Whether there is time for another step. If not, the document will not be complete.
+    fn has_time(&mut self) -> bool {
+        let has_time = Instant::now() < self.until;
+        self.left_out |= !has_time;
+        has_time
     }
 
     /// What a step finds out.
     fn measure<T: serde::de::DeserializeOwned>(&mut self, what: Measured) -> Result<Part<T>> {
-        let Some(limit) = self.next() else {
-            return Ok(Part::missing("there was no time left"));
-        };
+        if !self.has_time() {
+            return Ok(Part::missing(NO_TIME));
+        }
         self.keep(Some(&what.to_string()))?;
         let mut command = measured::this_program()?;
         command.arg("board-part").args(what.arguments());
-        let seen = match measured::run(&mut command, limit)? {
+        let seen = match measured::run(&mut command, STEP)? {
             Within::Ended {
-                success: true,
+                status,
                 stdout,
-                ..
-            } => serde_json::from_slice(&stdout)
-                .map(Part::Seen)
-                .with_context(|| format!("what {what} printed"))?,
-            Within::Ended { stderr, .. } => Part::missing(last_line(&stderr)),
-            Within::TookTooLong => Part::missing(too_long(limit)),
+                stderr,
+            } if !status.success() => Part::missing(why(status, &stderr).unwrap_or_else(|| {
+                format!("it printed {} bytes and ended with {status}", stdout.len())
+            })),
+            Within::Ended { stdout, .. } => serde_json::from_slice(&stdout)
+                .map_or_else(|error| Part::missing(error.to_string()), Part::Seen),
+            Within::NotInTime(said) => Part::missing(said),
         };
         if let Part::Missing { missing } = &seen {
-            eprintln!("  {what}: {missing}");
+            tell(&format!("  {what}: {missing}"));
         }
         Ok(seen)
     }
 
     /// Tries a test.
     fn try_one(&mut self, test: &KitTest) -> Result<()> {
-        let ended = |verdict, reason: String, seconds| TestRun {
+        let mut seconds = 0.0;
+        let (verdict, reason) = if self.has_time() {
+            self.keep(Some(&test.name))?;
+            let mut command = measured::this_program()?;
+            command.arg("--json").args(&test.arguments);
+            let begun = Instant::now();
+            let ran = measured::run(&mut command, STEP)?;
+            seconds = begun.elapsed().as_secs_f64();
+            match ran {
+                Within::Ended {
+                    status,
+                    stdout,
+                    stderr,
+                } => verdict(&stdout).unwrap_or_else(|| {
+                    let why = why(status, &stderr);
+                    (
+                        BoardVerdict::Error,
+                        why.unwrap_or_else(|| "it printed no verdict".to_owned()),
+                    )
+                }),
+                Within::NotInTime(said) => (BoardVerdict::Error, said),
+            }
+        } else {
+            (BoardVerdict::Error, NO_TIME.to_owned())
+        };
+        if verdict != BoardVerdict::Pass {
+            tell(&format!("  {}: {reason}", test.name));
+        }
+        self.report.tests.push(TestRun {
             name: test.name.clone(),
             decides: test.decides,
             verdict,
             reason,
             seconds,
-        };
-        let Some(limit) = self.next() else {
-            let why = "there was no time left".to_owned();
-            self.report.tests.push(ended(BoardVerdict::Error, why, 0.0));
-            return Ok(());
-        };
-        self.keep(Some(&test.name))?;
-        let mut command: Command = measured::this_program()?;
-        command.arg("--json").args(&test.arguments);
-        let begun = Instant::now();
-        let (verdict, reason) = match measured::run(&mut command, limit)? {
-            Within::Ended { stdout, stderr, .. } => {
-                verdict(&stdout).unwrap_or_else(|| (BoardVerdict::Error, last_line(&stderr)))
-            }
-            Within::TookTooLong => (BoardVerdict::Error, too_long(limit)),
-        };
-        let seconds = begun.elapsed().as_secs_f64();
-        if verdict != BoardVerdict::Pass {
-            eprintln!("  {}: {reason}", test.name);
-        }
-        self.report.tests.push(ended(verdict, reason, seconds));
+        });
         Ok(())
     }
 
     /// Writes the document, and says what is under way.
     fn keep(&mut self, under_way: Option<&str>) -> Result<()> {
         if let Some(what) = under_way {
-            eprintln!("{:3.0} s  {what}", self.begun.elapsed().as_secs_f64());
+            let seconds = self.begun.elapsed().as_secs_f64();
+            tell(&format!("{seconds:3.0} s  {what}"));
         }
         self.report.under_way = under_way.map(str::to_owned);
         self.report.seconds = self.begun.elapsed().as_secs_f64();
@@ -180,15 +196,21 @@ impl Document {
         let mut partial = self.path.clone().into_os_string();
         partial.push(".partial");
         let partial = PathBuf::from(partial);
-        let mut file = File::create(&partial)?;
+        // Somebody else may have left a link there, for root to write through.
+        let _ = fs::remove_file(&partial);
+        let mut file = File::create_new(&partial)?;
         file.write_all(&text)?;
         file.sync_all()?;
         fs::rename(&partial, &self.path)?;
+        if let Some(dir) = self.path.parent() {
+            // Not every file system takes that.
+            let _ = File::open(dir).and_then(|dir| dir.sync_all());
+        }
         Ok(())
     }
 
     fn end(&mut self) -> Result<()> {
-        self.report.complete = true;
+        self.report.complete = !self.left_out;
         self.keep(None)
     }
 }
@@ -208,16 +230,15 @@ fn summary(report: &BoardReport) -> String {
     )
 }
 
-fn too_long(limit: Duration) -> String {
-    format!("it took longer than {} s and was ended", limit.as_secs())
-}
-
-/// The last line of what a process said, without the mark of an error.
-fn last_line(said: &[u8]) -> String {
+/// Why a process ended so, by its status and by the last line that it said. `None`: it says nothing.
+fn why(status: ExitStatus, said: &[u8]) -> Option<String> {
+    if let Some(signal) = status.signal() {
+        return Some(format!("it was killed by signal {signal}"));
+    }
     let said = String::from_utf8_lossy(said);
-    let line = said.lines().rev().find(|line| !line.trim().is_empty());
-    let line = line.unwrap_or("it said nothing");
-    line.strip_prefix("Error: ").unwrap_or(line).to_owned()
+    let is_of_panics = |line: &&str| line.trim().is_empty() || line.starts_with("note: ");
+    let line = said.lines().rev().find(|line| !is_of_panics(line))?;
+    Some(line.strip_prefix("Error: ").unwrap_or(line).to_owned())
 }
 
 /// The verdict in the line of JSON that a test ends with.
@@ -259,10 +280,16 @@ mod tests {
 
     #[test]
     fn the_last_line_says_why() {
+        let failed = ExitStatus::from_raw(2 << 8);
+        let why = |said: &str| why(failed, said.as_bytes());
         assert_eq!(
-            last_line(b"libbpf: x\nError: cannot load it\n\n"),
-            "cannot load it"
+            why("libbpf: x\nError: cannot load it\n\n").as_deref(),
+            Some("cannot load it")
         );
-        assert_eq!(last_line(b""), "it said nothing");
+        let panicked = "thread panicked\nout of range\nnote: run with `RUST_BACKTRACE=1`\n";
+        assert_eq!(why(panicked).as_deref(), Some("out of range"));
+        assert_eq!(why(""), None);
+        let killed = super::why(ExitStatus::from_raw(11), b"half a line");
+        assert_eq!(killed.as_deref(), Some("it was killed by signal 11"));
     }
 }

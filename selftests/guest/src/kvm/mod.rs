@@ -20,7 +20,7 @@ use crate::path::{self, Gaps, Paths, Steady};
 use crate::ring::Ring;
 use crate::skeleton::kvm::{KvmSkel, KvmSkelBuilder};
 use crate::verdict::{self, Verdict};
-use crate::{cpus, overflow, perf};
+use crate::{cpus, perf, settings};
 use machine::Machine;
 
 /// How often the guest runs on each CPU while snapshots are taken.
@@ -44,7 +44,7 @@ pub(crate) fn run() -> Result<Verdict> {
             "no KVM: the kernel does not have CONFIG_KVM, or was not started at EL2".to_owned(),
         ));
     };
-    overflow::unlimited_sampling()?;
+    let _settings = settings::unlimited_sampling()?;
     let events = verdict::record_everywhere()?;
     let entry = Entry::find(symbols)?;
     let (mut both_ways, mut samples) = (0, 0);

@@ -61,14 +61,7 @@ fn table(section: &Section, other: &str) -> String {
     } in &section.rows
     {
         let mark = if *differs { "≠" } else { "" };
-        table.add_row([&visible(what), mark, &visible(board), &visible(other)]);
+        table.add_row([what, mark, board, other]);
     }
     table.to_string()
-}
-
-/// The text without what a terminal would act on: a document comes from anywhere.
-fn visible(text: &str) -> String {
-    text.chars()
-        .map(|c| if c.is_control() { '?' } else { c })
-        .collect()
 }
