@@ -12,6 +12,7 @@ fn main() -> anyhow::Result<()> {
             "contract",
             "cost",
             "crossing",
+            "cycles",
             "identify",
             "kvm",
             "overflow",

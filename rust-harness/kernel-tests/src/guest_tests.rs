@@ -204,6 +204,11 @@ fn all() -> Vec<GuestTest> {
             ..ordinary("interrupts")
         },
         GuestTest {
+            // There an instruction takes a cycle.
+            machine: MachineSpec::deterministic(1),
+            ..ordinary("cycles")
+        },
+        GuestTest {
             command: "filter --step 2",
             // As for overflows at each instruction: see `overflow::CYCLES`.
             machine: MachineSpec::deterministic(1),

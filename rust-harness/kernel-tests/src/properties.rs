@@ -143,7 +143,7 @@ pub const PROPERTIES: [Property; 22] = [
         "fields are true",
         "Each bit of a record is what the architecture says, and nothing of a former entry is left \
          in it",
-        &[("stale-bits", Part::Whole)],
+        &[("stale-bits", Part::Whole), ("cycles", Part::Whole)],
     ),
     promise(
         "nothing is claimed",

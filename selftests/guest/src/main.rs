@@ -11,6 +11,7 @@ mod cost;
 mod cpu_wide;
 mod crossing;
 mod cycle_counter;
+mod cycles;
 mod discarded;
 mod entry;
 mod filter;
@@ -79,7 +80,7 @@ struct Arguments {
 type Plain = (&'static str, &'static str, fn() -> anyhow::Result<Verdict>);
 
 /// All tests without options. A new one is a line here.
-const PLAIN: [Plain; 23] = [
+const PLAIN: [Plain; 24] = [
     (
         "cost",
         "Take snapshots of full, half full and empty buffers, and print how many records each had",
@@ -94,6 +95,11 @@ const PLAIN: [Plain; 23] = [
         "cycle-counter",
         "Check that there are snapshots while the cycle counter's overflow waits for its handler",
         cycle_counter::run,
+    ),
+    (
+        "cycles",
+        "Check the cycle counts of records: for a machine on which an instruction takes a cycle",
+        cycles::run,
     ),
     (
         "discarded",

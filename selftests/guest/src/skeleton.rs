@@ -19,5 +19,5 @@ macro_rules! records_of {
 }
 
 records_of!(
-    board, contract, crossing, kvm, nested, overflow, pending, shared, waste
+    board, contract, crossing, cycles, kvm, nested, overflow, pending, shared, waste
 );
