@@ -22,6 +22,7 @@ use machines::backend::Run;
 use machines::guest::{Guest, Task};
 use machines::machine_spec::MachineSpec;
 use machines::share::Share;
+use machines::speed;
 pub use remote::on_remote;
 use report::{Artefact, Decided, Tier, Verdict};
 
@@ -361,6 +362,13 @@ impl GuestTest {
         self.machine == MachineSpec::default() && self.configuration == Configuration::Ordinary
     }
 
+    /// The time after which the test is suspected to hang. A test that does not hang must not be
+    /// suspected, however slow the machine is: stress takes the tasks that are printed then for a
+    /// report of the kernel's.
+    fn suspicious(&self) -> Duration {
+        speed::scaled(self.timeout) * 3 / 4
+    }
+
     /// A line of shell that runs the test and prints its exit status. On a kernel with checks, all
     /// tasks are printed on the console if the test takes suspiciously long. After the test,
     /// the line also waits there until what the test has closed is freed, since the debug
@@ -372,17 +380,15 @@ impl GuestTest {
         ));
         if self.configuration.has_checks() {
             format!(
-                "(sleep {SUSPICIOUS}; echo t > /proc/sysrq-trigger) & watch=$!; {line}; \
-                 kill $watch; sleep {SETTLED}\n"
+                "(sleep {}; echo t > /proc/sysrq-trigger) & watch=$!; {line}; \
+                 kill $watch; sleep {SETTLED}\n",
+                self.suspicious().as_secs()
             )
         } else {
             line + "\n"
         }
     }
 }
-
-/// Seconds after which a test is suspected to hang. No test takes so long.
-const SUSPICIOUS: u32 = 90;
 
 /// Seconds within which a kernel has freed what a test has closed.
 const SETTLED: u32 = 2;

@@ -19,5 +19,5 @@ pub mod program;
 pub mod qemu;
 pub mod remote;
 pub mod share;
-mod speed;
+pub mod speed;
 pub mod ssh;

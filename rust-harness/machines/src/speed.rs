@@ -21,7 +21,7 @@ pub(crate) fn note(boot: Duration) {
 }
 
 /// A limit for this machine: `limit`, or more by as much as boots take longer here.
-pub(crate) fn scaled(limit: Duration) -> Duration {
+pub fn scaled(limit: Duration) -> Duration {
     let boots = BOOTS.lock().unwrap_or_else(PoisonError::into_inner);
     by(limit, boots.iter().max().copied().unwrap_or_default())
 }
