@@ -53,7 +53,7 @@ pub struct BoardReport {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Part<T> {
-    /// It could not be found out.
+    /// Nothing was found out.
     Missing {
         /// Why not.
         missing: String,
@@ -281,19 +281,19 @@ pub enum BoardVerdict {
 /// Why a document cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum Unreadable {
-    /// It could not be read.
+    /// The document could not be read.
     #[error("cannot read it")]
     Io(#[from] std::io::Error),
-    /// It is too long.
+    /// The document has more than [`MOST`] bytes.
     #[error("it has more than {} MiB", MOST >> 20)]
     TooLong,
-    /// It is not such a document.
+    /// The text is no such document.
     #[error("it is no document of `branch-guest board`: {0}")]
     Json(String),
     /// Two tests, or two ways to attach a program, have one name.
     #[error("it has {0:?} twice")]
     Twice(String),
-    /// It is of another version.
+    /// The document is of another version of the format.
     #[error(
         "it is of version {0} of the format, and {VERSION} is known: make it with a kit of this checkout"
     )]

@@ -10,6 +10,7 @@ use libbpf_rs::{OpenObject, ProgramInput, ProgramMut};
 
 use crate::path::Paths;
 use crate::skeleton::contract::{ContractSkel, ContractSkelBuilder, OpenContractSkel, types};
+use crate::skeleton::of_this_process;
 
 /// The number of records that the BPF program has room for, and so the most it asks for.
 pub(crate) const MAX_RECORDS: usize = 64;
@@ -65,11 +66,7 @@ impl<'object> Helper<'object> {
         let mut open = ContractSkelBuilder::default()
             .open(object)
             .context("cannot open a BPF program")?;
-        open.maps
-            .rodata_data
-            .as_deref_mut()
-            .context("the BPF program has no constants")?
-            .target_pid = std::process::id();
+        of_this_process!(open);
         Ok(open)
     }
 

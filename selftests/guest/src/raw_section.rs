@@ -17,6 +17,7 @@ use rustix::system::{delete_module, finit_module};
 
 use crate::cpus;
 use crate::kallsyms::Kallsyms;
+use crate::skeleton::of_this_process;
 use crate::skeleton::raw_section::{RawSectionSkel, RawSectionSkelBuilder};
 use crate::traced::TRACEFS;
 use crate::verdict::{self, Verdict, check};
@@ -69,11 +70,7 @@ pub(crate) fn run() -> Result<Verdict> {
     let mut open = RawSectionSkelBuilder::default()
         .open(&mut object)
         .context("cannot open a BPF program")?;
-    open.maps
-        .rodata_data
-        .as_deref_mut()
-        .context("the BPF program has no constants")?
-        .target_pid = std::process::id();
+    of_this_process!(open);
     let mut skeleton = open
         .load()
         .context("cannot load a BPF program: run as root, or with CAP_PERFMON and CAP_BPF")?;

@@ -21,3 +21,17 @@ macro_rules! records_of {
 records_of!(
     board, contract, crossing, cycles, kvm, nested, overflow, pending, shared, waste
 );
+
+/// Has the programs of an opened skeleton take notice of this process alone. Each skeleton has a
+/// type of its own for its constants.
+macro_rules! of_this_process {
+    ($open:expr) => {
+        $open
+            .maps
+            .rodata_data
+            .as_deref_mut()
+            .context("the BPF program has no constants")?
+            .target_pid = std::process::id()
+    };
+}
+pub(crate) use of_this_process;

@@ -85,27 +85,31 @@ impl ReportCommand {
             super::print(true, &durations, |_| Ok(()))?;
             return Ok(true);
         }
-        if let [board, others @ ..] = &*self.files
-            && board::is_one(&text_of(board)?)
+        let texts = self
+            .files
+            .iter()
+            .map(|path| Ok((path.as_path(), text_of(path)?)));
+        let texts: Vec<_> = texts.collect::<Result<_>>()?;
+        if let [board, others @ ..] = &*texts
+            && board::is_one(&board.1)
         {
             let other = match others {
                 [] => None,
-                [other] => Some(other.as_path()),
+                [other] => Some(other),
                 _ => bail!("a board is put beside one other machine: name two files at the most"),
             };
             boards::report(paths, board, other, self.format)?;
             return Ok(true);
         }
         let mut all = report::Report::default();
-        for path in &self.files {
+        for (path, text) in &texts {
             let problem = || {
                 format!(
                     "{} is no report of `brbe test --json`, and no document of a board",
                     path.display()
                 )
             };
-            let text = text_of(path).with_context(problem)?;
-            all.append(serde_json::from_str(&text).with_context(problem)?);
+            all.append(serde_json::from_str(text).with_context(problem)?);
         }
         let text = match self.format {
             Format::Table => return super::print_report(false, &all),

@@ -7,6 +7,7 @@ use guest_reports::board::Brbidr;
 use libbpf_rs::skel::{OpenSkel as _, Skel as _, SkelBuilder as _};
 
 use crate::skeleton::identify::IdentifySkelBuilder;
+use crate::skeleton::of_this_process;
 use crate::{cpus, perf};
 
 /// Looks at each CPU that records branches.
@@ -15,11 +16,7 @@ pub(super) fn look() -> Result<Vec<Brbidr>> {
     let mut open = IdentifySkelBuilder::default()
         .open(&mut memory)
         .context("cannot open a BPF program")?;
-    open.maps
-        .rodata_data
-        .as_deref_mut()
-        .context("the BPF program has no constants")?
-        .target_pid = std::process::id();
+    of_this_process!(open);
     let mut skeleton = open.load().context(
         "cannot load a BPF program: it needs root's rights, the kernel's types (BTF) and a driver of BRBE",
     )?;

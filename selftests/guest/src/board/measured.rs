@@ -91,7 +91,7 @@ pub(super) enum Within {
         stdout: Vec<u8>,
         stderr: Vec<u8>,
     },
-    /// It took longer than its limit, and was killed, or could not be. This says so.
+    /// Not within its limit: the process was killed, or could not be, as the text says.
     NotInTime(String),
 }
 
@@ -142,15 +142,7 @@ pub(super) fn run(command: &mut Command, limit: Duration) -> Result<Within> {
         .take()
         .context("a process has an error output")?;
     let (stdout, stderr) = (read(stdout), read(stderr));
-    let until = Instant::now() + limit;
-    let status = loop {
-        let status = child.try_wait().context("waiting for a process")?;
-        let is_over = Instant::now() >= until || INTERRUPTED.load(Ordering::SeqCst);
-        if status.is_some() || is_over {
-            break status;
-        }
-        thread::sleep(LOOK);
-    };
+    let status = ended_within(&mut child, limit, || INTERRUPTED.load(Ordering::SeqCst))?;
     if let Some(status) = status {
         // What it has started may keep its output open.
         let said = |by: Receiver<Vec<u8>>| by.recv_timeout(DYING).unwrap_or_default();
@@ -161,7 +153,7 @@ pub(super) fn run(command: &mut Command, limit: Duration) -> Result<Within> {
         });
     }
     child.kill().context("cannot end a process")?;
-    let has_ended = ended_within(&mut child, DYING)?;
+    let has_ended = ended_within(&mut child, DYING, || false)?.is_some();
     if INTERRUPTED.load(Ordering::SeqCst) {
         return Err(Interrupted.into());
     }
@@ -186,15 +178,18 @@ fn read(from: impl Read + Send + 'static) -> Receiver<Vec<u8>> {
     said
 }
 
-/// Waits for a process, no longer than `limit`. Returns whether it has ended.
-fn ended_within(child: &mut Child, limit: Duration) -> Result<bool> {
+/// Waits for a process, no longer than `limit`, and no longer once `stops` returns true. Returns the
+/// status of the process, if it has ended.
+fn ended_within(
+    child: &mut Child,
+    limit: Duration,
+    stops: impl Fn() -> bool,
+) -> Result<Option<ExitStatus>> {
     let until = Instant::now() + limit;
     loop {
-        if child.try_wait().context("waiting for a process")?.is_some() {
-            return Ok(true);
-        }
-        if Instant::now() >= until {
-            return Ok(false);
+        let status = child.try_wait().context("waiting for a process")?;
+        if status.is_some() || Instant::now() >= until || stops() {
+            return Ok(status);
         }
         thread::sleep(LOOK);
     }

@@ -17,6 +17,7 @@ use crate::cpus;
 use crate::kallsyms::Kallsyms;
 use crate::path::{NoPath, Paths};
 use crate::skeleton::board::{BoardSkel, BoardSkelBuilder, types};
+use crate::skeleton::of_this_process;
 use crate::stale_bits;
 use crate::verdict;
 
@@ -64,10 +65,7 @@ pub(super) fn look() -> Result<Records> {
     let mut open = BoardSkelBuilder::default()
         .open(&mut memory)
         .context("cannot open a BPF program")?;
-    let constants = open.maps.rodata_data.as_deref_mut();
-    constants
-        .context("the BPF program has no constants")?
-        .target_pid = std::process::id();
+    of_this_process!(open);
     let mut skeleton = open
         .load()
         .context("cannot load a BPF program: run as root, or with CAP_PERFMON and CAP_BPF")?;

@@ -1,6 +1,5 @@
 //! What a board says, beside what another machine says.
 
-use std::fs::File;
 use std::path::Path;
 
 use anyhow::{Context as _, Result, bail};
@@ -11,13 +10,17 @@ use guest_reports::board::BoardReport;
 use super::Format;
 use crate::commands::print;
 use host::paths::Paths;
+use kernel_tests::kept_figures;
+
+/// The path of a file, and its text.
+type Document<'a> = (&'a Path, String);
 
 /// Prints what a board says in the document `board`, beside what the machine of the document
 /// `other` says, or the emulated machine.
 pub(super) fn report(
     paths: &Paths,
-    board: &Path,
-    other: Option<&Path>,
+    board: &Document<'_>,
+    other: Option<&Document<'_>>,
     format: Format,
 ) -> Result<()> {
     let is_json = match format {
@@ -30,7 +33,10 @@ pub(super) fn report(
     let board = read(board)?;
     let (other, name) = match other {
         Some(other) => (read(other)?, "the other machine"),
-        None => (read(&paths.repo(EMULATED))?, "the emulated machine"),
+        None => (
+            kept_figures::known(paths, EMULATED)?,
+            "the emulated machine",
+        ),
     };
     let sections = compare::sections(&board, &other);
     print(is_json, &sections, |out| {
@@ -41,14 +47,14 @@ pub(super) fn report(
         let differences = rows.filter(|row| row.differs).count();
         writeln!(
             out,
-            "{differences} differences (marked ≠): of what is to be alike on all machines"
+            "{differences} differences (marked ≠): of what is to be alike"
         )
     })
 }
 
-fn read(path: &Path) -> Result<BoardReport> {
-    let file = File::open(path).with_context(|| format!("opening {}", path.display()))?;
-    BoardReport::read(file).with_context(|| format!("in {}", path.display()))
+fn read((path, text): &Document<'_>) -> Result<BoardReport> {
+    let report = BoardReport::read(text.as_bytes());
+    report.with_context(|| format!("in {}", path.display()))
 }
 
 fn table(section: &Section, other: &str) -> String {
