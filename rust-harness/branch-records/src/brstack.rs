@@ -14,21 +14,8 @@ use crate::record::{Cycles, RawRecord, Speculation};
 /// When writing to `out` fails.
 pub fn write(snapshots: &[Snapshot], out: &mut impl Write) -> io::Result<()> {
     for snapshot in snapshots {
-        let Snapshot {
-            comm,
-            pid,
-            cpu,
-            time,
-            function,
-            records,
-            ..
-        } = snapshot;
-        let (seconds, microseconds) = (time / 1_000_000_000, time / 1_000 % 1_000_000);
-        write!(
-            out,
-            "{comm:>16} {pid:>7} [{cpu:03}] {seconds:>5}.{microseconds:06}: {function}:"
-        )?;
-        for record in records {
+        write_head(snapshot, out)?;
+        for record in &snapshot.records {
             write_record(record, out)?;
         }
         writeln!(out)?;
@@ -36,9 +23,26 @@ pub fn write(snapshots: &[Snapshot], out: &mut impl Write) -> io::Result<()> {
     Ok(())
 }
 
+/// Writes what comes before the branches: the thread, the CPU, the time and what was traced.
+pub(crate) fn write_head(snapshot: &Snapshot, out: &mut dyn Write) -> io::Result<()> {
+    let Snapshot {
+        comm,
+        pid,
+        cpu,
+        time,
+        function,
+        ..
+    } = snapshot;
+    let (seconds, microseconds) = (time / 1_000_000_000, time / 1_000 % 1_000_000);
+    write!(
+        out,
+        "{comm:>16} {pid:>7} [{cpu:03}] {seconds:>5}.{microseconds:06}: {function}:"
+    )
+}
+
 /// Writes one record as `FROM/TO/PREDICTION/TRANSACTION/ABORT/CYCLES/TYPE/SPECULATION`,
 /// the format of `print_bstack_flags()` in tools/perf/builtin-script.c.
-fn write_record(raw: &RawRecord, out: &mut impl Write) -> io::Result<()> {
+pub(crate) fn write_record(raw: &RawRecord, out: &mut dyn Write) -> io::Result<()> {
     let record = raw.decode();
     let flag = |set, name| if set { name } else { '-' };
     let prediction = match (record.mispredicted, record.predicted) {

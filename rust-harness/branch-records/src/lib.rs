@@ -15,9 +15,13 @@
 //! * [`report`] and [`text`]: the path that was taken, as JSON and as text.
 //! * [`compare`]: where the paths of two groups of snapshots part.
 //! * [`summary`]: many snapshots, counted.
-//! * [`brstack`]: snapshots as perf prints samples.
+//! * [`brstack`] and [`perfscript`]: snapshots as perf prints samples.
 //! * [`listing`] and [`html`]: the source of the functions on the path, with the path
 //!   drawn on it, from [`sources`].
+#![cfg_attr(
+    feature = "path",
+    doc = "* [`instructions`]: what was executed between branches, disassembled."
+)]
 #![cfg_attr(
     feature = "show",
     doc = "* [`show`]: the options of a command line for all that."
@@ -68,12 +72,15 @@ pub mod errno;
 pub mod files;
 pub mod filter;
 pub mod html;
+#[cfg(feature = "path")]
+pub mod instructions;
 pub mod listing;
 pub mod machinery;
 #[cfg(test)]
 mod made_up;
 #[cfg(feature = "path")]
 pub mod path;
+pub mod perfscript;
 pub mod record;
 pub mod report;
 #[cfg(feature = "show")]

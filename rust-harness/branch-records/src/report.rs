@@ -100,6 +100,11 @@ pub struct NamedBranch {
     pub privilege: Privilege,
     /// Whether the branch was taken speculatively.
     pub speculation: Speculation,
+    /// The instructions that were executed since the branch before, this branch included, where
+    /// they were asked for and are known.
+    #[cfg(feature = "path")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub instructions: Vec<crate::instructions::Instruction>,
 }
 
 /// One end of a branch.
@@ -152,6 +157,20 @@ impl TraceReport {
                 })
                 .collect(),
         }
+    }
+
+    /// The report with the instructions that were executed. `capture` and `symbols` must be those
+    /// that the report was made of.
+    #[cfg(feature = "path")]
+    pub fn with_instructions(mut self, capture: &Capture, symbols: &dyn Resolve) -> Self {
+        let mut disassembler = crate::instructions::Disassembler::new(capture, symbols);
+        for (report, snapshot) in self.snapshots.iter_mut().zip(&capture.snapshots) {
+            let blocks = disassembler.of_snapshot(snapshot);
+            for (branch, block) in report.records.iter_mut().zip(blocks) {
+                branch.instructions = block;
+            }
+        }
+        self
     }
 
     /// The least distance from one instruction to the next, in bytes: 4 on arm64, 1
@@ -255,6 +274,8 @@ impl NamedBranch {
             cycles: record.cycles,
             privilege: record.privilege,
             speculation: record.speculation,
+            #[cfg(feature = "path")]
+            instructions: Vec::new(),
         }
     }
 }

@@ -12,6 +12,8 @@ use crate::capture::Capture;
 use crate::compare::{self, GroupComparison, SnapshotGroup};
 use crate::filter::FilterField;
 use crate::html;
+use crate::instructions::{self, perf};
+use crate::perfscript;
 use crate::report::TraceReport;
 use crate::sources::{self, Sources};
 use crate::summary::{self, CodePoint, Summary};
@@ -33,10 +35,24 @@ pub struct Show {
     #[arg(long, group = "form")]
     pub brstack: bool,
 
+    /// Print what `perf script -F comm,pid,cpu,time,event,brstackinsn` would, with arm64's
+    /// instructions disassembled
+    #[arg(long, group = "form")]
+    pub brstackinsn: bool,
+
+    /// Print what `perf script --show-mmap-events -F ip,brstack` would, for LLVM's
+    /// `llvm-profgen --kernel --binary VMLINUX --perfscript FILE`
+    #[arg(long, group = "form")]
+    pub perfscript: bool,
+
+    /// Show the instructions that were executed between branches, and their source lines
+    #[arg(long)]
+    pub insn: bool,
+
     /// Compare two groups of snapshots, and show where their paths part: calls that failed and
     /// calls that did not, or those that pass one of two filters each:
     /// --compare 'cpu == 0' 'cpu == 1'
-    #[arg(long, conflicts_with_all = ["all", "brstack"])]
+    #[arg(long, conflicts_with_all = ["all", "insn", "brstack", "brstackinsn", "perfscript"])]
     pub compare: bool,
 
     /// The filter of a group for --compare. It is given twice; as words behind --compare, the
@@ -45,7 +61,7 @@ pub struct Show {
     pub group: Vec<SnapshotGroup>,
 
     /// Sum up all snapshots: the paths and how often, what was executed most
-    #[arg(long, conflicts_with_all = ["compare", "all", "brstack", "html"])]
+    #[arg(long, conflicts_with_all = ["compare", "all", "insn", "brstack", "brstackinsn", "perfscript", "html"])]
     pub summary: bool,
 
     /// The cycles from one point of the code to another, in --summary: FUNCTION, FUNCTION+OFFSET or
@@ -74,6 +90,9 @@ pub enum ShowError {
     /// Two groups are compared, and another number of filters was given.
     #[error("--group is given twice, or not at all: this is {0} times")]
     Groups(usize),
+    /// Nothing says where the kernel image is, which --perfscript has to tell.
+    #[error("--perfscript needs the kernel's symbols: give --vmlinux FILE")]
+    NoImage,
     /// The output stream could not be written: the terminal, or what stands for it.
     #[error("cannot write what was recorded: {0}")]
     Output(#[source] io::Error),
@@ -128,9 +147,9 @@ pub fn spelled_out(words: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
 impl Show {
     /// Whether each snapshot can be printed by itself, as it is taken. JSON cannot: it
     /// has a document around the snapshots. A comparison is one of all of them, and so
-    /// is a summary.
+    /// is a summary. `--perfscript` begins with a line of its own.
     pub fn is_stream(&self) -> bool {
-        !self.json && !self.compare && !self.summary
+        !self.json && !self.compare && !self.summary && !self.perfscript
     }
 
     /// The groups that are compared, if any are.
@@ -153,6 +172,9 @@ impl Show {
             ("--all", self.all),
             ("--json", self.json),
             ("--brstack", self.brstack),
+            ("--brstackinsn", self.brstackinsn),
+            ("--perfscript", self.perfscript),
+            ("--insn", self.insn),
             ("--summary", self.summary),
         ];
         let flags = flags.into_iter().filter(|(_, is_set)| *is_set);
@@ -193,9 +215,14 @@ impl Show {
         }
     }
 
-    /// Whether addresses need names: `--brstack` alone prints none.
+    /// Whether addresses need names: `--brstack` and `--perfscript` alone print none.
     pub fn wants_names(&self) -> bool {
-        !self.brstack || self.html.is_some()
+        !(self.brstack || self.perfscript) || self.html.is_some()
+    }
+
+    /// Whether the output is one for people: other programs may not expect an empty line in it.
+    pub fn is_for_people(&self) -> bool {
+        !(self.json || self.brstack || self.brstackinsn || self.perfscript)
     }
 
     /// Prints a capture in the form that the options ask for. For colours, give an
@@ -204,7 +231,7 @@ impl Show {
     ///
     /// # Errors
     ///
-    /// When writing to `out` fails, and [`ShowError::Groups`].
+    /// When writing to `out` fails, [`ShowError::Groups`] and [`ShowError::NoImage`].
     pub fn print(
         &self,
         capture: &Capture,
@@ -232,11 +259,24 @@ impl Show {
             }
         } else if self.brstack {
             brstack::write(&capture.snapshots, out)
-        } else if self.json {
-            write_json(&TraceReport::new(capture, symbols), out)
+        } else if self.brstackinsn {
+            perf::write(capture, symbols, out)
+        } else if self.perfscript {
+            let image = symbols.image().ok_or(ShowError::NoImage)?;
+            perfscript::write(capture, &image, out)
         } else {
-            let report = TraceReport::new(capture, symbols);
-            text::write(&report, self.form(), out)
+            let mut report = TraceReport::new(capture, symbols);
+            if self.insn {
+                report = report.with_instructions(capture, symbols);
+            }
+            if self.json {
+                write_json(&report, out)
+            } else if self.insn {
+                let read = |name: &str| self.read(name, sources);
+                instructions::text::write(&report, self.form(), &read, out)
+            } else {
+                text::write(&report, self.form(), out)
+            }
         };
         written
             .and_then(|()| out.flush())

@@ -109,6 +109,11 @@ pub trait Resolve {
         None
     }
 
+    /// The addresses of the kernel image in the running kernel, from `_text` to `_end`.
+    fn image(&self) -> Option<Range<u64>> {
+        None
+    }
+
     /// The range of addresses of the kernel function that `address` belongs to.
     fn extent(&self, address: u64) -> Option<Range<u64>> {
         let _ = address;

@@ -51,12 +51,31 @@ pub struct TextForm {
 /// # Errors
 ///
 /// When writing to `out` fails.
-pub fn write(report: &TraceReport, form: TextForm, out: &mut impl Write) -> io::Result<()> {
+pub fn write(report: &TraceReport, form: TextForm, out: &mut dyn Write) -> io::Result<()> {
+    write_each(report, form, out, &mut |branches, look, out| {
+        rows(branches, form, look, out)
+    })
+}
+
+/// Branches to show, each with how often it was taken in a loop.
+pub(crate) type Shown<'a> = [(&'a NamedBranch, usize)];
+/// The mark and the style of a branch.
+pub(crate) type Look<'a> = dyn Fn(&NamedBranch) -> (char, Style) + 'a;
+/// Writes the branches of one snapshot.
+pub(crate) type Body<'a> = dyn FnMut(&Shown<'_>, &Look<'_>, &mut dyn Write) -> io::Result<()> + 'a;
+
+/// Writes all of a report but for the branches of its snapshots, which `body` writes.
+pub(crate) fn write_each(
+    report: &TraceReport,
+    form: TextForm,
+    out: &mut dyn Write,
+    body: &mut Body<'_>,
+) -> io::Result<()> {
     for (index, snapshot) in report.snapshots.iter().enumerate() {
         if index > 0 {
             writeln!(out)?;
         }
-        write_snapshot(report, snapshot, form, out)?;
+        write_snapshot(report, snapshot, form.detail, out, body)?;
     }
     if report.dropped > 0 {
         writeln!(
@@ -71,10 +90,10 @@ pub fn write(report: &TraceReport, form: TextForm, out: &mut impl Write) -> io::
 fn write_snapshot(
     report: &TraceReport,
     snapshot: &SnapshotReport,
-    form: TextForm,
-    out: &mut impl Write,
+    detail: Detail,
+    out: &mut dyn Write,
+    body: &mut Body<'_>,
 ) -> io::Result<()> {
-    let detail = form.detail;
     writeln!(
         out,
         "{HEADING}{}{HEADING:#}  (kernel {}, CPU {}, {}[{}])",
@@ -102,21 +121,31 @@ fn write_snapshot(
             (' ', Style::new())
         }
     };
-    table(&shown, form, look, out)
+    body(&folded(&shown, detail), &look, out)
 }
 
 /// Writes a row for each branch. `look` has the mark and the style of each.
 pub(crate) fn table(
     branches: &[&NamedBranch],
     form: TextForm,
-    look: impl Fn(&NamedBranch) -> (char, Style),
-    out: &mut impl Write,
+    look: &Look<'_>,
+    out: &mut dyn Write,
 ) -> io::Result<()> {
-    let rows = folded(branches, form.detail);
+    rows(&folded(branches, form.detail), form, look, out)
+}
+
+fn rows(
+    branches: &Shown<'_>,
+    form: TextForm,
+    look: &Look<'_>,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let row = |(branch, times): &(&NamedBranch, usize)| TextRow::new(branch, *times);
+    let rows: Vec<_> = branches.iter().map(row).collect();
     let mut widths = Widths::default();
-    rows.iter().for_each(|(_, row)| widths.fit(row));
+    rows.iter().for_each(|row| widths.fit(row));
     let sides = widths.sides(form.width);
-    for (branch, row) in rows {
+    for ((branch, _), row) in branches.iter().zip(rows) {
         let (mark, style) = look(branch);
         for line in row.lines(mark, &widths, sides) {
             writeln!(out, "{style}{line}{style:#}")?;
@@ -125,9 +154,9 @@ pub(crate) fn table(
     Ok(())
 }
 
-/// A row for each branch to show. With [`Detail::Folded`], only the newest of branches
-/// that repeat themselves are shown.
-fn folded<'a>(branches: &[&'a NamedBranch], detail: Detail) -> Vec<(&'a NamedBranch, TextRow)> {
+/// The branches to show. With [`Detail::Folded`], only the newest of branches that repeat
+/// themselves are shown.
+fn folded<'a>(branches: &[&'a NamedBranch], detail: Detail) -> Vec<(&'a NamedBranch, usize)> {
     let same = |a: &&NamedBranch, b: &&NamedBranch| {
         (a.from.address, a.to.address, a.kind) == (b.from.address, b.to.address, b.kind)
     };
@@ -137,7 +166,7 @@ fn folded<'a>(branches: &[&'a NamedBranch], detail: Detail) -> Vec<(&'a NamedBra
     };
     runs.into_iter()
         .flat_map(|run| run.last().map(move |index| (index, run.times)))
-        .map(|(index, times)| (branches[index], TextRow::new(branches[index], times)))
+        .map(|(index, times)| (branches[index], times))
         .collect()
 }
 
@@ -145,7 +174,7 @@ fn write_legend(
     report: &TraceReport,
     snapshot: &SnapshotReport,
     detail: Detail,
-    out: &mut impl Write,
+    out: &mut dyn Write,
 ) -> io::Result<()> {
     let (machinery, function) = (snapshot.machinery, &snapshot.function);
     write!(

@@ -53,8 +53,8 @@ pub struct Vmlinux {
     names: Source<'static>,
     inspector: Inspector,
     assembly: Assembly,
-    /// The first address after the kernel image, as linked.
-    end: u64,
+    /// The addresses of the kernel image, as linked.
+    image: Range<u64>,
     /// The source tree that the kernel was built from, with a slash at the end.
     tree: String,
 }
@@ -73,11 +73,11 @@ impl Vmlinux {
             names: Source::Elf(symbols_alone(&path)),
             inspector: Inspector::new(),
             assembly: Assembly::default(),
-            end: 0,
+            image: 0..0,
             tree: String::new(),
             path,
         };
-        vmlinux.end = vmlinux.address_of("_end")?;
+        vmlinux.image = vmlinux.address_of("_text")?..vmlinux.address_of("_end")?;
         vmlinux.tree = vmlinux.find_tree()?;
         vmlinux.assembly =
             Assembly::read(&vmlinux.path).map_err(|problem| vmlinux.damaged(problem))?;
@@ -225,7 +225,7 @@ pub struct KernelSymbols<'a> {
     /// The distance from an address as linked to the same address in the running kernel.
     slide: u64,
     /// The addresses of the kernel image in the running kernel.
-    image: std::ops::Range<u64>,
+    image: Range<u64>,
 }
 
 impl<'a> KernelSymbols<'a> {
@@ -250,7 +250,7 @@ impl<'a> KernelSymbols<'a> {
             guest: GuestSymbols::new(&capture.symbols),
             files,
             slide,
-            image: anchor.address..vmlinux.end.wrapping_add(slide),
+            image: vmlinux.image.start.wrapping_add(slide)..vmlinux.image.end.wrapping_add(slide),
         })
     }
 }
@@ -274,6 +274,10 @@ impl Resolve for KernelSymbols<'_> {
 
     fn resolve_user(&self, pid: u32, address: u64) -> Option<Symbol> {
         self.files.resolve(pid, address)
+    }
+
+    fn image(&self) -> Option<Range<u64>> {
+        Some(self.image.clone())
     }
 
     fn extent(&self, address: u64) -> Option<Range<u64>> {

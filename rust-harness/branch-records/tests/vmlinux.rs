@@ -64,6 +64,7 @@ impl FakeKernel {
             .current_dir(folder.path().join("build"))
             .args(["-O1", debug, "-static", "-nostdlib", "-fno-pie", "-no-pie"])
             .args(["-Wl,-e,start_kernel", "-Wl,--defsym=_stext=start_kernel"])
+            .arg("-Wl,--defsym=_text=start_kernel")
             .args(["../tree/init/main.c", "../tree/kernel/refuse.c"])
             .args(["-o", "vmlinux"])
             .status()

@@ -57,7 +57,7 @@ pub(crate) struct Arguments {
     pub(crate) vmlinux: Option<PathBuf>,
 
     /// Write what was recorded to this file, for another machine to show
-    #[arg(short, long, value_name = "FILE", conflicts_with_all = ["form", "all", "html", "vmlinux", "width"])]
+    #[arg(short, long, value_name = "FILE", conflicts_with_all = ["form", "all", "insn", "html", "vmlinux", "width"])]
     pub(crate) output: Option<PathBuf>,
 
     /// Trace nothing: show what --output wrote, perhaps on another machine
@@ -69,7 +69,7 @@ pub(crate) struct Arguments {
     pub(crate) verbose: bool,
 
     /// Trace nothing: say what this machine and its kernel have for traces, also as --json
-    #[arg(long, conflicts_with_all = ["targets", "input", "output", "compare", "summary", "brstack", "html"])]
+    #[arg(long, conflicts_with_all = ["targets", "input", "output", "compare", "summary", "insn", "brstack", "brstackinsn", "perfscript", "html"])]
     pub(crate) features: bool,
 
     /// Print the manual page, or what completes this command line in a shell
@@ -110,7 +110,7 @@ impl Arguments {
 
 /// The sections that follow the options in `--help` and in the manual page. Each is a
 /// title, and a text that is shown as it is.
-pub(crate) const SECTIONS: [(&str, &str); 7] = [
+pub(crate) const SECTIONS: [(&str, &str); 8] = [
     (
         "Targets",
         "\
@@ -144,6 +144,14 @@ pub(crate) const SECTIONS: [(&str, &str); 7] = [
         "\
   --summary counts paths, branches, edges between functions and lines of source;
   --between vfs_read fs/read_write.c:570 has the cycles between two points as well.",
+    ),
+    (
+        "Instructions",
+        "\
+  --insn shows the instructions between branches, as they were when they ran, below
+  their source lines; arm64 only. --brstackinsn has them as perf script does. A profile
+  for clang: branch-trace --perfscript -n 1000 'vfs_*' >script; llvm-profgen --kernel
+  --binary vmlinux --perfscript script --output profile",
     ),
     (
         "Debug information",

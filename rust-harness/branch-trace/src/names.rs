@@ -146,6 +146,13 @@ impl Resolve for Listed<'_> {
         self.files.resolve(pid, address)
     }
 
+    fn image(&self) -> Option<Range<u64>> {
+        let address = |name| self.kallsyms?.address_of(name);
+        // Variables are not in every kernel's list.
+        let end = address("_end").or_else(|| address("_etext"));
+        Some(address("_text")?..end?)
+    }
+
     fn extent(&self, address: u64) -> Option<Range<u64>> {
         self.outside.extent(address)
     }

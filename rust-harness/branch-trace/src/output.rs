@@ -127,7 +127,7 @@ fn print(
 ) -> Result<()> {
     names.with(capture, kallsyms, |symbols| {
         let mut out = anstream::stdout().lock();
-        if again && !show.brstack {
+        if again && show.is_for_people() {
             writeln!(out).context("cannot write what was recorded")?;
         }
         Ok(show.print(capture, symbols, &|name| here(names, name), &mut out)?)

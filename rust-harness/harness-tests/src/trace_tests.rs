@@ -14,6 +14,7 @@ use report::Verdict;
 mod addr2line;
 mod captured;
 mod compared;
+mod instructions;
 mod local;
 mod many;
 mod stopped;
@@ -33,6 +34,7 @@ pub fn tests() -> [Batch; 2] {
         "branch-trace, comparisons",
         "branch-trace, on the machine itself",
         "branch-trace, 1,000 snapshots",
+        "branch-trace, instructions",
         "branch-trace, stopped",
     ];
     let without = Test {
@@ -70,6 +72,7 @@ fn in_one_boot(context: &Context<'_>) -> Result<Vec<Verdict>> {
         compared::verdict(&share, &vmlinux, &source, &run.output)?,
         local::verdict(&share, &run.output)?,
         many::verdict(&share, vmlinux_file)?,
+        instructions::verdict(&share, &vmlinux, vmlinux_file)?,
         stopped::verdict(&share, &run.output)?,
     ])
 }

@@ -238,7 +238,7 @@ fn rows(branches: &[NamedBranch], form: TextForm, out: &mut impl Write) -> io::R
         detail: Detail::Folded,
         ..form
     };
-    table(&branches, form, |_| (' ', Style::new()), out)
+    table(&branches, form, &|_| (' ', Style::new()), out)
 }
 
 /// What the comparison comes to.

@@ -7,10 +7,12 @@
 //! later.
 
 mod cycles;
+mod executed;
 mod findings;
 mod flow;
 
 pub use cycles::{can_count, instructions};
+pub(crate) use executed::executed;
 pub use findings::{Broken, Findings};
 pub use flow::{Flow, FlowKind, flow, is_breakpoint};
 

@@ -111,7 +111,7 @@ fn write_paths(summary: &Summary, form: TextForm, out: &mut impl Write) -> io::R
             detail: Detail::Folded,
             ..form
         };
-        table(&branches, form, |_| (' ', Style::new()), out)?;
+        table(&branches, form, &|_| (' ', Style::new()), out)?;
     }
     Ok(())
 }

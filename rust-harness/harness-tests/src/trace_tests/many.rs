@@ -22,7 +22,7 @@ const SNAPSHOTS: usize = 1000;
 /// How often the snapshots are repeated for a summary: a capture has 100,000 at the most.
 const TIMES: usize = 100;
 /// The name of the capture in the shared directory.
-const FILE: &str = "many.json";
+pub(super) const FILE: &str = "many.json";
 const WORDS: [&str; 8] = [
     "-n",
     "1000",

@@ -19,6 +19,7 @@ fn snapshot(kinds: &[BranchType]) -> SnapshotReport {
         cycles: Cycles::Unknown,
         privilege: Privilege::User,
         speculation: Speculation::NotAvailable,
+        instructions: Vec::new(),
     };
     SnapshotReport {
         function: "malloc".to_owned(),

@@ -1,0 +1,118 @@
+//! The instructions that were executed between branches, disassembled from the code as it was when
+//! the records were taken.
+//!
+//! Captures hold the code of arm64's kernel, of its modules and of BPF programs, and none of user
+//! space.
+
+use std::rc::Rc;
+
+use serde::{Serialize, Serializer};
+
+use crate::capture::{Capture, Snapshot};
+use crate::path::{Code as _, Flow, PathBranch, executed, flow};
+use crate::record::RawRecord;
+use crate::symbol::{Resolve, Symbol, SymbolCache};
+
+mod a64;
+pub(crate) mod perf;
+mod system_registers;
+pub(crate) mod text;
+
+/// An instruction that was executed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Instruction {
+    /// The address of the instruction.
+    #[serde(serialize_with = "hex")]
+    pub address: u64,
+    /// The encoding of the instruction.
+    #[serde(serialize_with = "word")]
+    pub word: u32,
+    /// The instruction in the syntax of assemblers. The target of a branch is a symbol and an
+    /// offset where it is known, else an address.
+    pub text: String,
+    /// The symbol at the address, if some source of symbols knows one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub symbol: Option<Symbol>,
+    /// Whether instructions were executed right before that are not known.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub after_gap: bool,
+}
+
+fn hex<S: Serializer>(address: &u64, to: S) -> Result<S::Ok, S::Error> {
+    to.collect_str(&format_args!("{address:#x}"))
+}
+
+fn word<S: Serializer>(word: &u32, to: S) -> Result<S::Ok, S::Error> {
+    to.collect_str(&format_args!("{word:08x}"))
+}
+
+impl Instruction {
+    /// Whether a branch whose record's source is `from` was this instruction's. Where a system call
+    /// was recorded, the source is behind its instruction.
+    fn branches(&self, from: u64) -> bool {
+        let behind = self.address.wrapping_add(4);
+        self.address == from || (behind == from && flow(self.word) == Flow::Call)
+    }
+}
+
+/// Disassembles the code of a capture.
+pub(crate) struct Disassembler<'a, R: ?Sized> {
+    capture: &'a Capture,
+    symbols: SymbolCache<'a, R>,
+}
+
+impl<'a, R: Resolve + ?Sized> Disassembler<'a, R> {
+    pub(crate) fn new(capture: &'a Capture, symbols: &'a R) -> Self {
+        Self {
+            capture,
+            symbols: SymbolCache::of(symbols),
+        }
+    }
+
+    /// The instructions that were executed before each record of a snapshot, back to where the
+    /// record before it led, the branch included. The oldest record comes first.
+    pub(crate) fn of_snapshot(&mut self, snapshot: &Snapshot) -> Vec<Vec<Instruction>> {
+        let records = &snapshot.records;
+        let oldest_first = records.iter().enumerate().rev();
+        let block = |(index, newer): (usize, &RawRecord)| {
+            let older = records.get(index + 1);
+            let way = executed(older.map(|older| (*older).into()), PathBranch::from(*newer));
+            // What was executed before the oldest branch, nobody expects to know.
+            let mut next = older.map_or(way.start, |older| older.to);
+            let addresses = way.step_by(4);
+            let instruction = |address| {
+                let instruction = self.instruction(snapshot.pid, address)?;
+                let after_gap = std::mem::replace(&mut next, address.wrapping_add(4)) != address;
+                Some(Instruction {
+                    after_gap,
+                    ..instruction
+                })
+            };
+            addresses.filter_map(instruction).collect()
+        };
+        oldest_first.map(block).collect()
+    }
+
+    /// The instruction at an address in the process `pid`, if the capture holds it.
+    fn instruction(&mut self, pid: u32, address: u64) -> Option<Instruction> {
+        let word = self.capture.code.fetch(address)?;
+        Some(Instruction {
+            address,
+            word,
+            text: self.text(pid, address, word),
+            symbol: self.symbols.resolve(pid, address).as_deref().cloned(),
+            after_gap: false,
+        })
+    }
+
+    fn text(&mut self, pid: u32, address: u64, word: u32) -> String {
+        let mut name = |target| {
+            let symbol: Rc<Symbol> = self.symbols.resolve(pid, target)?;
+            Some(format!("{}+{:#x}", symbol.name, symbol.offset))
+        };
+        a64::text(word, address, &mut name)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,86 @@
+use super::*;
+use crate::capture::CodeRange;
+use crate::made_up::{
+    self, ALLOC_CHECK, CALL, COND, IRQ, MAP_CREATE, MIGRATE, MadeUp, RETURN, record,
+};
+use crate::report::TraceReport;
+use crate::text::TextForm;
+
+const NOP: u32 = 0xd503_201f;
+const RET: u32 = 0xd65f_03c0;
+const ERET: u32 = 0xd69f_03e0;
+const SVC: u32 = 0xd400_0001;
+
+/// A call of array_map_alloc_check() that is interrupted, and its code. One instruction of it is
+/// not known.
+fn capture() -> Capture {
+    let exception_return = 11;
+    let path = vec![
+        record(MAP_CREATE + 0x100, ALLOC_CHECK, CALL),
+        record(ALLOC_CHECK + 8, ALLOC_CHECK + 0x24, COND),
+        record(ALLOC_CHECK + 0x2c, MIGRATE, IRQ),
+        record(MIGRATE + 4, ALLOC_CHECK + 0x2c, exception_return),
+        record(ALLOC_CHECK + 0x3c, MAP_CREATE + 0x104, RETURN),
+    ];
+    let mut capture = made_up::capture(vec![made_up::snapshot(path)]);
+    let range = |address, words: &[u32]| CodeRange {
+        address,
+        words: words.to_vec(),
+    };
+    // cbz w0, 28 bytes on; bl to the function.
+    capture.code = vec![
+        range(ALLOC_CHECK, &[NOP, 0x1100_0400, 0x3400_00e0]),
+        range(ALLOC_CHECK + 0x24, &[NOP, NOP]),
+        range(ALLOC_CHECK + 0x30, &[NOP, NOP]),
+        range(ALLOC_CHECK + 0x3c, &[RET]),
+        range(MAP_CREATE + 0x100, &[0x97fb_ffc0]),
+        range(MIGRATE, &[NOP, ERET]),
+    ];
+    capture
+}
+
+/// The text of a source file of which each line says its number.
+fn source(name: &str) -> Option<String> {
+    let lines = |count: u32| {
+        (1..=count)
+            .map(|line| format!("\tline {line};\n"))
+            .collect()
+    };
+    (name == "kernel/bpf/arraymap.c").then(|| lines(40))
+}
+
+#[test]
+fn people_see_instructions_below_their_lines() {
+    let capture = capture();
+    let report = TraceReport::new(&capture, &MadeUp).with_instructions(&capture, &MadeUp);
+    let mut out = anstream::StripStream::new(Vec::new());
+    text::write(&report, TextForm::default(), &source, &mut out).unwrap();
+    insta::assert_snapshot!(String::from_utf8(out.into_inner()).unwrap());
+}
+
+#[test]
+fn programs_see_what_perf_prints() {
+    let mut out = Vec::new();
+    perf::write(&capture(), &MadeUp, &mut out).unwrap();
+    insta::assert_snapshot!(String::from_utf8(out).unwrap());
+}
+
+#[test]
+fn a_system_call_is_before_its_source() {
+    let mut capture = capture();
+    let syscall = 7;
+    let records = vec![
+        record(MAP_CREATE, ALLOC_CHECK, CALL),
+        record(ALLOC_CHECK + 8, MIGRATE, syscall),
+    ];
+    capture.snapshots = vec![made_up::snapshot(records)];
+    capture.code = vec![CodeRange {
+        address: ALLOC_CHECK,
+        words: vec![NOP, SVC, NOP],
+    }];
+    let blocks = Disassembler::new(&capture, &MadeUp).of_snapshot(&capture.snapshots[0]);
+    let texts = blocks[1].iter().map(|it| &*it.text);
+    assert_eq!(texts.collect::<Vec<_>>(), ["nop", "svc #0x0"]);
+    let last = blocks[1].last().unwrap();
+    assert!(last.branches(ALLOC_CHECK + 8));
+}
