@@ -104,7 +104,7 @@ pub struct NamedBranch {
     /// they were asked for and are known.
     #[cfg(feature = "path")]
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub instructions: Vec<crate::instructions::Instruction>,
+    pub instructions: Vec<crate::instructions::ExecutedInstruction>,
 }
 
 /// One end of a branch.

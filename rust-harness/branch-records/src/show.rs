@@ -12,7 +12,7 @@ use crate::capture::Capture;
 use crate::compare::{self, GroupComparison, SnapshotGroup};
 use crate::filter::FilterField;
 use crate::html;
-use crate::instructions::{self, perf};
+use crate::instructions::perf;
 use crate::perfscript;
 use crate::report::TraceReport;
 use crate::sources::{self, Sources};
@@ -273,7 +273,7 @@ impl Show {
                 write_json(&report, out)
             } else if self.insn {
                 let read = |name: &str| self.read(name, sources);
-                instructions::text::write(&report, self.form(), &read, out)
+                text::instructions::write(&report, self.form(), &read, out)
             } else {
                 text::write(&report, self.form(), out)
             }

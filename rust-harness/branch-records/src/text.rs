@@ -8,6 +8,8 @@ use crate::capture::Moment;
 use crate::report::{NamedBranch, SnapshotReport, TraceReport};
 
 pub(crate) mod fold;
+#[cfg(feature = "path")]
+pub(crate) mod instructions;
 mod row;
 pub(crate) mod words;
 

@@ -16,11 +16,10 @@ use crate::symbol::{Resolve, Symbol, SymbolCache};
 mod a64;
 pub(crate) mod perf;
 mod system_registers;
-pub(crate) mod text;
 
 /// An instruction that was executed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Instruction {
+pub struct ExecutedInstruction {
     /// The address of the instruction.
     #[serde(serialize_with = "hex")]
     pub address: u64,
@@ -46,10 +45,10 @@ fn word<S: Serializer>(word: &u32, to: S) -> Result<S::Ok, S::Error> {
     to.collect_str(&format_args!("{word:08x}"))
 }
 
-impl Instruction {
+impl ExecutedInstruction {
     /// Whether a branch whose record's source is `from` was this instruction's. Where a system call
     /// was recorded, the source is behind its instruction.
-    fn branches(&self, from: u64) -> bool {
+    pub(crate) fn branches(&self, from: u64) -> bool {
         let behind = self.address.wrapping_add(4);
         self.address == from || (behind == from && flow(self.word) == Flow::Call)
     }
@@ -71,7 +70,7 @@ impl<'a, R: Resolve + ?Sized> Disassembler<'a, R> {
 
     /// The instructions that were executed before each record of a snapshot, back to where the
     /// record before it led, the branch included. The oldest record comes first.
-    pub(crate) fn of_snapshot(&mut self, snapshot: &Snapshot) -> Vec<Vec<Instruction>> {
+    pub(crate) fn of_snapshot(&mut self, snapshot: &Snapshot) -> Vec<Vec<ExecutedInstruction>> {
         let records = &snapshot.records;
         let oldest_first = records.iter().enumerate().rev();
         let block = |(index, newer): (usize, &RawRecord)| {
@@ -83,7 +82,7 @@ impl<'a, R: Resolve + ?Sized> Disassembler<'a, R> {
             let instruction = |address| {
                 let instruction = self.instruction(snapshot.pid, address)?;
                 let after_gap = std::mem::replace(&mut next, address.wrapping_add(4)) != address;
-                Some(Instruction {
+                Some(ExecutedInstruction {
                     after_gap,
                     ..instruction
                 })
@@ -94,9 +93,9 @@ impl<'a, R: Resolve + ?Sized> Disassembler<'a, R> {
     }
 
     /// The instruction at an address in the process `pid`, if the capture holds it.
-    fn instruction(&mut self, pid: u32, address: u64) -> Option<Instruction> {
+    fn instruction(&mut self, pid: u32, address: u64) -> Option<ExecutedInstruction> {
         let word = self.capture.code.fetch(address)?;
-        Some(Instruction {
+        Some(ExecutedInstruction {
             address,
             word,
             text: self.text(pid, address, word),

@@ -6,7 +6,7 @@
 
 use std::io::{self, Write};
 
-use super::{Disassembler, Instruction};
+use super::{Disassembler, ExecutedInstruction};
 use crate::brstack;
 use crate::capture::Capture;
 use crate::record::{Cycles, RawRecord};
@@ -64,7 +64,7 @@ struct Written<'a> {
 }
 
 impl Written<'_> {
-    fn function(&mut self, instruction: &Instruction) -> io::Result<()> {
+    fn function(&mut self, instruction: &ExecutedInstruction) -> io::Result<()> {
         let symbol = instruction.symbol.as_ref();
         let name = symbol.map(|symbol| symbol.name.clone());
         if let Some(symbol) = symbol.filter(|_| self.function != name) {
@@ -78,9 +78,9 @@ impl Written<'_> {
         Ok(())
     }
 
-    fn instruction(&mut self, instruction: &Instruction) -> io::Result<()> {
+    fn instruction(&mut self, instruction: &ExecutedInstruction) -> io::Result<()> {
         self.function(instruction)?;
-        let Instruction { address, text, .. } = instruction;
+        let ExecutedInstruction { address, text, .. } = instruction;
         writeln!(self.out, "\t{address:016x}\t{text}")
     }
 
@@ -89,12 +89,12 @@ impl Written<'_> {
     /// number of instructions since the branch before, where it is known.
     fn branch(
         &mut self,
-        instruction: &Instruction,
+        instruction: &ExecutedInstruction,
         raw: &RawRecord,
         executed: Option<usize>,
     ) -> io::Result<()> {
         self.function(instruction)?;
-        let Instruction { address, text, .. } = instruction;
+        let ExecutedInstruction { address, text, .. } = instruction;
         write!(self.out, "\t{address:016x}\t{text:<30}\t#")?;
         let record = raw.decode();
         let flags = [

@@ -4,7 +4,7 @@ use crate::made_up::{
     self, ALLOC_CHECK, CALL, COND, IRQ, MAP_CREATE, MIGRATE, MadeUp, RETURN, record,
 };
 use crate::report::TraceReport;
-use crate::text::TextForm;
+use crate::text::{TextForm, instructions};
 
 const NOP: u32 = 0xd503_201f;
 const RET: u32 = 0xd65f_03c0;
@@ -54,7 +54,7 @@ fn people_see_instructions_below_their_lines() {
     let capture = capture();
     let report = TraceReport::new(&capture, &MadeUp).with_instructions(&capture, &MadeUp);
     let mut out = anstream::StripStream::new(Vec::new());
-    text::write(&report, TextForm::default(), &source, &mut out).unwrap();
+    instructions::write(&report, TextForm::default(), &source, &mut out).unwrap();
     insta::assert_snapshot!(String::from_utf8(out.into_inner()).unwrap());
 }
 

@@ -11,7 +11,7 @@ use std::thread;
 use anyhow::{Context as _, Result, ensure};
 use branch_records::capture::Capture;
 use branch_records::files::Files;
-use branch_records::instructions::Instruction;
+use branch_records::instructions::ExecutedInstruction;
 use branch_records::perfscript;
 use branch_records::report::TraceReport;
 use branch_records::symbol::{GuestSymbols, Resolve as _};
@@ -43,7 +43,7 @@ pub(super) fn verdict(share: &Share, vmlinux: &Vmlinux, vmlinux_file: &Path) -> 
         .snapshots
         .iter()
         .flat_map(|snapshot| &snapshot.records);
-    let executed: BTreeMap<u64, &Instruction> = branches
+    let executed: BTreeMap<u64, &ExecutedInstruction> = branches
         .flat_map(|branch| &branch.instructions)
         .map(|instruction| (instruction.address, instruction))
         .collect();
@@ -88,7 +88,7 @@ pub(super) fn verdict(share: &Share, vmlinux: &Vmlinux, vmlinux_file: &Path) -> 
 }
 
 /// The instructions whose text is another by LLVM's disassembler, in words.
-fn different(executed: &BTreeMap<u64, &Instruction>) -> Result<Vec<String>> {
+fn different(executed: &BTreeMap<u64, &ExecutedInstruction>) -> Result<Vec<String>> {
     let words: BTreeSet<u32> = executed.values().map(|it| it.word).collect();
     let theirs = disassembled(&words)?;
     let mut different = Vec::new();

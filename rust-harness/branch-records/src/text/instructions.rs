@@ -5,12 +5,12 @@ use std::io::{self, Write};
 
 use anstyle::Style;
 
-use super::Instruction;
+use super::{TextForm, words, write_each};
+use crate::instructions::ExecutedInstruction;
 use crate::path::{Flow, flow};
 use crate::report::{Endpoint, NamedBranch, TraceReport};
 use crate::sources::{self, Sources};
 use crate::symbol::{Location, Symbol};
-use crate::text::{self, TextForm, words};
 
 const SOURCE: Style = Style::new().dimmed();
 
@@ -30,7 +30,7 @@ pub(crate) fn write(
         sources,
         known: HashMap::new(),
     };
-    text::write_each(report, form, out, &mut |branches, look, out| {
+    write_each(report, form, out, &mut |branches, look, out| {
         let mut listing = Listing {
             lines: &mut lines,
             width: form.width.unwrap_or(usize::MAX),
@@ -110,7 +110,7 @@ impl Listing<'_, '_> {
     }
 
     /// Writes the source line of an instruction, unless the instruction before belongs to it, too.
-    fn source(&mut self, instruction: &Instruction) -> io::Result<()> {
+    fn source(&mut self, instruction: &ExecutedInstruction) -> io::Result<()> {
         let Some(symbol) = &instruction.symbol else {
             self.shown = None;
             return Ok(());
@@ -142,7 +142,7 @@ fn function(symbol: &Symbol) -> String {
 }
 
 /// Where an instruction is in its function.
-fn place(instruction: &Instruction) -> String {
+fn place(instruction: &ExecutedInstruction) -> String {
     match &instruction.symbol {
         Some(symbol) => format!("+{:#x}", symbol.offset),
         None => format!("{:#x}", instruction.address),
