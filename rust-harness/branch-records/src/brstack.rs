@@ -97,6 +97,8 @@ mod tests {
             duration: None,
             asked: 64,
             errno: None,
+            stack: Vec::new(),
+            arguments: Vec::new(),
             records: vec![
                 // COND, 7 cycles, predicted.
                 record(

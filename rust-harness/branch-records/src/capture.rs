@@ -10,6 +10,8 @@ use std::io::{Read, Write};
 use serde::de::{IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer as _, Serialize};
 
+mod addresses;
+mod argument;
 mod code;
 pub(crate) mod document;
 mod field;
@@ -18,16 +20,17 @@ mod process;
 pub(crate) mod raw_records;
 mod snapshot;
 
+pub use argument::{Argument, ArgumentValue, MAX_VALUES};
 pub(crate) use code::check_code;
 pub use code::{CodeRange, MAX_CODE, MAX_CODE_BYTES};
 use field::{check, check_name, check_path, check_printable, check_text};
 pub use process::{MAX_MAPPINGS, Mapping, Process};
-pub use snapshot::{MAX_COMM, Moment, Returned, Snapshot};
+pub use snapshot::{MAX_COMM, MAX_FRAMES, Moment, Returned, Snapshot};
 
 /// The value of [`Capture::format`] in every capture.
 pub const FORMAT: &str = "branch-capture";
 /// The version of the document that this crate writes, and the only one that it reads.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 /// The most bytes of a document. A longer document is refused.
 pub const MAX_BYTES: u64 = 512 << 20;
 /// How many bytes of a document are looked at for its format and its version.

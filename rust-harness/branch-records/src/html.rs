@@ -8,8 +8,8 @@ use crate::listing::{self, Listing};
 use crate::report::{NamedBranch, SnapshotReport, TraceReport};
 use crate::sources::Sources;
 use crate::symbol::Resolve;
-use crate::text::fold;
 use crate::text::words::{self, counted};
+use crate::text::{fold, row};
 
 mod compared;
 mod escape;
@@ -152,6 +152,15 @@ impl<R: Resolve + ?Sized, W: Write> Page<'_, R, W> {
             snapshot.pid,
             counted(snapshot.records.len(), "branch record"),
         )?;
+        for argument in &snapshot.arguments {
+            let value = words::argument(&argument.value);
+            writeln!(
+                self.out,
+                "<p><code>{} = {}</code></p>",
+                Text(&argument.name),
+                Text(&value)
+            )?;
+        }
         #[cfg(feature = "path")]
         if let Some(path) = &snapshot.path {
             writeln!(self.out, "<p>The path: {}.</p>", Text(&path.to_string()))?;
@@ -166,7 +175,30 @@ impl<R: Resolve + ?Sized, W: Write> Page<'_, R, W> {
         let listings = listings.iter().map(|listing| (listing, drawn));
         self.files.write(&snapshot.function, listings, self.out)?;
         self.branches(snapshot)?;
+        self.stack(snapshot)?;
         writeln!(self.out, "</section>")
+    }
+
+    /// Writes the call stack, if there is one.
+    fn stack(&mut self, snapshot: &SnapshotReport) -> io::Result<()> {
+        let rows = row::of_stack(snapshot.stack.iter().filter(|frame| !frame.machinery));
+        if rows.is_empty() {
+            return Ok(());
+        }
+        writeln!(
+            self.out,
+            "<details><summary>the call stack: {}</summary>\n<table>",
+            counted(rows.len(), "function")
+        )?;
+        for (name, location) in rows {
+            writeln!(
+                self.out,
+                "<tr><td>{}</td><td>{}</td></tr>",
+                Text(name.trim_start()),
+                Text(&location)
+            )?;
+        }
+        writeln!(self.out, "</table></details>")
     }
 
     /// Writes the records of a snapshot as an HTML table.

@@ -30,6 +30,23 @@ pub(crate) fn is_named(symbol: &Symbol) -> bool {
         || name == "__static_call_return0"
 }
 
+/// Whether a function calls BPF programs, or what calls them, from a place that is traced: such
+/// functions are the innermost ones on a call stack.
+pub(crate) fn is_caller_of_programs(symbol: &Symbol) -> bool {
+    const PREFIXES: [&str; 8] = [
+        "kprobe_multi_link_",
+        "bpf_trace_run",
+        "__bpf_trace_",
+        "__traceiter_",
+        "trace_call_bpf",
+        "perf_trace_",
+        "perf_call_bpf_",
+        "ftrace_",
+    ];
+    let name = symbol.base_name();
+    is_named(symbol) || PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+}
+
 /// Follows a path, oldest record first, into the machinery and out of it.
 #[derive(Debug)]
 pub struct Machinery<'name> {

@@ -90,6 +90,8 @@ pub(crate) fn snapshot(mut path: Vec<RawRecord>) -> Snapshot {
         asked: 64,
         errno: None,
         records: path,
+        stack: Vec::new(),
+        arguments: Vec::new(),
     }
 }
 

@@ -3,10 +3,10 @@
 
 use serde::{Serialize, Serializer};
 
-use crate::capture::{Capture, Moment, Returned, Snapshot};
-use crate::machinery::Machinery;
+use crate::capture::{Argument, Capture, Moment, Returned, Snapshot};
+use crate::machinery::{self, Machinery};
 use crate::record::{BranchType, Cycles, Privilege, RawRecord, Record, Speculation};
-use crate::symbol::{Resolve, Symbol, SymbolCache};
+use crate::symbol::{Resolve, Symbol, SymbolCache, is_kernel};
 
 /// The value of `format` in every report.
 const FORMAT: &str = "branch-report";
@@ -74,6 +74,28 @@ pub struct SnapshotReport {
     pub path: Option<crate::path::Findings>,
     /// The records, oldest first: in the order of the path.
     pub records: Vec<NamedBranch>,
+    /// The call stack, if it was taken: the kernel's functions, and then those of user space, the
+    /// innermost of each first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub stack: Vec<StackFrame>,
+    /// The arguments of the function, if they were taken.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub arguments: Vec<Argument>,
+}
+
+/// A function on the call stack.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct StackFrame {
+    /// The address to which the function returns that was called from here; of the innermost
+    /// function of user space, the address that it had reached.
+    #[serde(serialize_with = "address")]
+    pub address: u64,
+    /// The symbol of the call, if some source of symbols knows one. Its offset is that of
+    /// `address`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub symbol: Option<Symbol>,
+    /// Whether the function belongs to the tracing itself.
+    pub machinery: bool,
 }
 
 /// One branch of the path.
@@ -117,6 +139,10 @@ pub struct Endpoint {
     /// The symbol at the address, if some source of symbols knows one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub symbol: Option<Symbol>,
+}
+
+fn address<S: Serializer>(address: &u64, to: S) -> Result<S::Ok, S::Error> {
+    to.collect_str(&format_args!("{address:#x}"))
 }
 
 fn type_name<S: Serializer>(kind: &BranchType, to: S) -> Result<S::Ok, S::Error> {
@@ -221,6 +247,8 @@ impl SnapshotReport {
             #[cfg(feature = "path")]
             path: None,
             records,
+            stack: stack(snapshot, symbols),
+            arguments: snapshot.arguments.clone(),
         };
         report.last_jump = report.find_last_jump();
         report
@@ -245,6 +273,37 @@ impl SnapshotReport {
             .as_ref()
             .is_some_and(|symbol| symbol.base_name() == self.function)
     }
+}
+
+/// The call stack with names.
+fn stack<R: Resolve + ?Sized>(
+    snapshot: &Snapshot,
+    symbols: &mut SymbolCache<'_, R>,
+) -> Vec<StackFrame> {
+    let user = snapshot
+        .stack
+        .iter()
+        .position(|address| !is_kernel(*address));
+    // The program that took the snapshot, and what called it, come first.
+    let mut machinery = true;
+    let frame = |(index, address): (usize, &u64)| {
+        // The call is before the address that it returns to, and may be the last of its function.
+        let behind = u64::from(user != Some(index));
+        let found = symbols.resolve(snapshot.pid, address.saturating_sub(behind));
+        let symbol = found.as_deref().map(|symbol| Symbol {
+            offset: symbol.offset + behind,
+            ..symbol.clone()
+        });
+        machinery &= symbol
+            .as_ref()
+            .is_some_and(machinery::is_caller_of_programs);
+        StackFrame {
+            address: *address,
+            symbol,
+            machinery,
+        }
+    };
+    snapshot.stack.iter().enumerate().map(frame).collect()
 }
 
 impl NamedBranch {

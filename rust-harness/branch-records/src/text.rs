@@ -10,7 +10,7 @@ use crate::report::{NamedBranch, SnapshotReport, TraceReport};
 pub(crate) mod fold;
 #[cfg(feature = "path")]
 pub(crate) mod instructions;
-mod row;
+pub(crate) mod row;
 pub(crate) mod words;
 
 use row::{TextRow, Widths};
@@ -108,6 +108,14 @@ fn write_snapshot(
     if let Some(refusal) = words::refusal(snapshot) {
         return writeln!(out, "{refusal}");
     }
+    for argument in &snapshot.arguments {
+        writeln!(
+            out,
+            "{} = {}",
+            argument.name,
+            words::argument(&argument.value)
+        )?;
+    }
     write_legend(report, snapshot, detail, out)?;
     let shown: Vec<_> = snapshot
         .records
@@ -123,7 +131,30 @@ fn write_snapshot(
             (' ', Style::new())
         }
     };
-    body(&folded(&shown, detail), &look, out)
+    body(&folded(&shown, detail), &look, out)?;
+    write_stack(snapshot, detail, out)
+}
+
+/// Writes the call stack, if there is one. The functions of the tracing itself are left out unless
+/// all of a snapshot is shown.
+fn write_stack(snapshot: &SnapshotReport, detail: Detail, out: &mut dyn Write) -> io::Result<()> {
+    let frames = snapshot.stack.iter();
+    let frames = frames.filter(|frame| detail == Detail::All || !frame.machinery);
+    let rows = row::of_stack(frames);
+    if rows.is_empty() {
+        return Ok(());
+    }
+    writeln!(out, "The call stack:")?;
+    let width = rows.iter().map(|(name, _)| name.chars().count()).max();
+    let width = width.unwrap_or_default();
+    for (name, location) in rows {
+        writeln!(
+            out,
+            "{}",
+            format!("  {name:<width$}  {location}").trim_end()
+        )?;
+    }
+    Ok(())
 }
 
 /// Writes a row for each branch. `look` has the mark and the style of each.

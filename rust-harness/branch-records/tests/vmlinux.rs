@@ -144,6 +144,8 @@ impl FakeKernel {
             asked: 64,
             errno: None,
             records: vec![RawRecord { from, to, flags: 0 }],
+            stack: Vec::new(),
+            arguments: Vec::new(),
         });
         capture
     }

@@ -14,6 +14,18 @@
 #define MAX_STEPS 64
 /* Functions that began and have not ended, with duration asked for. */
 #define MAX_STARTS 10240
+/* Of each stack. */
+#define MAX_FRAMES 64
+/* Of a function. */
+#define MAX_ARGUMENTS 12
+/* Of what arguments point to. */
+#define MAX_READS 32
+/* Bytes of one read. */
+#define MAX_READ 512
+/* Bytes for arguments and for what was read. */
+#define MAX_DATA 2048
+/* Of arguments, that a filter compares: a power of two. */
+#define MAX_VALUES 8
 
 struct event {
 	/* What the helper returned: bytes written, or a negative error. */
@@ -30,6 +42,15 @@ struct event {
 	__u32 tid;
 	__u64 comm[2];
 	struct record records[MAX_RECORDS];
+	/* Bytes of the stacks that follow; negative errors; 0 if nobody asked. */
+	__s32 kernel_size;
+	__s32 user_size;
+	__u64 kernel_stack[MAX_FRAMES];
+	__u64 user_stack[MAX_FRAMES];
+	/* A bit for each read that failed. */
+	__u64 unread;
+	/* The arguments, a word each, and behind them what was read. */
+	__u64 data[MAX_DATA / sizeof(__u64)];
 };
 
 /* What the type of a return value is. */
@@ -68,6 +89,8 @@ enum field {
 	DURATION,
 	RETURNED,
 	FAILED,
+	/* The first of the values. */
+	ARGUMENT,
 };
 
 struct step {
@@ -79,7 +102,32 @@ struct step {
 	__u64 value[2];
 };
 
+/* A read of memory: the pointer to it is in the data. */
+struct read {
+	__u32 offset;
+	__u16 from;
+	__u16 to;
+	__u16 size;
+	__u8 is_text;
+	__u8 unused;
+};
+
+/* A number in the data that a filter compares, and the shifts that leave it alone. */
+struct value {
+	__u16 at;
+	__u8 left;
+	__u8 right;
+	__u8 is_signed;
+	__u8 unused[3];
+};
+
 /* Set before it is loaded. */
+const volatile struct read reads[MAX_READS];
+const volatile struct value values[MAX_VALUES];
+const volatile __u32 read_count;
+const volatile __u32 argument_count;
+/* Whether events have the arguments. */
+const volatile _Bool with_arguments;
 const volatile struct step steps[MAX_STEPS];
 const volatile __u32 step_count;
 /* One less than the slots there are: a power of two. */
@@ -91,6 +139,9 @@ const volatile __u32 first_target;
 const volatile __u32 tracer;
 /* Whether functions' beginnings are noted. */
 const volatile _Bool timed;
+/* Which stacks are taken. */
+const volatile _Bool kernel_stacks;
+const volatile _Bool user_stacks;
 
 /* Events that found no room in the ring buffer. */
 __u64 dropped;
@@ -143,6 +194,21 @@ static __always_inline _Bool failed(const struct target *target, __u64 value)
 	}
 }
 
+/* A number of an argument. What could not be read counts as 0. */
+static __always_inline __u64 argument(const struct event *event, __u32 number)
+{
+	const volatile struct value *value = &values[number & (MAX_VALUES - 1)];
+	__u32 at = value->at / sizeof(__u64);
+	__u64 word;
+
+	if (at >= MAX_DATA / sizeof(__u64))
+		return 0;
+	word = event->data[at] << (value->left & 63);
+	if (value->is_signed)
+		return (__s64)word >> (value->right & 63);
+	return word >> (value->right & 63);
+}
+
 static __always_inline __u64 field(const struct event *event, const struct target *target,
 				   __u8 field)
 {
@@ -164,7 +230,7 @@ static __always_inline __u64 field(const struct event *event, const struct targe
 	case FAILED:
 		return failed(target, event->returned);
 	default:
-		return 0;
+		return argument(event, field - ARGUMENT);
 	}
 }
 
@@ -210,6 +276,43 @@ static __always_inline _Bool passes(const struct event *event, const struct targ
 	return stack & 1;
 }
 
+/*
+ * Reads the arguments that a trampoline saved, and what they point to. An address of user space
+ * is read as one: not all kernels' types say which pointers those are.
+ */
+static __always_inline void read_arguments(void *ctx, struct event *event)
+{
+	__u32 i;
+
+	event->unread = 0;
+	for (i = 0; i < MAX_ARGUMENTS; i++) {
+		if (i >= argument_count)
+			break;
+		bpf_get_func_arg(ctx, i, &event->data[i]);
+	}
+	for (i = 0; i < MAX_READS; i++) {
+		__u32 from = reads[i].from / sizeof(__u64), to = reads[i].to, size = reads[i].size;
+		void *data = event->data, *address;
+		long error;
+
+		if (i >= read_count)
+			break;
+		if (from >= MAX_DATA / sizeof(__u64) || to > MAX_DATA - MAX_READ || size > MAX_READ)
+			break;
+		address = (void *)(event->data[from] + reads[i].offset);
+		if ((__s64)address < 0 && reads[i].is_text)
+			error = bpf_probe_read_kernel_str(data + to, size, address);
+		else if ((__s64)address < 0)
+			error = bpf_probe_read_kernel(data + to, size, address);
+		else if (reads[i].is_text)
+			error = bpf_probe_read_user_str(data + to, size, address);
+		else
+			error = bpf_probe_read_user(data + to, size, address);
+		if (error < 0)
+			event->unread |= 1ULL << i;
+	}
+}
+
 /* What is in the slot, or reserved: fills in the rest. Whether it is wanted. */
 static __always_inline _Bool complete(struct event *event, __u32 index, __u64 returned)
 {
@@ -243,13 +346,32 @@ static __always_inline _Bool complete(struct event *event, __u32 index, __u64 re
 	return passes(event, target);
 }
 
+/* The stacks are those of the moment: nothing returns in between. */
+static __always_inline void add_stacks(void *ctx, struct event *event)
+{
+	event->kernel_size = 0;
+	event->user_size = 0;
+	if (kernel_stacks)
+		event->kernel_size = bpf_get_stack(ctx, event->kernel_stack,
+						   sizeof(event->kernel_stack), 0);
+	if (user_stacks)
+		event->user_size = bpf_get_stack(ctx, event->user_stack,
+						 sizeof(event->user_stack), BPF_F_USER_STACK);
+}
+
 /* Hands over what is in the slot, without the records that there are not. */
-static __always_inline int hand_over(struct event *event, __u32 index, __u64 returned)
+static __always_inline int hand_over(void *ctx, struct event *event, __u32 index, __u64 returned)
 {
 	__s64 size = event->taken;
 
 	if (!complete(event, index, returned))
 		return 0;
+	if (kernel_stacks || user_stacks || with_arguments) {
+		add_stacks(ctx, event);
+		if (bpf_ringbuf_output(&events, event, sizeof(*event), 0))
+			__sync_fetch_and_add(&dropped, 1);
+		return 0;
+	}
 	if (size < 0)
 		size = 0;
 	if (size > sizeof(event->records))
@@ -278,7 +400,8 @@ int on_entry(void *ctx)
 	struct event *event = slot();
 
 	TAKE(event);
-	return hand_over(event, 0, 0);
+	read_arguments(ctx, event);
+	return hand_over(ctx, event, 0, 0);
 }
 
 SEC("fexit")
@@ -290,7 +413,8 @@ int on_exit(void *ctx)
 	TAKE(event);
 	/* Of a function that returns nothing: an error. */
 	bpf_get_func_ret(ctx, &returned);
-	return hand_over(event, 0, returned);
+	read_arguments(ctx, event);
+	return hand_over(ctx, event, 0, returned);
 }
 
 SEC("fentry")
@@ -306,7 +430,7 @@ int on_entries(struct pt_regs *ctx)
 	struct event *event = slot();
 
 	TAKE(event);
-	return hand_over(event, bpf_get_attach_cookie(ctx), 0);
+	return hand_over(ctx, event, bpf_get_attach_cookie(ctx), 0);
 }
 
 SEC("kretprobe.multi")
@@ -315,7 +439,7 @@ int on_exits(struct pt_regs *ctx)
 	struct event *event = slot();
 
 	TAKE(event);
-	return hand_over(event, bpf_get_attach_cookie(ctx), PT_REGS_RC(ctx));
+	return hand_over(ctx, event, bpf_get_attach_cookie(ctx), PT_REGS_RC(ctx));
 }
 
 SEC("kprobe.multi")
@@ -330,7 +454,7 @@ int on_tracepoint(void *ctx)
 	struct event *event = slot();
 
 	TAKE(event);
-	return hand_over(event, 0, 0);
+	return hand_over(ctx, event, 0, 0);
 }
 
 SEC("raw_tracepoint")
@@ -339,7 +463,7 @@ int on_raw_tracepoint(void *ctx)
 	struct event *event = slot();
 
 	TAKE(event);
-	return hand_over(event, 0, 0);
+	return hand_over(ctx, event, 0, 0);
 }
 
 /*
@@ -347,7 +471,7 @@ int on_raw_tracepoint(void *ctx)
  * these need memory of their own. What it costs to get it is the kernel's branches,
  * which nobody asks for who traces user space.
  */
-static __always_inline int take_reserved(__u64 returned)
+static __always_inline int take_reserved(void *ctx, __u64 returned)
 {
 	struct event *event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
 
@@ -356,23 +480,25 @@ static __always_inline int take_reserved(__u64 returned)
 		return 0;
 	}
 	TAKE(event);
-	if (complete(event, 0, returned))
-		bpf_ringbuf_submit(event, 0);
-	else
+	if (!complete(event, 0, returned)) {
 		bpf_ringbuf_discard(event, 0);
+		return 0;
+	}
+	add_stacks(ctx, event);
+	bpf_ringbuf_submit(event, 0);
 	return 0;
 }
 
 SEC("uprobe")
 int on_user_entry(struct pt_regs *ctx)
 {
-	return take_reserved(0);
+	return take_reserved(ctx, 0);
 }
 
 SEC("uretprobe")
 int on_user_exit(struct pt_regs *ctx)
 {
-	return take_reserved(PT_REGS_RC(ctx));
+	return take_reserved(ctx, PT_REGS_RC(ctx));
 }
 
 SEC("uprobe")

@@ -40,6 +40,22 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "FILTERS")]
     pub(crate) lbr: Vec<Branches>,
 
+    /// Take the call stack, too: that of the kernel, that of user space, or both
+    #[arg(long, value_name = "OF", value_delimiter = ',', num_args = 1)]
+    pub(crate) stack: Vec<StackOf>,
+
+    /// Take the arguments of functions, too: their values when the function was called, with what
+    /// pointers point to at the moment of the snapshot. Pointers are followed DEPTH times
+    #[arg(
+        long,
+        value_name = "DEPTH",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "1",
+        value_parser = clap::value_parser!(u8).range(0..=4)
+    )]
+    pub(crate) args: Option<u8>,
+
     /// Stop after so many snapshots
     #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000))]
     pub(crate) count: Option<u64>,
@@ -81,6 +97,15 @@ pub(crate) struct Arguments {
     pub(crate) command: Vec<OsString>,
 }
 
+/// A stack that is taken beside the branches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum StackOf {
+    /// The kernel's
+    Kernel,
+    /// That of user space, by frame pointers
+    User,
+}
+
 /// What is made from the command line itself.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum Generated {
@@ -110,7 +135,7 @@ impl Arguments {
 
 /// The sections that follow the options in `--help` and in the manual page. Each is a
 /// title, and a text that is shown as it is.
-pub(crate) const SECTIONS: [(&str, &str); 8] = [
+pub(crate) const SECTIONS: [(&str, &str); 9] = [
     (
         "Targets",
         "\
@@ -130,7 +155,15 @@ pub(crate) const SECTIONS: [(&str, &str); 8] = [
   They compare pid, tid, cpu, comm, cgroup, duration and ret by ==, !=, <, <=, > and
   >=, and combine that with &&, ||, ! and parentheses; `failed` alone is what --errors
   asks for. `duration > 1ms`, `comm == \"dd*\"`, `cgroup == \"/system.slice\"`, `ret ==
-  -ENOENT`.",
+  -ENOENT`. arg.NAME is an argument of a kernel function, and arg.NAME->FIELD a field
+  of the structure that it points to: `arg.file->f_inode->i_size > 4096`.",
+    ),
+    (
+        "Stacks and arguments",
+        "\
+  --stack kernel,user takes the call stacks, --args the arguments with what they point
+  to, both after the snapshot: they cost no record. --args=2 follows pointers twice.
+  branch-trace --args --stack kernel --errors do_sys_openat2 -- cat /no/such/file",
     ),
     (
         "Comparisons",

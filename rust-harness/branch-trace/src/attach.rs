@@ -11,6 +11,7 @@ use libbpf_rs::{
     UprobeOpts,
 };
 
+use crate::arguments::StackOf;
 use crate::jobs::{Common, Job, Place, jobs};
 use crate::skeleton::trace::{OpenTraceSkel, TraceSkel, TraceSkelBuilder};
 use crate::target::Target;
@@ -181,7 +182,7 @@ fn configure(
     let constants = constants.context("the BPF programs have no constants")?;
     for (step, wanted) in constants.steps.iter_mut().zip(common.filter.steps()) {
         step.op = wanted.op as u8;
-        step.field = wanted.field as u8;
+        step.field = wanted.field.code();
         step.mask = wanted.mask;
         step.value = wanted.value;
     }
@@ -191,6 +192,25 @@ fn configure(
     constants.first_target = u32::try_from(first)?;
     constants.tracer = std::process::id();
     constants.timed = common.is_timed();
+    if let Some(parameters) = places.first().and_then(|place| place.parameters.as_ref()) {
+        constants.with_arguments = common.arguments.is_some();
+        constants.argument_count = u32::try_from(parameters.count)?;
+        constants.read_count = u32::try_from(parameters.reads.len())?;
+        for (read, wanted) in constants.reads.iter_mut().zip(&parameters.reads) {
+            read.offset = u32::try_from(wanted.offset)?;
+            read.from = u16::try_from(wanted.from)?;
+            read.to = u16::try_from(wanted.to)?;
+            read.size = u16::try_from(wanted.size)?;
+            read.is_text = wanted.is_text.into();
+        }
+        for (value, wanted) in constants.values.iter_mut().zip(&parameters.compared) {
+            value.at = u16::try_from(wanted.at)?;
+            (value.left, value.right) = wanted.number.shifts();
+            value.is_signed = wanted.number.is_signed.into();
+        }
+    }
+    constants.kernel_stacks = common.stacks.contains(&StackOf::Kernel);
+    constants.user_stacks = common.stacks.contains(&StackOf::User);
     Ok(())
 }
 

@@ -7,12 +7,15 @@ use branch_records::capture::Snapshot;
 use branch_records::record::RawRecord;
 
 use crate::jobs::Place;
+use crate::parameters::ReadData;
 use crate::skeleton::trace::types::event;
 
 /// The number of bytes before the records of an event.
 const HEAD: usize = offset_of!(event, records);
+/// The number of bytes before what follows the records.
+const RECORDS_END: usize = offset_of!(event, kernel_size);
 /// The most records that a program asks for.
-const ASKED: usize = (size_of::<event>() - HEAD) / RawRecord::SIZE;
+const ASKED: usize = (RECORDS_END - HEAD) / RawRecord::SIZE;
 
 /// Makes a snapshot of the bytes of an event. The event holds the index of its place in
 /// `places`.
@@ -29,7 +32,7 @@ pub(crate) fn parse(bytes: &[u8], places: &[Place]) -> Result<Snapshot> {
     // `event`: it has integers alone.
     let event = unsafe { whole.as_ptr().cast::<event>().read_unaligned() };
     let taken = usize::try_from(event.taken).unwrap_or(0) / RawRecord::SIZE;
-    let there = (length - HEAD) / RawRecord::SIZE;
+    let there = (length.min(RECORDS_END) - HEAD) / RawRecord::SIZE;
     ensure!(taken <= there, "{taken} records in an event with {there}");
     let place = usize::try_from(event.target).ok();
     let place = place.and_then(|index| places.get(index));
@@ -50,7 +53,27 @@ pub(crate) fn parse(bytes: &[u8], places: &[Place]) -> Result<Snapshot> {
             .transpose()
             .context("an impossible error from the helper")?,
         records: event.records[..taken].iter().map(RawRecord::from).collect(),
+        stack: stack(&event),
+        arguments: match &place.parameters {
+            Some(parameters) if length == whole.len() => parameters.arguments(&ReadData {
+                bytes: &whole[offset_of!(event, data)..],
+                unread: event.unread,
+            }),
+            _ => Vec::new(),
+        },
     })
+}
+
+/// The kernel's stack, and then that of user space. An error of the helper leaves none: a thread of
+/// the kernel has no user space.
+fn stack(event: &event) -> Vec<u64> {
+    let frames = |stack: &[u64], size: i32| {
+        let count = usize::try_from(size).unwrap_or(0) / size_of::<u64>();
+        stack[..count.min(stack.len())].to_vec()
+    };
+    let mut all = frames(&event.kernel_stack, event.kernel_size);
+    all.extend(frames(&event.user_stack, event.user_size));
+    all
 }
 
 /// A thread's name as a text. What a terminal would interpret becomes `?`.
@@ -75,6 +98,7 @@ mod tests {
             name: "demo".to_owned(),
             moment: Moment::Return,
             returns: Returns::Signed(32),
+            parameters: None,
         }
     }
 
@@ -106,6 +130,23 @@ mod tests {
         assert_eq!(snapshot.records, expected);
         // The event has room for 64 records, of which one was taken.
         assert_eq!(parse(&event(24, 64), &[place()]).unwrap().records.len(), 1);
+    }
+
+    #[test]
+    fn stacks_follow_the_records() {
+        let mut bytes = event(24, 64);
+        assert!(parse(&bytes, &[place()]).unwrap().stack.is_empty());
+        for size in [16_i32, -14] {
+            bytes.extend(size.to_ne_bytes());
+        }
+        bytes.extend((1..=128_u64).flat_map(u64::to_ne_bytes));
+        bytes.resize(size_of::<super::event>(), 0);
+        assert_eq!(parse(&bytes, &[place()]).unwrap().stack, [1, 2]);
+        // 8 bytes more than there is room for, and the first of user space.
+        let sizes = [520_i32, 8].map(i32::to_ne_bytes).concat();
+        bytes[RECORDS_END..RECORDS_END + 8].copy_from_slice(&sizes);
+        let stack = parse(&bytes, &[place()]).unwrap().stack;
+        assert_eq!(stack, (1..=65).collect::<Vec<_>>());
     }
 
     #[test]

@@ -2,11 +2,14 @@
 //! attached to.
 
 use std::os::fd::OwnedFd;
+use std::rc::Rc;
 
 use anyhow::{Result, bail, ensure};
 use branch_records::capture::Moment;
 
+use crate::arguments::StackOf;
 use crate::functions::Functions;
+use crate::parameters::Parameters;
 use crate::programs;
 use crate::returns::{NoTypes, Returns, Types};
 use crate::target::{By, Target};
@@ -26,6 +29,8 @@ pub(crate) struct Place {
     pub(crate) moment: Moment,
     /// The type of what the function returns.
     pub(crate) returns: Returns,
+    /// The parameters of the function, if its arguments are asked for.
+    pub(crate) parameters: Option<Rc<Parameters>>,
 }
 
 /// What all BPF programs have in common.
@@ -34,6 +39,10 @@ pub(crate) struct Common<'a> {
     pub(crate) filter: &'a Filter,
     /// How snapshots are shown, which they may have to hold more for.
     pub(crate) show: &'a Show,
+    /// The stacks that are taken.
+    pub(crate) stacks: &'a [StackOf],
+    /// How often pointers are followed in arguments, if these are taken.
+    pub(crate) arguments: Option<usize>,
     /// The number of slots for snapshots: a power of two, and at least as many as there
     /// can be CPUs.
     pub(crate) slots: usize,
@@ -70,6 +79,7 @@ impl Job {
             name,
             moment: Moment::Tracepoint,
             returns: Returns::Nothing,
+            parameters: None,
         };
         match self {
             Self::Function(place) | Self::Bpf { place, .. } | Self::User { place, .. } => {
@@ -133,6 +143,11 @@ impl Common<'_> {
         Ok(())
     }
 
+    /// Whether the arguments of functions are taken or compared.
+    fn wants_arguments(&self) -> bool {
+        self.arguments.is_some() || !self.filter.arguments().is_empty()
+    }
+
     pub(crate) fn is_timed(&self) -> bool {
         self.asks_for(FilterField::Duration)
     }
@@ -148,6 +163,11 @@ pub(crate) fn jobs(targets: &[Target], common: &Common<'_>) -> Result<Vec<Job>> 
     let mut jobs = Vec::new();
     let mut kernel = None;
     for target in targets {
+        ensure!(
+            !common.wants_arguments() || matches!(target, Target::Functions { .. }),
+            "arguments are known of functions of the kernel alone, not of tracepoints, BPF programs \
+             or user space"
+        );
         match target {
             Target::Functions {
                 pattern,
@@ -181,6 +201,7 @@ pub(crate) fn jobs(targets: &[Target], common: &Common<'_>) -> Result<Vec<Job>> 
                         name: found.symbol,
                         moment: *moment,
                         returns: found.returns,
+                        parameters: None,
                     },
                 });
             }
@@ -195,6 +216,7 @@ pub(crate) fn jobs(targets: &[Target], common: &Common<'_>) -> Result<Vec<Job>> 
                     name: symbol.clone(),
                     moment: *moment,
                     returns: Returns::Signed(32),
+                    parameters: None,
                 },
             }),
         }
@@ -218,6 +240,7 @@ fn of_functions(
         name: name.to_owned(),
         moment,
         returns: returns(name).unwrap_or_default(),
+        parameters: None,
     };
     // Of several functions, those are traced that the filter makes sense for. A single
     // function is checked later, with all other places.
@@ -243,9 +266,20 @@ fn of_functions(
         }
     };
     let places = names.into_iter().map(place);
-    Ok(if by_probe {
-        vec![Job::Probe(places.collect())]
-    } else {
-        places.map(Job::Function).collect()
-    })
+    if by_probe {
+        ensure!(
+            !common.wants_arguments(),
+            "arguments are known where a BPF trampoline is: fentry:{pattern} and fexit:{pattern}, \
+             for up to {FEW} functions"
+        );
+        return Ok(vec![Job::Probe(places.collect())]);
+    }
+    let with_parameters = |mut place: Place| {
+        if let (true, Ok(types)) = (common.wants_arguments(), types) {
+            let (depth, paths) = (common.arguments, common.filter.arguments());
+            place.parameters = Some(Rc::new(types.parameters(&place.name, depth, paths)?));
+        }
+        Ok(Job::Function(place))
+    };
+    places.map(with_parameters).collect()
 }

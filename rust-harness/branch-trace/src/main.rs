@@ -13,6 +13,7 @@ mod jobs;
 mod machine;
 mod names;
 mod output;
+mod parameters;
 mod processes;
 mod programs;
 mod recorded;

@@ -15,11 +15,8 @@ impl Processes {
     /// Looks up the process of a snapshot, unless all of the snapshot's addresses in user
     /// space are known already.
     pub(crate) fn see(&mut self, snapshot: &Snapshot) {
-        let ends = snapshot
-            .records
-            .iter()
-            .flat_map(|record| [record.from, record.to]);
-        let mut users = ends.filter(|address| *address != 0 && !is_kernel(*address));
+        let addresses = snapshot.addresses();
+        let mut users = addresses.filter(|address| *address != 0 && !is_kernel(*address));
         let known = self.0.get(&snapshot.pid);
         let is_new = |address| known.is_none_or(|process| process.file_at(address).is_none());
         if users.any(is_new)

@@ -42,9 +42,8 @@ impl Batch {
         };
         let mut capture = Capture::new(scenario(std::env::args_os().skip(1)), kernel);
         capture.branches = branches.names();
-        let ends = self.snapshots.iter().flat_map(|snapshot| &snapshot.records);
-        capture.symbols =
-            symbols.outside_the_image(ends.flat_map(|record| [record.from, record.to]));
+        let addresses = self.snapshots.iter().flat_map(Snapshot::addresses);
+        capture.symbols = symbols.outside_the_image(addresses);
         programs::add_lines(&mut capture.symbols);
         let lists = self.snapshots.iter().map(|snapshot| &snapshot.records[..]);
         let code = match Kcore::open() {

@@ -1,8 +1,12 @@
-//! The types of what functions return, by the kernel's BTF.
+//! The types of functions, by the kernel's BTF.
 
+use anyhow::{Context as _, Result};
 use branch_records::capture::Returned;
+use branch_records::filter::ArgumentPath;
 use libbpf_rs::btf::types::{Enum, Enum64, Func, FuncProto, Int, IntEncoding, Ptr, Void};
 use libbpf_rs::btf::{Btf, BtfType, HasSize as _};
+
+use crate::parameters::Parameters;
 
 /// The type of a return value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -69,6 +73,21 @@ impl Types {
     /// such function.
     pub(crate) fn function(&self, name: &str) -> Option<Returns> {
         of(self.0.type_by_name::<Func<'_>>(name)?.next_type()?)
+    }
+
+    /// The parameters of the kernel image's function `name`, for values with pointers followed
+    /// `depth` times, if they are shown, and for the numbers at `paths`.
+    pub(crate) fn parameters(
+        &self,
+        name: &str,
+        depth: Option<usize>,
+        paths: &[ArgumentPath],
+    ) -> Result<Parameters> {
+        let function = self.0.type_by_name::<Func<'_>>(name);
+        let prototype =
+            function.and_then(|function| FuncProto::try_from(function.next_type()?).ok());
+        let prototype = prototype.with_context(|| format!("the kernel has no type for {name}"))?;
+        Parameters::new(&self.0, (name, prototype), depth, paths)
     }
 }
 

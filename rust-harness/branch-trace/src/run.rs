@@ -7,7 +7,7 @@ use std::process::{Child, Command, ExitCode};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use branch_records::capture::MAX_SNAPSHOTS;
 use guest_support::kallsyms::{Kallsyms, NO_SNAPSHOTS};
 use guest_support::perf::{CannotRecord, Recording};
@@ -63,7 +63,13 @@ fn status(snapshots: usize) -> ExitCode {
 fn trace(arguments: &Arguments) -> Result<ExitCode> {
     let filter = arguments.filter()?;
     // Nothing is traced in vain.
-    arguments.show.groups()?;
+    let groups = arguments.show.groups()?;
+    let mut groups = groups.iter().flatten();
+    let by_arguments = groups.any(|group| !group.filter().arguments().is_empty());
+    ensure!(
+        !by_arguments || arguments.args.is_some(),
+        "groups are compared by arguments: give --args, so that these are taken"
+    );
     if !arguments.verbose {
         libbpf_rs::set_print(None);
     }
@@ -105,6 +111,8 @@ fn trace(arguments: &Arguments) -> Result<ExitCode> {
     let common = Common {
         filter: &filter,
         show: &arguments.show,
+        stacks: &arguments.stack,
+        arguments: arguments.args.map(usize::from),
         slots: possible.next_power_of_two(),
     };
     let attached = Attached::to(&arguments.targets, &common)?;

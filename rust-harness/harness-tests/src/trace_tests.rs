@@ -12,6 +12,7 @@ use machines::machine_spec::MachineSpec;
 use report::Verdict;
 
 mod addr2line;
+mod beside;
 mod captured;
 mod compared;
 mod instructions;
@@ -19,7 +20,7 @@ mod local;
 mod many;
 mod stopped;
 
-/// How long the boot with some thirty runs of branch-trace may take. It takes 90 s beside
+/// How long the boot with some fifty runs of branch-trace may take. It takes 130 s beside
 /// another guest, and 450 s on a slow machine beside a compiler.
 const TIMEOUT: Duration = Duration::from_secs(1200);
 
@@ -35,6 +36,7 @@ pub fn tests() -> [Batch; 2] {
         "branch-trace, on the machine itself",
         "branch-trace, 1,000 snapshots",
         "branch-trace, instructions",
+        "branch-trace, stacks and arguments",
         "branch-trace, stopped",
     ];
     let without = Test {
@@ -57,6 +59,7 @@ fn in_one_boot(context: &Context<'_>) -> Result<Vec<Verdict>> {
     let script = [
         many::script(),
         captured::script(),
+        beside::script(),
         compared::script(),
         stopped::script(),
         local::script(),
@@ -73,6 +76,7 @@ fn in_one_boot(context: &Context<'_>) -> Result<Vec<Verdict>> {
         local::verdict(&share, &run.output)?,
         many::verdict(&share, vmlinux_file)?,
         instructions::verdict(&share, &vmlinux, vmlinux_file)?,
+        beside::verdict(context.guest, &share, &vmlinux, &run.output)?,
         stopped::verdict(&share, &run.output)?,
     ])
 }

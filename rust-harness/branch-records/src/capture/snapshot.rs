@@ -2,11 +2,18 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{CaptureError, MAX_NAME, MAX_RECORDS, check, check_printable, hex, raw_records};
+use super::argument::check_arguments;
+use super::{
+    Argument, CaptureError, MAX_NAME, MAX_RECORDS, addresses, check, check_printable, hex,
+    raw_records,
+};
 use crate::record::RawRecord;
 
 /// The most characters of a thread's name: `TASK_COMM_LEN` without the terminator.
 pub const MAX_COMM: usize = 15;
+/// The most addresses of a stack: as many as `kernel.perf_event_max_stack` of Linux has by default,
+/// for the kernel and for user space.
+pub const MAX_FRAMES: usize = 2 * 127;
 
 /// The records that one call of `bpf_get_branch_snapshot()` returned, and when and where
 /// it was called.
@@ -42,6 +49,15 @@ pub struct Snapshot {
     /// The records, newest first, as the helper orders them.
     #[serde(with = "raw_records")]
     pub records: Vec<RawRecord>,
+    /// The call stack of the moment, if it was taken: addresses of the kernel, and then those of
+    /// user space, the innermost function of each first. All but the first of user space are
+    /// addresses that functions return to.
+    #[serde(default, with = "addresses", skip_serializing_if = "Vec::is_empty")]
+    pub stack: Vec<u64>,
+    /// The arguments of the function, if they were taken: their values when it was called, with
+    /// what pointers pointed to at the moment of the snapshot.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub arguments: Vec<Argument>,
 }
 
 /// The moment at which a snapshot is taken.
@@ -88,6 +104,15 @@ impl Returned {
 }
 
 impl Snapshot {
+    /// All addresses of code in the snapshot. Those that the hardware kept back are 0.
+    pub fn addresses(&self) -> impl Iterator<Item = u64> {
+        let ends = self
+            .records
+            .iter()
+            .flat_map(|record| [record.from, record.to]);
+        ends.chain(self.stack.iter().copied())
+    }
+
     pub(super) fn validate(&self, field: &str) -> Result<(), CaptureError> {
         // The name of a user-space function contains the name of its file.
         check_printable(
@@ -111,7 +136,13 @@ impl Snapshot {
             self.errno
                 .is_none_or(|errno| (1..4096).contains(&errno) && self.records.is_empty()),
             "not an error number, or records beside it",
-        )
+        )?;
+        check(
+            &format!("{field}.stack"),
+            self.stack.len() <= MAX_FRAMES,
+            &format!("more than {MAX_FRAMES}"),
+        )?;
+        check_arguments(&self.arguments, &format!("{field}.arguments"))
     }
 }
 

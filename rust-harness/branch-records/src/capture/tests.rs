@@ -54,6 +54,21 @@ fn capture() -> Capture {
         duration: Some(12_345),
         asked: 64,
         errno: None,
+        stack: vec![0xffff_8000_8001_0010, 0x40_1000],
+        arguments: vec![Argument {
+            name: "attr".to_owned(),
+            value: ArgumentValue::Pointer {
+                address: 0x1000,
+                to: Some(Box::new(ArgumentValue::List(vec![
+                    ArgumentValue::Signed(-1),
+                    ArgumentValue::Enumerator {
+                        name: "ONE".to_owned(),
+                        value: 1,
+                    },
+                    ArgumentValue::Unknown,
+                ]))),
+            },
+        }],
         records: vec![RawRecord {
             from: 0xffff_8000_8001_0004,
             to: 0,
@@ -78,8 +93,8 @@ fn the_document_is_this() {
 
 #[test]
 fn another_version_is_named_before_its_fields_are_looked_at() {
-    let error = Capture::from_reader(&br#"{"format":"branch-capture","version":5,"new":1}"#[..]);
-    assert!(matches!(error, Err(CaptureError::Version(5))));
+    let error = Capture::from_reader(&br#"{"format":"branch-capture","version":6,"new":1}"#[..]);
+    assert!(matches!(error, Err(CaptureError::Version(6))));
     let error = Capture::from_reader(&br#"{"format":"other","version":1}"#[..]);
     assert!(matches!(error, Err(CaptureError::Format(_))));
 }

@@ -8,7 +8,8 @@
 //! all     = one ("&&" one)*
 //! one     = "!" one | "(" filter ")" | test
 //! test    = field operator value | "failed"
-//! field   = "pid" | "tid" | "cpu" | "comm" | "cgroup" | "duration" | "ret"
+//! field   = "pid" | "tid" | "cpu" | "comm" | "cgroup" | "duration" | "ret" | argument
+//! argument = "arg." name (("->" | ".") name)*
 //! operator = "==" | "!=" | "<" | "<=" | ">" | ">="
 //! ```
 //!
@@ -17,11 +18,13 @@
 //! quotes, the former with `*` at the end for what it begins with, the latter a
 //! directory.
 
+mod argument;
 mod parse;
 mod token;
 
 use std::path::Path;
 
+pub use argument::ArgumentPath;
 pub use parse::{parse, parse_captured, parse_returned};
 
 use crate::capture::{Returned, Snapshot};
@@ -29,9 +32,11 @@ use crate::capture::{Returned, Snapshot};
 /// The most steps of a filter: `MAX_STEPS` of branch-trace's BPF programs.
 const MAX_STEPS: usize = 64;
 
-/// The fields of an event that a filter can ask for, in the order of `enum field`.
+/// The most arguments that a filter compares: `MAX_VALUES` of branch-trace's BPF programs.
+const MAX_ARGUMENTS: usize = 8;
+
+/// The fields of an event that a filter can ask for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
 pub enum FilterField {
     /// The PID of the process that was traced.
     Pid,
@@ -49,6 +54,25 @@ pub enum FilterField {
     Returned,
     /// Whether the function returned an error: 1 or 0.
     Failed,
+    /// A number of an argument: that with this index in [`Filter::arguments`].
+    Argument(u8),
+}
+
+impl FilterField {
+    /// The field in `enum field` of branch-trace's BPF programs.
+    pub fn code(self) -> u8 {
+        match self {
+            Self::Pid => 0,
+            Self::Tid => 1,
+            Self::Cpu => 2,
+            Self::Comm => 3,
+            Self::Cgroup => 4,
+            Self::Duration => 5,
+            Self::Returned => 6,
+            Self::Failed => 7,
+            Self::Argument(index) => 8 + index,
+        }
+    }
 }
 
 /// What a step does, in the order of `enum op`.
@@ -85,7 +109,10 @@ pub struct FilterStep {
 
 /// A filter: the condition on which an event passes. Without steps, each event passes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Filter(Vec<FilterStep>);
+pub struct Filter {
+    steps: Vec<FilterStep>,
+    arguments: Vec<ArgumentPath>,
+}
 
 /// Why a filter cannot be used.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
@@ -131,6 +158,12 @@ pub enum FilterError {
     /// There is no room for its steps.
     #[error("the filter is too long: more than {MAX_STEPS} comparisons, &&, || and !")]
     TooLong,
+    /// What comes behind `arg.` is no path of names.
+    #[error("{0:?} is no argument: arg.NAME and arg.NAME->FIELD are")]
+    Argument(String),
+    /// More arguments are compared than there is room for.
+    #[error("the filter compares more than {MAX_ARGUMENTS} arguments")]
+    TooManyArguments,
     /// Parentheses and `!` within each other.
     #[error("the filter is nested too deeply")]
     TooDeep,
@@ -139,12 +172,15 @@ pub enum FilterError {
 impl Filter {
     /// A filter that only events of functions that failed pass.
     pub fn failed() -> Self {
-        Self(vec![FilterStep::equal(FilterField::Failed, 1)])
+        Self {
+            steps: vec![FilterStep::equal(FilterField::Failed, 1)],
+            arguments: Vec::new(),
+        }
     }
 
     /// The filter that an event passes if it does not pass this one, which is not empty.
     pub(crate) fn negated(mut self) -> Self {
-        self.0.push(FilterStep::of(FilterOp::Not));
+        self.steps.push(FilterStep::of(FilterOp::Not));
         self
     }
 
@@ -154,32 +190,48 @@ impl Filter {
     ///
     /// [`FilterError::TooLong`].
     pub fn and(mut self, other: Self) -> Result<Self, FilterError> {
-        if self.0.is_empty() || other.0.is_empty() {
-            self.0.extend(other.0);
-        } else {
-            self.0.extend(other.0);
-            self.0.push(FilterStep::of(FilterOp::And));
+        let both = !self.steps.is_empty() && !other.steps.is_empty();
+        let first = self.arguments.len();
+        self.arguments.extend(other.arguments);
+        if self.arguments.len() > MAX_ARGUMENTS {
+            return Err(FilterError::TooManyArguments);
+        }
+        self.steps.extend(other.steps.into_iter().map(|mut step| {
+            if let FilterField::Argument(index) = &mut step.field {
+                // There are few of them.
+                *index = index.saturating_add(first as u8);
+            }
+            step
+        }));
+        if both {
+            self.steps.push(FilterStep::of(FilterOp::And));
         }
         self.checked()
     }
 
     fn checked(self) -> Result<Self, FilterError> {
-        match self.0.len() {
+        match self.steps.len() {
             ..=MAX_STEPS => Ok(self),
             _ => Err(FilterError::TooLong),
         }
     }
 
+    /// The arguments that are compared.
+    pub fn arguments(&self) -> &[ArgumentPath] {
+        &self.arguments
+    }
+
     /// The steps that the BPF programs follow.
     pub fn steps(&self) -> &[FilterStep] {
-        &self.0
+        &self.steps
     }
 
     /// Whether a snapshot passes. `None` if it does not hold what decides that: the control group,
-    /// a duration that was not measured, a return value that is not known.
+    /// a duration that was not measured, a return value that is not known, an argument that was not
+    /// taken.
     pub fn holds(&self, snapshot: &Snapshot) -> Option<bool> {
         let mut results = vec![Some(true)];
-        for step in &self.0 {
+        for step in &self.steps {
             let result = match step.op {
                 FilterOp::And | FilterOp::Or => {
                     let (right, left) = (results.pop()?, results.pop()?);
@@ -193,13 +245,41 @@ impl Filter {
                     }
                 }
                 FilterOp::Not => results.pop()?.map(|holds| !holds),
-                FilterOp::Equal | FilterOp::Less | FilterOp::LessEqual => {
-                    field_of(snapshot, step.field).map(|value| step.compares(value))
-                }
+                FilterOp::Equal | FilterOp::Less | FilterOp::LessEqual => self
+                    .field_of(snapshot, step.field)
+                    .map(|value| step.compares(value)),
             };
             results.push(result);
         }
         results.pop()?
+    }
+
+    /// A field of a snapshot as BPF programs have it, if the snapshot holds it.
+    fn field_of(&self, snapshot: &Snapshot, field: FilterField) -> Option<[u64; 2]> {
+        let number = match field {
+            FilterField::Pid => snapshot.pid.into(),
+            FilterField::Tid => snapshot.tid.into(),
+            FilterField::Cpu => snapshot.cpu.into(),
+            FilterField::Duration => snapshot.duration?,
+            FilterField::Returned => match snapshot.returned? {
+                Returned::Signed(value) => value.cast_unsigned(),
+                Returned::Unsigned(value) | Returned::Pointer(value) => value,
+                Returned::Bool(value) => value.into(),
+            },
+            FilterField::Failed => snapshot.returned?.errno().is_some().into(),
+            FilterField::Argument(index) => {
+                self.arguments.get(usize::from(index))?.number(snapshot)?
+            }
+            FilterField::Cgroup => return None,
+            FilterField::Comm => {
+                let mut bytes = [0; 16];
+                for (byte, of_name) in bytes.iter_mut().zip(snapshot.comm.bytes()) {
+                    *byte = of_name;
+                }
+                return Some(words(bytes));
+            }
+        };
+        Some([number, 0])
     }
 
     /// Whether any step of the filter compares `field`.
@@ -210,7 +290,7 @@ impl Filter {
                 FilterOp::Equal | FilterOp::Less | FilterOp::LessEqual
             )
         };
-        self.0
+        self.steps
             .iter()
             .any(|step| compares(step) && step.field == field)
     }
@@ -249,31 +329,6 @@ impl FilterStep {
             _ => words == self.value,
         }
     }
-}
-
-/// A field of a snapshot as BPF programs have it, if the snapshot holds it.
-fn field_of(snapshot: &Snapshot, field: FilterField) -> Option<[u64; 2]> {
-    let number = match field {
-        FilterField::Pid => snapshot.pid.into(),
-        FilterField::Tid => snapshot.tid.into(),
-        FilterField::Cpu => snapshot.cpu.into(),
-        FilterField::Duration => snapshot.duration?,
-        FilterField::Returned => match snapshot.returned? {
-            Returned::Signed(value) => value.cast_unsigned(),
-            Returned::Unsigned(value) | Returned::Pointer(value) => value,
-            Returned::Bool(value) => value.into(),
-        },
-        FilterField::Failed => snapshot.returned?.errno().is_some().into(),
-        FilterField::Cgroup => return None,
-        FilterField::Comm => {
-            let mut bytes = [0; 16];
-            for (byte, of_name) in bytes.iter_mut().zip(snapshot.comm.bytes()) {
-                *byte = of_name;
-            }
-            return Some(words(bytes));
-        }
-    };
-    Some([number, 0])
 }
 
 /// The bytes of a thread's name as two words, as the CPU has them in memory.

@@ -2,8 +2,11 @@
 
 use crate::errno;
 
+use super::argument::{self, ArgumentPath};
 use super::token::{Token, tokens};
-use super::{Filter, FilterError, FilterField, FilterOp, FilterStep, cgroup_id, words};
+use super::{
+    Filter, FilterError, FilterField, FilterOp, FilterStep, MAX_ARGUMENTS, cgroup_id, words,
+};
 
 /// How deep parentheses and `!` may be nested.
 const DEEPEST: usize = 32;
@@ -45,6 +48,7 @@ struct Parser<'a> {
     /// The field of a comparison that names none.
     assumed: Option<FilterField>,
     steps: Vec<FilterStep>,
+    arguments: Vec<ArgumentPath>,
     depth: usize,
 }
 
@@ -56,6 +60,7 @@ impl<'a> Parser<'a> {
             rest,
             assumed,
             steps: Vec::new(),
+            arguments: Vec::new(),
             depth: 0,
         })
     }
@@ -63,7 +68,11 @@ impl<'a> Parser<'a> {
     fn whole(mut self) -> Result<Filter, FilterError> {
         self.list()?;
         if self.rest.is_empty() {
-            Filter(self.steps).checked()
+            let filter = Filter {
+                steps: self.steps,
+                arguments: self.arguments,
+            };
+            filter.checked()
         } else {
             Err(self.expected("&&, || or the end"))
         }
@@ -113,7 +122,10 @@ impl<'a> Parser<'a> {
     }
 
     fn test(&mut self) -> Result<(), FilterError> {
-        let field = match (self.rest.last(), self.assumed) {
+        let field = match (self.rest.last().cloned(), self.assumed) {
+            (Some(Token::Word(word)), _) if word.starts_with(argument::PREFIX) => {
+                Some((self.argument(word)?, true))
+            }
             (Some(Token::Word(word)), _) => field(word),
             (Some(Token::Sign(_)), assumed) => assumed.map(|assumed| (assumed, false)),
             _ => None,
@@ -121,7 +133,9 @@ impl<'a> Parser<'a> {
         let (field, named) = match field {
             Some((field, named)) => (field, named),
             None => {
-                return Err(self.expected("pid, tid, cpu, comm, cgroup, duration, ret or failed"));
+                return Err(
+                    self.expected("pid, tid, cpu, comm, cgroup, duration, ret, failed or arg.NAME")
+                );
             }
         };
         if named {
@@ -145,6 +159,20 @@ impl<'a> Parser<'a> {
         }
     }
 
+    /// The field for an argument. Each path is there once.
+    fn argument(&mut self, word: &str) -> Result<FilterField, FilterError> {
+        let path = ArgumentPath::parse(word)?;
+        let known = self.arguments.iter().position(|known| *known == path);
+        let index = known.unwrap_or_else(|| {
+            self.arguments.push(path);
+            self.arguments.len() - 1
+        });
+        if index >= MAX_ARGUMENTS {
+            return Err(FilterError::TooManyArguments);
+        }
+        Ok(FilterField::Argument(index as u8))
+    }
+
     fn compare_number(&mut self, field: FilterField, operator: &str) -> Result<(), FilterError> {
         let Some(Token::Word(word)) = self.rest.last() else {
             return Err(self.expected("a number"));
@@ -152,7 +180,7 @@ impl<'a> Parser<'a> {
         let word = *word;
         let value = match field {
             FilterField::Duration => time(word)?.cast_signed(),
-            FilterField::Returned => number_or_error(word)?,
+            FilterField::Returned | FilterField::Argument(_) => number_or_error(word)?,
             _ => number(word).ok_or_else(|| FilterError::Number(word.to_owned()))?,
         };
         self.rest.pop();

@@ -1,6 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::capture::{Argument, ArgumentValue};
 use crate::made_up;
 
 /// An event, and what the BPF programs make of a filter: [`Event::passes`] follows
@@ -26,6 +27,7 @@ impl Event {
             FilterField::Duration => self.duration,
             FilterField::Returned => self.returned.cast_unsigned(),
             FilterField::Failed => (-4095..0).contains(&self.returned).into(),
+            FilterField::Argument(index) => 2 + u64::from(index),
             FilterField::Comm => {
                 let mut bytes = [0; 16];
                 bytes[..self.comm.len()].copy_from_slice(self.comm.as_bytes());
@@ -172,6 +174,66 @@ fn each_field_is_compared() {
 }
 
 #[test]
+fn arguments_are_compared_by_paths() {
+    let structure = |name: &str, value| {
+        ArgumentValue::Structure(vec![Argument {
+            name: name.to_owned(),
+            value,
+        }])
+    };
+    let attr = ArgumentValue::Pointer {
+        address: 0x1000,
+        to: Some(Box::new(structure("map_type", ArgumentValue::Unsigned(2)))),
+    };
+    let snapshot = Snapshot {
+        arguments: [("attr", attr), ("size", ArgumentValue::Signed(-1))]
+            .map(|(name, value)| Argument {
+                name: name.to_owned(),
+                value,
+            })
+            .into(),
+        ..Event::default().snapshot()
+    };
+    for (text, holds) in [
+        ("arg.attr->map_type == 2", Some(true)),
+        ("arg.attr.map_type<2", Some(false)),
+        ("arg.size < 0 && arg.attr == 0x1000", Some(true)),
+        ("arg.size == -EPERM", Some(true)),
+        ("arg.attr->key_size == 2", None),
+        ("arg.other == 2", None),
+        ("pid == 0 || arg.other == 2", Some(true)),
+    ] {
+        assert_eq!(parse(text).unwrap().holds(&snapshot), holds, "{text}");
+    }
+    for text in [
+        "arg.",
+        "arg.a->",
+        "arg.a..b == 1",
+        "arg.1 == 1",
+        "arg.->a == 1",
+    ] {
+        assert!(
+            matches!(parse(text), Err(FilterError::Argument(_))),
+            "{text}"
+        );
+    }
+    // Each path is there once, also of two filters.
+    let first = parse("arg.a == 1 || arg.a->b == 2 || arg.a == 3").unwrap();
+    assert_eq!(first.arguments().len(), 2);
+    let both = first.clone().and(parse("arg.c == 1").unwrap()).unwrap();
+    let asked = |index| both.asks_for(FilterField::Argument(index));
+    assert!(asked(2) && !asked(3));
+    assert_eq!(both.arguments()[2].to_string(), "arg.c");
+    let many: Vec<_> = (0..9).map(|number| format!("arg.a{number} == 1")).collect();
+    assert_eq!(parse(&many.join(",")), Err(FilterError::TooManyArguments));
+    let four = |letter| {
+        let each: Vec<_> = (0..5).map(|it| format!("arg.{letter}{it} == 1")).collect();
+        parse(&each.join(",")).unwrap()
+    };
+    assert_eq!(four("a").and(four("b")), Err(FilterError::TooManyArguments));
+}
+
+#[test]
 fn a_return_value_need_not_be_named() {
     let event = Event {
         returned: -2,
@@ -191,7 +253,7 @@ fn what_is_wrong_is_named() {
     for (filter, message) in [
         (
             "",
-            "pid, tid, cpu, comm, cgroup, duration, ret or failed was expected at \"the end\"",
+            "pid, tid, cpu, comm, cgroup, duration, ret, failed or arg.NAME was expected at \"the end\"",
         ),
         ("pid", "==, !=, <, <=, > or >= was expected at \"the end\""),
         (
@@ -275,7 +337,7 @@ proptest! {
     }
 
     #[test]
-    fn no_filter_makes_the_parser_panic(text in "[ a-z0-9=<>!&|(),\"'*-]{0,60}") {
+    fn no_filter_makes_the_parser_panic(text in "(arg.)?[ a-z0-9=<>!&|(),.\"'*-]{0,60}") {
         let _ = parse(&text);
     }
 }

@@ -1,11 +1,11 @@
 //! The tokens of a filter.
 
-use super::FilterError;
+use super::{FilterError, argument};
 
 /// A token of a filter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Token<'a> {
-    /// `pid`, `42`, `-EINVAL`, `1.5ms`.
+    /// `pid`, `42`, `-EINVAL`, `1.5ms`, `arg.attr->map_type`.
     Word(&'a str),
     /// A text that was in quotes, without them.
     Text(&'a str),
@@ -33,6 +33,9 @@ pub(super) fn tokens(text: &str) -> Result<Vec<Token<'_>>, FilterError> {
                 found: rest.to_owned(),
             })?;
             (Token::Text(&inside[..end]), end + 2)
+        } else if rest.starts_with(argument::PREFIX) {
+            let end = argument::length(rest);
+            (Token::Word(&rest[..end]), end)
         } else {
             let part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-' | '+');
             let end = rest.find(|c| !part(c)).unwrap_or(rest.len());

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::report::{Endpoint, NamedBranch};
+use crate::report::{Endpoint, NamedBranch, StackFrame};
 use crate::symbol::Location;
 
 use super::words;
@@ -39,6 +39,20 @@ pub(super) enum Sides {
     Beside,
     /// Below its source.
     Below,
+}
+
+/// Name and location of each function on a stack, those that were inlined before the function that
+/// they were inlined into.
+pub(crate) fn of_stack<'a>(frames: impl Iterator<Item = &'a StackFrame>) -> Vec<(String, String)> {
+    let rows = |frame: &StackFrame| {
+        let cell = Cell::new(&Endpoint {
+            address: Some(frame.address),
+            symbol: frame.symbol.clone(),
+        });
+        let inlined = cell.inlined.into_iter().rev();
+        inlined.chain([(cell.name, cell.location)])
+    };
+    frames.flat_map(rows).collect()
 }
 
 impl Widths {

@@ -138,3 +138,23 @@ fn colours_are_in_what_is_written() {
     assert!(jump.starts_with("\u{1b}[1m\u{1b}[33m> [#07]"), "{jump:?}");
     assert!(jump.ends_with("\u{1b}[0m"));
 }
+
+#[test]
+fn the_call_stack_is_below_the_branches() {
+    let mut snapshot = snapshot(rejected_map());
+    snapshot.stack = vec![
+        PROGRAM + 0x34,
+        TRAMPOLINE + 0x74,
+        // What returns here was called from where another function is inlined.
+        ALLOC_CHECK + 0x29,
+        MAP_CREATE + 0x104,
+        0x40_1000,
+    ];
+    let report = report(vec![snapshot]);
+    let stack = |detail| {
+        let text = shown(&report, detail);
+        text[text.find("The call stack").unwrap()..].to_owned()
+    };
+    insta::assert_snapshot!(stack(Detail::Folded));
+    assert_eq!(stack(Detail::All).lines().count(), 7);
+}

@@ -1,6 +1,6 @@
 //! Descriptions of a snapshot and its branches, in words.
 
-use crate::capture::{Moment, Returned};
+use crate::capture::{Argument, ArgumentValue, Moment, Returned};
 use crate::errno;
 use crate::record::{BranchType, Cycles, Privilege};
 use crate::report::{Endpoint, NamedBranch, SnapshotReport};
@@ -51,6 +51,41 @@ pub(crate) fn value(returned: Returned) -> String {
         Some(name) => format!("{value} (-{name})"),
         None => value,
     }
+}
+
+/// A value of an argument, with what a pointer points to in its place.
+pub(crate) fn argument(value: &ArgumentValue) -> String {
+    match value {
+        ArgumentValue::Signed(value) => value.to_string(),
+        ArgumentValue::Unsigned(value) => value.to_string(),
+        ArgumentValue::Bool(value) => value.to_string(),
+        ArgumentValue::Enumerator { name, .. } => name.clone(),
+        ArgumentValue::Text(text) => format!("{text:?}"),
+        ArgumentValue::Pointer { to: Some(to), .. } => argument(to),
+        ArgumentValue::Pointer { address: 0, .. } => "NULL".to_owned(),
+        ArgumentValue::Pointer { address, .. } => format!("{address:#x}"),
+        ArgumentValue::Structure(fields) => format!("{{{}}}", fields_of(fields)),
+        ArgumentValue::List(values) => {
+            let values: Vec<_> = values.iter().map(argument).collect();
+            format!("[{}]", values.join(", "))
+        }
+        ArgumentValue::Unknown => "?".to_owned(),
+    }
+}
+
+/// The fields of a structure. Those of structures without a name are those of the one around them.
+fn fields_of(fields: &[Argument]) -> String {
+    let field = |field: &Argument| match &field.value {
+        ArgumentValue::Structure(inner) if field.name.is_empty() => fields_of(inner),
+        value if field.name.is_empty() => argument(value),
+        value => format!("{} = {}", field.name, argument(value)),
+    };
+    let fields: Vec<_> = fields
+        .iter()
+        .map(field)
+        .filter(|it| !it.is_empty())
+        .collect();
+    fields.join(", ")
 }
 
 /// Why a snapshot has no records, if the helper returned an error.
@@ -121,6 +156,45 @@ pub(crate) fn source(location: &Location) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn arguments_are_written_as_in_c() {
+        let field = |name: &str, value| Argument {
+            name: name.to_owned(),
+            value,
+        };
+        let inner = ArgumentValue::Structure(vec![
+            field(
+                "type",
+                ArgumentValue::Enumerator {
+                    name: "ARRAY".to_owned(),
+                    value: 2,
+                },
+            ),
+            field("name", ArgumentValue::Text("a\"b".to_owned())),
+        ]);
+        let value = ArgumentValue::Pointer {
+            address: 0x1000,
+            to: Some(Box::new(ArgumentValue::Structure(vec![
+                field("", inner),
+                field(
+                    "ops",
+                    ArgumentValue::Pointer {
+                        address: 0,
+                        to: None,
+                    },
+                ),
+                field(
+                    "data",
+                    ArgumentValue::List(vec![ArgumentValue::Unsigned(1); 2]),
+                ),
+            ]))),
+        };
+        assert_eq!(
+            argument(&value),
+            r#"{type = ARRAY, name = "a\"b", ops = NULL, data = [1, 1]}"#
+        );
+    }
 
     #[test]
     fn durations_have_three_digits() {

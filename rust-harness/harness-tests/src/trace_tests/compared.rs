@@ -53,13 +53,39 @@ enum Taken {
     No,
 }
 
-const CASES: [Case; 5] = [
+const CASES: [Case; 6] = [
     // Two outcomes of one call.
     Case {
         first: "",
         by: "",
         groups: ["failed", "!failed"],
         words: &[
+            "array_map_alloc_check",
+            "--",
+            "./branch-guest",
+            "provoke",
+            "maps",
+        ],
+        expected: Expected::At(Parted {
+            text: "attr->max_entries == 0",
+            before: 0,
+            outcomes: [Taken::No, Taken::Yes],
+            next: [
+                &["if (attr->max_entries == 0 || attr->key_size != 4 ||", "}"],
+                &[
+                    "if (percpu && round_up(attr->value_size, 8) > PCPU_MIN_UNIT_SIZE)",
+                    "}",
+                ],
+            ],
+        }),
+    },
+    // Two values of a field of an argument.
+    Case {
+        first: "",
+        by: "",
+        groups: ["arg.attr->max_entries == 0", "arg.attr->max_entries == 1"],
+        words: &[
+            "--args",
             "array_map_alloc_check",
             "--",
             "./branch-guest",

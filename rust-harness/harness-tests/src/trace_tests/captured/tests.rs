@@ -37,6 +37,8 @@ fn snapshot(kinds: &[BranchType]) -> SnapshotReport {
         machinery: 0,
         path: None,
         records: kinds.iter().map(branch).collect(),
+        stack: Vec::new(),
+        arguments: Vec::new(),
     }
 }
 

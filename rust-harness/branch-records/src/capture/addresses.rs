@@ -1,0 +1,17 @@
+//! Serialises addresses as a list of hexadecimal numbers.
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use super::hex;
+
+#[derive(Serialize, Deserialize)]
+struct Address(#[serde(with = "hex")] u64);
+
+pub(super) fn serialize<S: Serializer>(addresses: &[u64], to: S) -> Result<S::Ok, S::Error> {
+    to.collect_seq(addresses.iter().copied().map(Address))
+}
+
+pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<u64>, D::Error> {
+    let addresses = Vec::<Address>::deserialize(from)?;
+    Ok(addresses.into_iter().map(|address| address.0).collect())
+}

@@ -1,0 +1,8 @@
+//! The arguments of kernel functions, typed by BTF.
+
+mod layout;
+mod plan;
+mod value;
+
+pub(crate) use plan::Parameters;
+pub(crate) use value::ReadData;
