@@ -74,6 +74,10 @@ pub struct Show {
     #[arg(long, value_name = "COLUMNS", value_parser = clap::value_parser!(u16).range(20..))]
     pub width: Option<u16>,
 
+    /// Whether text has colours
+    #[arg(long, value_name = "WHEN", value_enum, default_value_t)]
+    pub color: ColorWhen,
+
     /// Draw the path on the source of the functions, into this HTML file
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
@@ -81,6 +85,30 @@ pub struct Show {
     /// Where the source is that was compiled, for --html
     #[arg(long, value_name = "DIR")]
     pub source: Option<PathBuf>,
+}
+
+/// Whether text has colours.
+#[derive(clap::ValueEnum, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ColorWhen {
+    /// On terminals, unless the environment has NO_COLOR
+    #[default]
+    Auto,
+    /// Always
+    Always,
+    /// Never
+    Never,
+}
+
+impl ColorWhen {
+    /// Makes this the choice for all `anstream` streams of the process.
+    pub fn apply(self) {
+        let choice = match self {
+            Self::Auto => colorchoice::ColorChoice::Auto,
+            Self::Always => colorchoice::ColorChoice::Always,
+            Self::Never => colorchoice::ColorChoice::Never,
+        };
+        choice.write_global();
+    }
 }
 
 /// Why a capture could not be shown.

@@ -88,6 +88,11 @@ pub(crate) struct Arguments {
     #[arg(long, conflicts_with_all = ["targets", "input", "output", "compare", "summary", "insn", "brstack", "brstackinsn", "perfscript", "html"])]
     pub(crate) features: bool,
 
+    /// Trace nothing: attach to the targets and take off again, and say how each function would be
+    /// traced, and which would not and why; also as --json
+    #[arg(long, conflicts_with_all = ["input", "output", "html", "features"])]
+    pub(crate) dry_run: bool,
+
     /// Print the manual page, or what completes this command line in a shell
     #[arg(long, value_name = "WHAT", exclusive = true)]
     pub(crate) generate: Option<Generated>,
@@ -208,6 +213,7 @@ pub(crate) const SECTIONS: [(&str, &str); 9] = [
   branch-trace --lbr any_call,u uprobe:/usr/bin/bash:readline
   branch-trace --html why.html --source ~/linux --errors -n 1 do_sys_openat2
   branch-trace --features
+  branch-trace --dry-run --errors 'vfs_*'
   branch-trace --generate man | man -l -",
     ),
 ];

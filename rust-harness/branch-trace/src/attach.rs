@@ -30,7 +30,7 @@ struct Object {
 impl Attached {
     /// Attaches programs to all targets.
     pub(crate) fn to(targets: &[Target], common: &Common<'_>) -> Result<Self> {
-        let jobs = jobs(targets, common)?;
+        let jobs = jobs(targets, common)?.jobs;
         let mut attached = Self {
             objects: Vec::new(),
             places: Vec::new(),
@@ -138,6 +138,17 @@ impl Object {
             _links: links,
         })
     }
+}
+
+/// Attaches the programs of a job and takes them off again.
+///
+/// # Errors
+///
+/// When that cannot be done, or the filter asks what cannot be answered there.
+pub(crate) fn attempt(job: &Job, common: &Common<'_>) -> Result<()> {
+    let places = job.places();
+    places.iter().try_for_each(|place| common.check(place))?;
+    Object::load(job, &places, 0, common, None).map(drop)
 }
 
 fn cannot_trace(places: &[Place]) -> String {

@@ -73,7 +73,29 @@ pub(crate) enum Job {
     },
 }
 
+/// What has to be loaded and attached for targets.
+#[derive(Default)]
+pub(crate) struct Jobs {
+    pub(crate) jobs: Vec<Job>,
+    /// The functions that match a pattern and are left out, and why.
+    pub(crate) left_out: Vec<(String, String)>,
+}
+
 impl Job {
+    /// How its places are traced, by the kernel's name for it.
+    pub(crate) fn by(&self) -> &'static str {
+        match self.programs().0 {
+            "on_entry" => "fentry",
+            "on_exit" => "fexit",
+            "on_entries" => "kprobe.multi",
+            "on_exits" => "kretprobe.multi",
+            "on_tracepoint" => "tracepoint",
+            "on_raw_tracepoint" => "raw_tracepoint",
+            "on_user_entry" => "uprobe",
+            _ => "uretprobe",
+        }
+    }
+
     pub(crate) fn places(&self) -> Vec<Place> {
         let tracepoint = |name| Place {
             name,
@@ -159,8 +181,9 @@ impl Common<'_> {
 }
 
 /// The jobs for all targets: what has to be loaded and attached.
-pub(crate) fn jobs(targets: &[Target], common: &Common<'_>) -> Result<Vec<Job>> {
-    let mut jobs = Vec::new();
+pub(crate) fn jobs(targets: &[Target], common: &Common<'_>) -> Result<Jobs> {
+    let mut all = Jobs::default();
+    let jobs = &mut all.jobs;
     let mut kernel = None;
     for target in targets {
         ensure!(
@@ -179,7 +202,14 @@ pub(crate) fn jobs(targets: &[Target], common: &Common<'_>) -> Result<Vec<Job>> 
                     None => kernel.insert((Functions::read()?, Types::of_kernel())),
                 };
                 let wanted = (pattern.as_str(), *moment, *by);
-                jobs.extend(of_functions(functions, types.as_ref(), wanted, common)?);
+                let left_out = &mut all.left_out;
+                jobs.extend(of_functions(
+                    functions,
+                    types.as_ref(),
+                    wanted,
+                    common,
+                    left_out,
+                )?);
             }
             Target::Tracepoint { category, name } => jobs.push(Job::Tracepoint {
                 category: category.clone(),
@@ -221,7 +251,7 @@ pub(crate) fn jobs(targets: &[Target], common: &Common<'_>) -> Result<Vec<Job>> 
             }),
         }
     }
-    Ok(jobs)
+    Ok(all)
 }
 
 fn of_functions(
@@ -229,6 +259,7 @@ fn of_functions(
     types: Result<&Types, &NoTypes>,
     (pattern, moment, by): (&str, Moment, By),
     common: &Common<'_>,
+    left_out: &mut Vec<(String, String)>,
 ) -> Result<Vec<Job>> {
     // A probe needs no types.
     if let (By::Any | By::Trampoline, Err(missing)) = (by, types) {
@@ -245,7 +276,13 @@ fn of_functions(
     // Of several functions, those are traced that the filter makes sense for. A single
     // function is checked later, with all other places.
     if names.len() > 1 {
-        names.retain(|name| common.check(&place(name)).is_ok());
+        names.retain(|name| match common.check(&place(name)) {
+            Ok(()) => true,
+            Err(why) => {
+                left_out.push(((*name).to_owned(), why.to_string()));
+                false
+            }
+        });
         ensure!(
             !names.is_empty(),
             "what the filter asks for, none of the functions {pattern} has"

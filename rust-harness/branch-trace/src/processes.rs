@@ -7,21 +7,35 @@ use std::fs;
 use branch_records::capture::{MAX_MAPPINGS, Mapping, Process, Snapshot};
 use branch_records::symbol::is_kernel;
 
-/// The processes that snapshots were taken in. Each was looked up while it existed.
+use crate::mapped::Mapped;
+
+/// The processes that snapshots were taken in.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Processes(HashMap<u32, Process>);
 
 impl Processes {
     /// Looks up the process of a snapshot, unless all of the snapshot's addresses in user
-    /// space are known already.
-    pub(crate) fn see(&mut self, snapshot: &Snapshot) {
+    /// space are known already. `mapped` has what processes mapped since the trace began.
+    pub(crate) fn see(&mut self, snapshot: &Snapshot, mapped: Option<&mut Mapped>) {
         let addresses = snapshot.addresses();
         let mut users = addresses.filter(|address| *address != 0 && !is_kernel(*address));
         let known = self.0.get(&snapshot.pid);
-        let is_new = |address| known.is_none_or(|process| process.file_at(address).is_none());
-        if users.any(is_new)
-            && let Some(process) = read(snapshot.pid)
-        {
+        let is_new =
+            |address: &u64| known.is_none_or(|process| process.file_at(*address).is_none());
+        let Some(address) = users.find(is_new) else {
+            return;
+        };
+        let watched = || {
+            let mapped = mapped?;
+            mapped.update().ok()?;
+            let process = Process {
+                pid: snapshot.pid,
+                mappings: mapped.of(snapshot.pid)?.to_vec(),
+            };
+            // What was mapped before the trace began is not among them.
+            process.file_at(address).is_some().then_some(process)
+        };
+        if let Some(process) = watched().or_else(|| read(snapshot.pid)) {
             self.0.insert(snapshot.pid, process);
         }
     }

@@ -10,6 +10,7 @@ use guest_support::kcore::{Around, Kcore};
 use crate::attach::Attached;
 use crate::branches::Branches;
 use crate::event;
+use crate::mapped::Mapped;
 use crate::processes::Processes;
 use crate::programs;
 
@@ -65,14 +66,17 @@ pub(crate) struct Recorder {
     taken: usize,
     /// The most snapshots that are taken. Further ones are dropped.
     limit: Option<usize>,
+    /// What processes map, if snapshots have addresses of user space.
+    mapped: Option<Mapped>,
     problem: Option<anyhow::Error>,
 }
 
 impl Recorder {
     /// A recorder that has no snapshots yet, and takes at most `limit`.
-    pub(crate) fn up_to(limit: Option<usize>) -> Self {
+    pub(crate) fn up_to(limit: Option<usize>, mapped: Option<Mapped>) -> Self {
         Self {
             limit,
+            mapped,
             ..Self::default()
         }
     }
@@ -91,12 +95,17 @@ impl Recorder {
         match event::parse(bytes, &attached.places) {
             Ok(_) if self.is_full() => {}
             Ok(snapshot) => {
-                self.waiting.processes.see(&snapshot);
+                self.waiting.processes.see(&snapshot, self.mapped.as_mut());
                 self.waiting.snapshots.push(snapshot);
                 self.taken += 1;
             }
             Err(error) => self.problem = self.problem.take().or(Some(error)),
         }
+    }
+
+    /// Makes room for what processes map from now on.
+    pub(crate) fn watch(&mut self) -> Result<()> {
+        self.mapped.as_mut().map_or(Ok(()), Mapped::update)
     }
 
     /// Removes and returns the snapshots that were taken since the last call.

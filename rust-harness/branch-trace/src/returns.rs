@@ -1,5 +1,7 @@
 //! The types of functions, by the kernel's BTF.
 
+use std::fmt;
+
 use anyhow::{Context as _, Result};
 use branch_records::capture::Returned;
 use branch_records::filter::ArgumentPath;
@@ -48,6 +50,18 @@ impl Returns {
     /// Whether a value of this type can stand for an error.
     pub(crate) fn can_fail(self) -> bool {
         matches!(self, Self::Signed(16..) | Self::Pointer)
+    }
+}
+
+impl fmt::Display for Returns {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Nothing => f.write_str("nothing, or what is not known"),
+            Self::Signed(bits) => write!(f, "a signed number of {bits} bits"),
+            Self::Unsigned(bits) => write!(f, "an unsigned number of {bits} bits"),
+            Self::Bool => f.write_str("a boolean"),
+            Self::Pointer => f.write_str("a pointer"),
+        }
     }
 }
 

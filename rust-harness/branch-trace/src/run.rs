@@ -14,13 +14,15 @@ use guest_support::perf::{CannotRecord, Recording};
 use guest_support::{cpus, perf};
 use libbpf_rs::ErrorKind;
 
-use crate::arguments::Arguments;
+use crate::arguments::{Arguments, StackOf};
 use crate::attach::Attached;
 use crate::branches::{self, Branches};
+use crate::dry_run;
 use crate::features;
 use crate::generate;
 use crate::jobs::Common;
 use crate::machine;
+use crate::mapped::Mapped;
 use crate::names::Names;
 use crate::output::{self, Output, Stream};
 use crate::recorded::{Batch, Recorder};
@@ -35,6 +37,7 @@ static STOP: AtomicBool = AtomicBool::new(false);
 
 /// Does what the command line says.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
+    arguments.show.color.apply();
     if let Some(what) = arguments.generate {
         generate::print(what)?;
         return Ok(ExitCode::SUCCESS);
@@ -78,6 +81,18 @@ fn trace(arguments: &Arguments) -> Result<ExitCode> {
     if !symbols.has_snapshot_function() {
         return Ok(unsupported(NO_SNAPSHOTS));
     }
+    let possible = libbpf_rs::num_possible_cpus().context("cannot count the CPUs")?;
+    let common = Common {
+        filter: &filter,
+        show: &arguments.show,
+        stacks: &arguments.stack,
+        arguments: arguments.args.map(usize::from),
+        slots: possible.next_power_of_two(),
+    };
+    if arguments.dry_run {
+        let is_whole = dry_run::print(&arguments.targets, &common, arguments.show.json)?;
+        return Ok(ExitCode::from(u8::from(!is_whole)));
+    }
     let of_user = |target: &Target| matches!(target, Target::User { .. });
     let level = if arguments.targets.iter().all(of_user) {
         branches::USER
@@ -107,14 +122,6 @@ fn trace(arguments: &Arguments) -> Result<ExitCode> {
             names: Names::of_this_kernel(arguments.vmlinux.as_deref())?,
         },
     };
-    let possible = libbpf_rs::num_possible_cpus().context("cannot count the CPUs")?;
-    let common = Common {
-        filter: &filter,
-        show: &arguments.show,
-        stacks: &arguments.stack,
-        arguments: arguments.args.map(usize::from),
-        slots: possible.next_power_of_two(),
-    };
     let attached = Attached::to(&arguments.targets, &common)?;
     let stream = Stream::to(output);
     let limit = arguments.count.map(|count| count as usize);
@@ -123,11 +130,15 @@ fn trace(arguments: &Arguments) -> Result<ExitCode> {
     } else {
         limit
     };
+    let wants_user =
+        branches.sample_type() & branches::USER != 0 || arguments.stack.contains(&StackOf::User);
+    // Without it, /proc has the files of the processes that still exist.
+    let mapped = wants_user.then(|| Mapped::watch().ok()).flatten();
     let mut session = Session {
         arguments,
         attached: &attached,
         branches,
-        recorder: RefCell::new(Recorder::up_to(limit)),
+        recorder: RefCell::new(Recorder::up_to(limit, mapped)),
         stream,
         kept: Batch::default(),
     };
@@ -185,6 +196,7 @@ impl Session<'_> {
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 polled => polled.context("cannot read from the BPF programs")?,
             }
+            recorder.borrow_mut().watch()?;
             if self.stream.is_ready() {
                 let batch = recorder.borrow_mut().take()?;
                 self.show(batch)?;

@@ -1,6 +1,7 @@
 //! Targets: what is traced, as the command line says it: `[KIND:]NAME`, with the kinds
 //! that bpftrace has.
 
+use std::fmt;
 use std::str::FromStr;
 
 use branch_records::capture::Moment;
@@ -54,6 +55,54 @@ pub(crate) enum TargetError {
     Tracepoint(String),
     #[error("{0:?} is to be uprobe:FILE:SYMBOL or uretprobe:FILE:SYMBOL")]
     User(String),
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Functions {
+                pattern,
+                moment,
+                by,
+            } => {
+                let kind = match (by, moment) {
+                    (By::Any, _) => "",
+                    (By::Trampoline, Moment::Entry) => "fentry:",
+                    (By::Trampoline, _) => "fexit:",
+                    (By::Probe, Moment::Entry) => "kprobe:",
+                    (By::Probe, _) => "kretprobe:",
+                };
+                write!(f, "{kind}{pattern}")
+            }
+            Self::Tracepoint { category, name } => write!(f, "tracepoint:{category}:{name}"),
+            Self::RawTracepoint { name } => write!(f, "rawtracepoint:{name}"),
+            Self::Bpf {
+                program,
+                function,
+                moment,
+            } => {
+                let kind = match moment {
+                    Moment::Entry => "fentry",
+                    _ => "fexit",
+                };
+                write!(f, "{kind}:bpf:{program}")?;
+                function
+                    .iter()
+                    .try_for_each(|function| write!(f, ":{function}"))
+            }
+            Self::User {
+                file,
+                symbol,
+                moment,
+            } => {
+                let kind = match moment {
+                    Moment::Entry => "uprobe",
+                    _ => "uretprobe",
+                };
+                write!(f, "{kind}:{file}:{symbol}")
+            }
+        }
+    }
 }
 
 impl FromStr for Target {

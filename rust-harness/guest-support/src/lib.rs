@@ -7,4 +7,5 @@ pub mod first_read;
 pub mod kallsyms;
 pub mod kcore;
 pub mod perf;
+pub mod ring;
 pub mod snapshot_function;

@@ -214,8 +214,42 @@ fn open_for(
     attr.set_disabled(later.into());
     attr.set_exclude_user(later.into());
     attr.set_exclude_kernel((recording.counted == Counted::User).into());
-    // SAFETY: `attr` is initialised and says its size; counting cycles touches no
-    // memory of this process.
+    open_attr(attr, pid, cpu, flags)
+}
+
+/// Opens an event on `cpu` that counts nothing, and records which code is mapped: each mapping, the
+/// begin of each program (`PERF_RECORD_COMM`) and each process. The last 8 bytes of each record are
+/// its time.
+///
+/// # Errors
+///
+/// When the kernel has no such event, or this process may not have it.
+pub fn open_mappings(cpu: u32) -> io::Result<OwnedFd> {
+    let cpu = cpu.try_into().map_err(|_| Errno::INVAL)?;
+    let mut attr = sys::perf_event_attr {
+        type_: sys::PERF_TYPE_SOFTWARE,
+        size: size_of::<sys::perf_event_attr>() as u32,
+        config: sys::PERF_COUNT_SW_DUMMY.into(),
+        sample_type: sys::PERF_SAMPLE_TIME.into(),
+        ..Default::default()
+    };
+    attr.set_sample_id_all(1);
+    attr.set_mmap(1);
+    attr.set_mmap2(1);
+    attr.set_comm(1);
+    attr.set_comm_exec(1);
+    attr.set_task(1);
+    open_attr(attr, -1, cpu, 0)
+}
+
+fn open_attr(
+    mut attr: sys::perf_event_attr,
+    pid: i32,
+    cpu: i32,
+    flags: u32,
+) -> io::Result<OwnedFd> {
+    // SAFETY: `attr` is initialised and says its size; the event touches no memory of this process
+    // until it is mapped.
     let fd = unsafe {
         perf_event_open(
             &raw mut attr,

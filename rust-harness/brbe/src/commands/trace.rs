@@ -28,7 +28,7 @@ use kernels::requirements::MachineNeeds;
 use kernels::subject::Subject;
 use machines::backend::{Backend, End, Run};
 use machines::captures;
-use machines::guest::{Guest, Task};
+use machines::guest::{self, Guest, Task};
 use machines::lane::Lane;
 use machines::machine_spec::MachineSpec;
 use machines::remote;
@@ -79,7 +79,8 @@ const HELP: &str = "\
 branch-trace's arguments, after the options above:
   FUNCTION, fentry:, fexit:, kprobe:, kretprobe:, tracepoint:CATEGORY:NAME,
   rawtracepoint:NAME, fexit:bpf:PROGRAM, uprobe:FILE:SYMBOL, uretprobe:...
-  --errors, --ret EXPR, --filter EXPR, --lbr FILTERS, -n N, --duration SECONDS
+  --errors, --ret EXPR, --filter EXPR, --lbr FILTERS, -n N, --duration SECONDS,
+  --args[=DEPTH], --stack kernel,user, --dry-run
   -- COMMAND, run in the guest
 Documentation/branch-trace.md explains them.";
 
@@ -87,6 +88,7 @@ impl Trace {
     /// Runs the command. Returns whether anything was recorded.
     pub fn run(&self, paths: &Paths) -> Result<bool> {
         self.check()?;
+        self.show.color.apply();
         match self.lane.open()? {
             Lane::Remote(ssh) => self.there(paths, &ssh),
             Lane::Machines(backend) => self.here(paths, backend),
@@ -97,6 +99,12 @@ impl Trace {
     fn words(&self) -> Vec<String> {
         let own = self.show.group_words().into_iter();
         own.chain(self.words.iter().cloned()).collect()
+    }
+
+    /// Whether branch-trace is asked what it would trace.
+    fn is_dry(&self) -> bool {
+        let mut words = self.words.iter().take_while(|word| *word != "--");
+        words.any(|word| word == "--dry-run")
     }
 
     /// Checks that what this command does itself is not asked of branch-trace.
@@ -148,15 +156,24 @@ impl Trace {
         let words = self.words();
         let words = || words.iter().map(String::as_str);
         let limit = limit(words(), LONGEST_IN_MACHINES);
+        let command = if self.is_dry() {
+            captures::branch_trace(words())
+        } else {
+            captures::until_stopped(words())
+        };
         let task = Task {
             name: &name,
-            command: &captures::until_stopped(words()),
+            command: &command,
             share: &share,
             timeout: limit + GRACE,
         };
         let run = stoppable(&share, limit, || {
             guest.run(kernel, &MachineSpec::default(), &task)
         })?;
+        if self.is_dry() {
+            print!("{}", run.output);
+            return Ok(guest::status(&run)? == 0);
+        }
         eprint!("{}", run.output);
         if !has_recorded(&run, limit)? {
             return Ok(false);
@@ -189,7 +206,7 @@ impl Trace {
             !self.given.is_given(),
             "--kernel is for machines that boot: over ssh the kernel is there"
         );
-        let Some(vmlinux) = self.given.vmlinux() else {
+        let Some(vmlinux) = self.given.vmlinux().filter(|_| !self.is_dry()) else {
             ensure!(
                 self.capture.is_none() && self.show.html.is_none() && self.show.source.is_none(),
                 "--capture, --html and --source need --vmlinux with --on ssh://…"

@@ -36,12 +36,13 @@ const SYSTEM_CALL: [&str; 5] = [
 ];
 
 const CASES: [Case; 9] = [
-    // A function that a trampoline called is still on the stack when it has returned.
+    // A function that a trampoline called is still on the stack when it has returned. The process
+    // may have ended when its snapshots arrive.
     Case {
         by: "",
         words: &[
             "--stack",
-            "kernel",
+            "kernel,user",
             "--errors",
             "array_map_alloc_check",
             "--",
@@ -56,7 +57,7 @@ const CASES: [Case; 9] = [
             "__arm64_sys_bpf",
             "invoke_syscall",
         ],
-        user: &[],
+        user: &["syscall", "main", "_start"],
         arguments: &[],
     },
     Case {

@@ -39,7 +39,7 @@ const PAGE: &str = "why.html";
 /// The most bytes of the page that are read.
 const MOST: u64 = 64 << 20;
 
-const CASES: [Case; 23] = [
+const CASES: [Case; 26] = [
     says(
         "./branch-trace --vmlinux vmlinux --html why.html --errors array_map_alloc_check -- \
          ./branch-guest provoke refused-map",
@@ -48,6 +48,26 @@ const CASES: [Case; 23] = [
             "(kernel/bpf/arraymap.c:59)",
             "the path on the source: why.html",
         ],
+    ),
+    says(
+        "./branch-trace --dry-run --json vfs_read 'kretprobe:vfs_rea[d]'",
+        &["\"by\": \"fexit\"", "\"by\": \"kretprobe.multi\""],
+    ),
+    Case {
+        status: 1,
+        never: &["trace: tracing", "snapshot"],
+        ..says(
+            "./branch-trace --dry-run --errors vfs_read kprobe:ksys_read no_such_function",
+            &[
+                "fexit  vfs_read, which returns a signed number of 64 bits",
+                "not    ksys_read: ksys_read is not traced when it returns",
+                "not    no_such_function: no function that can be traced is called",
+            ],
+        )
+    },
+    says(
+        "./branch-trace --color=always -n 1 fentry:vfs_read -- cat /etc/passwd",
+        &["\u{1b}[1mvfs_read() was called"],
     ),
     Case {
         never: &["arraymap.c", "\u{1b}["],
