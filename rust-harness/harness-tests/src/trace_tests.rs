@@ -19,6 +19,7 @@ mod instructions;
 mod local;
 mod many;
 mod stopped;
+pub mod x86;
 
 /// How long the boot with some fifty runs of branch-trace may take. It takes 130 s beside
 /// another guest, and 450 s on a slow machine beside a compiler.

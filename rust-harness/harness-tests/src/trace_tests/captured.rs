@@ -27,11 +27,11 @@ struct Case {
 }
 
 /// What a case recorded, with names.
-struct RunOfCase<'a> {
-    report: TraceReport,
-    symbols: &'a dyn Resolve,
+pub(super) struct RunOfCase<'a> {
+    pub(super) report: TraceReport,
+    pub(super) symbols: &'a dyn Resolve,
     /// The text of a file of the kernel's source.
-    source: &'a dyn Fn(&str) -> Option<String>,
+    pub(super) source: &'a dyn Fn(&str) -> Option<String>,
 }
 
 const CASES: [Case; 10] = [
@@ -223,7 +223,7 @@ fn executed(seen: &RunOfCase<'_>, snapshot: &SnapshotReport) -> Option<(Listing,
 
 /// Checks that the check which refuses the map is the last one that was made: of what is
 /// behind it, only the end of the function was executed.
-fn ends_at_the_failing_check(seen: &RunOfCase<'_>) -> Option<String> {
+pub(super) fn ends_at_the_failing_check(seen: &RunOfCase<'_>) -> Option<String> {
     let is_check = |line: &str| line.contains("attr->max_entries == 0");
     let is_end = |line: &str| matches!(line, "}" | "return -EINVAL;");
     ends_at(seen, is_check, is_end)

@@ -8,6 +8,7 @@ use super::ready;
 use crate::commands::Applied;
 use crate::documents;
 use ci_jobs::{github, gitlab, kernelci, lava, linters, schemas};
+use harness_tests::trace_tests;
 use host::paths::Paths;
 use kernel_tests::context::Context;
 use kernel_tests::cost;
@@ -258,6 +259,9 @@ impl<'a> Planner<'a> {
             let context = Context::patched(paths, guest, subject);
             let mut tested = Plan::default();
             tested.any(x86::tests().jobs(&context, Extent::Whole));
+            for batch in trace_tests::x86::tests() {
+                tested.any(batch.jobs(&context, Extent::Whole));
+            }
             tested.at_least(Tier::Full);
             let machine = "QEMU's x86-64 machine".to_owned();
             all.part(tested, self.keep_as(machine, subject));

@@ -1,0 +1,109 @@
+//! Test of branch-trace on x86-64, whose CPUs keep 8, 16 or 32 records (LBR).
+
+use anyhow::{Context as _, Result};
+use branch_records::capture::ArgumentValue;
+use branch_records::files::Files;
+use branch_records::record::BranchType;
+use branch_records::report::{SnapshotReport, TraceReport};
+use branch_records::vmlinux::{KernelSymbols, Vmlinux};
+
+use kernel_tests::context::Context;
+use kernel_tests::registry::{Batch, Scope, Test};
+use kernel_tests::x86;
+use machines::machine_spec::MachineSpec;
+use machines::{captures, guest};
+use report::{Tier, Verdict};
+
+use super::captured::{self, RunOfCase};
+
+/// How many records a snapshot at a function's return spends before it is taken: of 8, the oldest
+/// one is that of the return itself.
+const SPENT: u8 = 7;
+
+/// The tests, one for each number of records. They are for a kernel for x86-64.
+pub fn tests() -> Vec<Batch> {
+    let test = |(name, records, tier)| {
+        let test = Test {
+            tier,
+            machine: MachineSpec {
+                records: Some(records),
+                ..x86::emulated()
+            },
+            ..Test::new(name, Scope::DEFAULT)
+        };
+        Batch::of_one(test, move |context, machine| of(context, machine, records))
+    };
+    [
+        // The tracer does not know how many records there are.
+        ("branch-trace, 8 records", 8, Tier::All),
+        ("branch-trace, 16 records", 16, Tier::All),
+        ("branch-trace, 32 records", 32, Tier::Full),
+    ]
+    .map(test)
+    .into()
+}
+
+fn of(context: &Context<'_>, machine: &MachineSpec, records: u8) -> Result<Verdict> {
+    let share = context.share()?;
+    let words = ["--args", "--stack=kernel"].into_iter();
+    let words = words.chain(captures::WORDS);
+    let run = context.run(machine, "branch-trace", &captures::command(words), &share)?;
+    let status = guest::status(&run)?;
+    let Ok(capture) = captures::read(&share) else {
+        return Ok(Verdict::Fail(format!("status {status}: {}", run.output)));
+    };
+    let vmlinux = Vmlinux::open(context.kernel()?.vmlinux()?);
+    let vmlinux = vmlinux.context("the kernel's debug information")?;
+    let symbols = KernelSymbols::new(&vmlinux, &capture, Files::new(&[], &|_| None))
+        .context("putting names to the addresses")?;
+    let subject = context.subject()?;
+    let seen = RunOfCase {
+        report: TraceReport::new(&capture, &symbols),
+        symbols: &symbols,
+        source: &|file: &str| subject.source(file),
+    };
+    for snapshot in &seen.report.snapshots {
+        let count = snapshot.records.len();
+        let frames = snapshot.stack.iter().filter(|frame| !frame.machinery);
+        let names = frames.map(|frame| frame.symbol.as_ref().map_or("?", |it| it.base_name()));
+        let names: Vec<_> = names.collect();
+        let argument = snapshot.arguments.first().map(|argument| &argument.value);
+        let entries = argument.and_then(|attr| attr.at(&["max_entries".to_owned()]));
+        if count != usize::from(records) {
+            return Ok(Verdict::Fail(format!("{count} records of {records}")));
+        }
+        if !names
+            .windows(2)
+            .any(|pair| pair == ["map_create", "__sys_bpf"])
+        {
+            return Ok(Verdict::Fail(format!("the stack is {names:?}")));
+        }
+        if entries != Some(&ArgumentValue::Unsigned(0)) {
+            return Ok(Verdict::Fail(format!("max_entries is {entries:?}")));
+        }
+    }
+    let problem = if records > SPENT + 1 {
+        captured::ends_at_the_failing_check(&seen)
+    } else {
+        begins_with_the_return(&seen.report.snapshots)
+    };
+    Ok(match problem {
+        None => Verdict::Pass(format!("{} snapshots", seen.report.snapshots.len())),
+        Some(problem) => Verdict::Fail(problem),
+    })
+}
+
+/// Checks that the oldest record is the return of the function, and the only one of its own.
+fn begins_with_the_return(snapshots: &[SnapshotReport]) -> Option<String> {
+    let is_it = |snapshot: &&SnapshotReport| {
+        let mut own = snapshot.records.iter().enumerate().filter(|(_, branch)| {
+            let symbol = branch.from.symbol.as_ref();
+            symbol.is_some_and(|symbol| symbol.base_name() == snapshot.function)
+        });
+        own.next()
+            .is_some_and(|(index, branch)| index == 0 && branch.kind == BranchType::Return)
+            && own.next().is_none()
+    };
+    let other = snapshots.iter().find(|snapshot| !is_it(snapshot));
+    other.map(|snapshot| format!("the records are {:?}", snapshot.records))
+}
