@@ -15,12 +15,12 @@ mod argument;
 mod code;
 pub(crate) mod document;
 mod field;
-mod hex;
+pub(crate) mod hex;
 mod process;
 pub(crate) mod raw_records;
 mod snapshot;
 
-pub use argument::{Argument, ArgumentValue, MAX_VALUES};
+pub use argument::{Argument, ArgumentValue, MAX_VALUES, have_room};
 pub(crate) use code::check_code;
 pub use code::{CodeRange, MAX_CODE, MAX_CODE_BYTES};
 use field::{check, check_name, check_path, check_printable, check_text};

@@ -1,16 +1,17 @@
 //! Snapshots as `perf script --show-mmap-events -F ip,brstack` prints samples: what LLVM's
 //! `llvm-profgen --perfscript` reads.
 
+use std::collections::{HashMap, HashSet};
 use std::io::{self, Write};
 use std::ops::Range;
 
 use crate::brstack;
-use crate::capture::{Capture, Process};
+use crate::capture::{Capture, Mapping};
 
 /// Writes one line for each snapshot that has records, with its branches newest first. The address
 /// before them is that where the newest branch led. `image` has the addresses of the kernel image;
-/// a line in front of the samples tells it. Before the samples of a process, lines tell which files
-/// it had mapped.
+/// a line in front of the samples tells it. Before a sample, lines tell which files the process had
+/// mapped at its branches, unless lines before have told that of this process.
 ///
 /// # Errors
 ///
@@ -21,19 +22,25 @@ pub fn write(capture: &Capture, image: &Range<u64>, out: &mut impl Write) -> io:
     writeln!(
         out,
         " PERF_RECORD_MMAP -1/0: [{start:#x}({:#x}) @ {start:#x}]: x [kernel.kallsyms]_text",
-        end - start
+        end.wrapping_sub(*start)
     )?;
-    let mut mapped = None;
+    let processes = capture.processes.iter();
+    let processes: HashMap<_, _> = processes.map(|it| (it.pid, it)).collect();
+    let mut told = (None, HashSet::new());
     for snapshot in &capture.snapshots {
         let Some(newest) = snapshot.records.first() else {
             continue;
         };
-        if mapped != Some(snapshot.pid) {
-            let mut processes = capture.processes.iter();
-            if let Some(process) = processes.find(|process| process.pid == snapshot.pid) {
-                write_mappings(process, out)?;
+        if told.0 != Some(snapshot.pid) {
+            told = (Some(snapshot.pid), HashSet::new());
+        }
+        if let Some(process) = processes.get(&snapshot.pid) {
+            let ends = snapshot.records.iter().flat_map(|it| [it.from, it.to]);
+            for mapping in ends.filter_map(|address| process.mapping_at(address)) {
+                if told.1.insert(mapping.start) {
+                    write_mapping(process.pid, mapping, out)?;
+                }
             }
-            mapped = Some(snapshot.pid);
         }
         write!(out, " {:x} ", newest.to)?;
         for record in &snapshot.records {
@@ -44,25 +51,21 @@ pub fn write(capture: &Capture, image: &Range<u64>, out: &mut impl Write) -> io:
     Ok(())
 }
 
-fn write_mappings(process: &Process, out: &mut impl Write) -> io::Result<()> {
-    let pid = process.pid;
-    for mapping in &process.mappings {
-        writeln!(
-            out,
-            " PERF_RECORD_MMAP2 {pid}/{pid}: [{:#x}({:#x}) @ {:#x} 00:00 0 0]: r-xp {}",
-            mapping.start,
-            mapping.end - mapping.start,
-            mapping.offset,
-            mapping.path
-        )?;
-    }
-    Ok(())
+fn write_mapping(pid: u32, mapping: &Mapping, out: &mut impl Write) -> io::Result<()> {
+    writeln!(
+        out,
+        " PERF_RECORD_MMAP2 {pid}/{pid}: [{:#x}({:#x}) @ {:#x} 00:00 0 0]: r-xp {}",
+        mapping.start,
+        mapping.end - mapping.start,
+        mapping.offset,
+        mapping.path
+    )
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::capture::Mapping;
+    use crate::capture::Process;
     use crate::made_up::{self, ALLOC_CHECK, MAP_CREATE, RETURN, record};
 
     #[test]
@@ -71,17 +74,20 @@ mod tests {
             made_up::snapshot(vec![
                 record(MAP_CREATE + 8, ALLOC_CHECK, made_up::CALL),
                 record(ALLOC_CHECK + 0x20, MAP_CREATE + 12, RETURN),
+                record(MAP_CREATE + 20, 0x40_0010, RETURN),
             ]),
             made_up::snapshot(Vec::new()),
         ]);
         capture.processes = vec![Process {
             pid: capture.snapshots[0].pid,
-            mappings: vec![Mapping {
-                start: 0x40_0000,
-                end: 0x41_0000,
-                offset: 0,
-                path: "/bin/demo".to_owned(),
-            }],
+            mappings: [(0x40_0000, "/bin/demo"), (0x50_0000, "/lib/untouched")]
+                .map(|(start, path)| Mapping {
+                    start,
+                    end: start + 0x1_0000,
+                    offset: 0,
+                    path: path.to_owned(),
+                })
+                .into(),
         }];
         let image = 0xffff_8000_8000_0000..0xffff_8000_8100_0000;
         let mut out = Vec::new();

@@ -1,6 +1,8 @@
 //! A report: a capture with names put to its addresses. It is what is shown as text or
 //! JSON.
 
+use std::collections::HashMap;
+
 use serde::{Serialize, Serializer};
 
 use crate::capture::{Argument, Capture, Moment, Returned, Snapshot};
@@ -67,6 +69,10 @@ pub struct SnapshotReport {
     pub last_jump: Option<usize>,
     /// The number of records within the tracing machinery.
     pub machinery: usize,
+    /// How many of the oldest records were in the snapshot before on this CPU, too. arm64's
+    /// kernel discards the records that it hands out, x86's keeps them.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub repeated: usize,
     /// Whether the records can be one execution. `None` where only some branches were
     /// recorded, or the machine is not arm64.
     #[cfg(feature = "path")]
@@ -88,7 +94,7 @@ pub struct SnapshotReport {
 pub struct StackFrame {
     /// The address to which the function returns that was called from here; of the innermost
     /// function of user space, the address that it had reached.
-    #[serde(serialize_with = "address")]
+    #[serde(serialize_with = "crate::capture::hex::serialize")]
     pub address: u64,
     /// The symbol of the call, if some source of symbols knows one. Its offset is that of
     /// `address`.
@@ -141,8 +147,8 @@ pub struct Endpoint {
     pub symbol: Option<Symbol>,
 }
 
-fn address<S: Serializer>(address: &u64, to: S) -> Result<S::Ok, S::Error> {
-    to.collect_str(&format_args!("{address:#x}"))
+fn is_zero(count: &usize) -> bool {
+    *count == 0
 }
 
 fn type_name<S: Serializer>(kind: &BranchType, to: S) -> Result<S::Ok, S::Error> {
@@ -164,6 +170,7 @@ impl TraceReport {
     /// Makes a report of a capture: puts names from `symbols` to its addresses.
     pub fn new(capture: &Capture, symbols: &(impl Resolve + ?Sized)) -> Self {
         let mut symbols = SymbolCache::of(symbols);
+        let mut before: HashMap<u32, &[RawRecord]> = HashMap::new();
         Self {
             format: FORMAT,
             version: VERSION,
@@ -179,6 +186,9 @@ impl TraceReport {
                     #[cfg(feature = "path")]
                     path: (capture.has_all_branches() && capture.kernel.machine == "aarch64")
                         .then(|| crate::path::check(&snapshot.records, &capture.code)),
+                    repeated: before
+                        .insert(snapshot.cpu, &snapshot.records)
+                        .map_or(0, |older| repeated(&snapshot.records, older)),
                     ..SnapshotReport::new(snapshot, &mut symbols)
                 })
                 .collect(),
@@ -204,6 +214,15 @@ impl TraceReport {
     pub fn step(&self) -> u64 {
         step_of(&self.machine)
     }
+}
+
+/// How many of the oldest records of a snapshot are the newest ones of an older snapshot. Both have
+/// the newest record first. The newest of the older one led into the snapshot: it comes once.
+fn repeated(newer: &[RawRecord], older: &[RawRecord]) -> usize {
+    let is_rest = |new: &usize| older.starts_with(&newer[*new..]);
+    (1..newer.len())
+        .find(is_rest)
+        .map_or(0, |new| newer.len() - new)
 }
 
 /// The least distance from one instruction to the next on a machine, in bytes.
@@ -244,6 +263,7 @@ impl SnapshotReport {
             errno: snapshot.errno,
             last_jump: None,
             machinery: records.iter().filter(|branch| branch.machinery).count(),
+            repeated: 0,
             #[cfg(feature = "path")]
             path: None,
             records,
@@ -336,5 +356,29 @@ impl NamedBranch {
             #[cfg(feature = "path")]
             instructions: Vec::new(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_that_were_kept_are_known() {
+        let records = |ends: &[u64]| -> Vec<_> {
+            let record = |from: &u64| RawRecord {
+                from: *from,
+                to: 1,
+                flags: 0,
+            };
+            ends.iter().map(record).collect()
+        };
+        let of = |newer: &[u64], older: &[u64]| repeated(&records(newer), &records(older));
+        assert_eq!(of(&[9, 8, 5, 4, 3], &[5, 4, 3, 2, 1]), 3);
+        assert_eq!(of(&[9, 8, 7], &[5, 4, 3]), 0);
+        assert_eq!(of(&[9, 8, 5, 3], &[5, 4, 3]), 0);
+        // Another call of the same.
+        assert_eq!(of(&[5, 4, 3], &[5, 4, 3]), 0);
+        assert_eq!(of(&[], &[5]), 0);
     }
 }

@@ -12,7 +12,7 @@ use crate::capture::Capture;
 use crate::compare::{self, GroupComparison, SnapshotGroup};
 use crate::filter::FilterField;
 use crate::html;
-use crate::instructions::perf;
+use crate::instructions::{self, perf};
 use crate::perfscript;
 use crate::report::TraceReport;
 use crate::sources::{self, Sources};
@@ -46,7 +46,7 @@ pub struct Show {
     pub perfscript: bool,
 
     /// Show the instructions that were executed between branches, and their source lines
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["brstack", "brstackinsn", "perfscript"])]
     pub insn: bool,
 
     /// Compare two groups of snapshots, and show where their paths part: calls that failed and
@@ -82,7 +82,7 @@ pub struct Show {
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
 
-    /// Where the source is that was compiled, for --html
+    /// Where the source is that was compiled
     #[arg(long, value_name = "DIR")]
     pub source: Option<PathBuf>,
 }
@@ -121,6 +121,9 @@ pub enum ShowError {
     /// Nothing says where the kernel image is, which --perfscript has to tell.
     #[error("--perfscript needs the kernel's symbols: give --vmlinux FILE")]
     NoImage,
+    /// The capture is of a machine whose instructions are not known.
+    #[error("--insn and --brstackinsn show arm64's instructions, and this is a trace of {0}")]
+    NoInstructions(String),
     /// The output stream could not be written: the terminal, or what stands for it.
     #[error("cannot write what was recorded: {0}")]
     Output(#[source] io::Error),
@@ -194,7 +197,8 @@ impl Show {
         }
     }
 
-    /// The words of a command line that ask for this, but for files: `--html` and `--source`.
+    /// The words of a command line that ask for this on another machine, without what is for this
+    /// one: `--html` and `--source`.
     pub fn words(&self) -> Vec<String> {
         let flags = [
             ("--all", self.all),
@@ -211,6 +215,11 @@ impl Show {
         if !self.between.is_empty() {
             words.push("--between".to_owned());
             words.extend(self.between.iter().map(ToString::to_string));
+        }
+        match self.color {
+            ColorWhen::Auto => {}
+            ColorWhen::Always => words.push("--color=always".to_owned()),
+            ColorWhen::Never => words.push("--color=never".to_owned()),
         }
         if let Some(width) = self.width {
             words.extend(["--width".to_owned(), width.to_string()]);
@@ -259,7 +268,8 @@ impl Show {
     ///
     /// # Errors
     ///
-    /// When writing to `out` fails, [`ShowError::Groups`] and [`ShowError::NoImage`].
+    /// When writing to `out` fails, [`ShowError::Groups`], [`ShowError::NoImage`] and
+    /// [`ShowError::NoInstructions`].
     pub fn print(
         &self,
         capture: &Capture,
@@ -267,6 +277,10 @@ impl Show {
         sources: &Sources<'_>,
         out: &mut dyn Write,
     ) -> Result<(), ShowError> {
+        let machine = &capture.kernel.machine;
+        if (self.insn || self.brstackinsn) && machine != instructions::MACHINE {
+            return Err(ShowError::NoInstructions(machine.clone()));
+        }
         // Each branch is written by itself.
         let out = &mut io::BufWriter::new(out);
         let written = if let Some(groups) = self.groups()? {

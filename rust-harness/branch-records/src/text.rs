@@ -105,9 +105,6 @@ fn write_snapshot(
         snapshot.comm,
         snapshot.pid,
     )?;
-    if let Some(refusal) = words::refusal(snapshot) {
-        return writeln!(out, "{refusal}");
-    }
     for argument in &snapshot.arguments {
         writeln!(
             out,
@@ -115,6 +112,10 @@ fn write_snapshot(
             argument.name,
             words::argument(&argument.value)
         )?;
+    }
+    if let Some(refusal) = words::refusal(snapshot) {
+        writeln!(out, "{refusal}")?;
+        return write_stack(snapshot, detail, out);
     }
     write_legend(report, snapshot, detail, out)?;
     let shown: Vec<_> = snapshot
@@ -226,6 +227,13 @@ fn write_legend(
             out,
             ".\n`|` marks the {machinery} within the tracing machinery."
         )?,
+    }
+    if snapshot.repeated > 0 {
+        writeln!(
+            out,
+            "The {} oldest were in the snapshot before on this CPU, too.",
+            snapshot.repeated
+        )?;
     }
     #[cfg(feature = "path")]
     if let Some(path) = &snapshot.path {

@@ -367,8 +367,9 @@ static __always_inline int hand_over(void *ctx, struct event *event, __u32 index
 	if (!complete(event, index, returned))
 		return 0;
 	if (kernel_stacks || user_stacks || with_arguments) {
+		size = with_arguments ? sizeof(*event) : __builtin_offsetof(struct event, unread);
 		add_stacks(ctx, event);
-		if (bpf_ringbuf_output(&events, event, sizeof(*event), 0))
+		if (bpf_ringbuf_output(&events, event, size, 0))
 			__sync_fetch_and_add(&dropped, 1);
 		return 0;
 	}
@@ -473,8 +474,14 @@ int on_raw_tracepoint(void *ctx)
  */
 static __always_inline int take_reserved(void *ctx, __u64 returned)
 {
-	struct event *event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
+	_Bool stacks = kernel_stacks || user_stacks;
+	struct event *event;
 
+	/* A size that the verifier knows: without what nobody asked for. */
+	if (stacks)
+		event = bpf_ringbuf_reserve(&events, __builtin_offsetof(struct event, unread), 0);
+	else
+		event = bpf_ringbuf_reserve(&events, __builtin_offsetof(struct event, kernel_size), 0);
 	if (!event) {
 		__sync_fetch_and_add(&dropped, 1);
 		return 0;
@@ -484,7 +491,8 @@ static __always_inline int take_reserved(void *ctx, __u64 returned)
 		bpf_ringbuf_discard(event, 0);
 		return 0;
 	}
-	add_stacks(ctx, event);
+	if (stacks)
+		add_stacks(ctx, event);
 	bpf_ringbuf_submit(event, 0);
 	return 0;
 }

@@ -90,7 +90,7 @@ pub(crate) struct Arguments {
 
     /// Trace nothing: attach to the targets and take off again, and say how each function would be
     /// traced, and which would not and why; also as --json
-    #[arg(long, conflicts_with_all = ["input", "output", "html", "features"])]
+    #[arg(long, conflicts_with_all = ["input", "output", "html", "features", "count", "duration", "summary", "insn", "brstack", "brstackinsn", "perfscript", "command"])]
     pub(crate) dry_run: bool,
 
     /// Print the manual page, or what completes this command line in a shell
@@ -107,7 +107,7 @@ pub(crate) struct Arguments {
 pub(crate) enum StackOf {
     /// The kernel's
     Kernel,
-    /// That of user space, by frame pointers
+    /// The stack of user space, by frame pointers
     User,
 }
 

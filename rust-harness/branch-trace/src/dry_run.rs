@@ -1,6 +1,7 @@
 //! What would be traced: programs are attached to each target and taken off again, and nothing is
 //! recorded.
 
+use std::io::{self, Write as _};
 use std::slice;
 
 use anyhow::{Context as _, Result};
@@ -67,17 +68,18 @@ pub(crate) fn print(targets: &[Target], common: &Common<'_>, as_json: bool) -> R
         let left_out = found.left_out.into_iter();
         places.extend(left_out.map(|(name, why)| Attempt::left_out(name, why)));
     }
-    if as_json {
+    let text = if as_json {
         let all = DryRun {
             format: FORMAT,
             version: VERSION,
             places,
         };
-        let text = serde_json::to_string_pretty(&all).context("cannot print JSON")?;
-        println!("{text}");
+        serde_json::to_string_pretty(&all).context("cannot print JSON")? + "\n"
     } else {
-        print!("{}", text(&places));
-    }
+        text(&places)
+    };
+    let written = io::stdout().write_all(text.as_bytes());
+    written.context("cannot write what would be traced")?;
     Ok(is_whole)
 }
 

@@ -165,6 +165,24 @@ impl Common<'_> {
         Ok(())
     }
 
+    /// The parameters of a function, if its arguments are asked for. Groups that are compared ask
+    /// for them, too, and take no more.
+    fn parameters(&self, types: &Types, name: &str) -> Result<Option<Rc<Parameters>>> {
+        if !self.wants_arguments() {
+            return Ok(None);
+        }
+        let groups = self.show.groups()?;
+        for group in groups.iter().flatten() {
+            types.parameters(name, None, group.filter().arguments())?;
+        }
+        let paths = self.filter.arguments();
+        Ok(Some(Rc::new(types.parameters(
+            name,
+            self.arguments,
+            paths,
+        )?)))
+    }
+
     /// Whether the arguments of functions are taken or compared.
     fn wants_arguments(&self) -> bool {
         self.arguments.is_some() || !self.filter.arguments().is_empty()
@@ -190,6 +208,10 @@ pub(crate) fn jobs(targets: &[Target], common: &Common<'_>) -> Result<Jobs> {
             !common.wants_arguments() || matches!(target, Target::Functions { .. }),
             "arguments are known of functions of the kernel alone, not of tracepoints, BPF programs \
              or user space"
+        );
+        ensure!(
+            !common.stacks.contains(&StackOf::Kernel) || !matches!(target, Target::User { .. }),
+            "{target} is reached in user space, where the kernel has no stack: --stack user"
         );
         match target {
             Target::Functions {
@@ -276,10 +298,14 @@ fn of_functions(
     // Of several functions, those are traced that the filter makes sense for. A single
     // function is checked later, with all other places.
     if names.len() > 1 {
-        names.retain(|name| match common.check(&place(name)) {
+        let check = |name: &str| {
+            common.check(&place(name))?;
+            types.map_or(Ok(()), |types| common.parameters(types, name).map(drop))
+        };
+        names.retain(|name| match check(name) {
             Ok(()) => true,
             Err(why) => {
-                left_out.push(((*name).to_owned(), why.to_string()));
+                left_out.push(((*name).to_owned(), format!("{why:#}")));
                 false
             }
         });
@@ -312,9 +338,8 @@ fn of_functions(
         return Ok(vec![Job::Probe(places.collect())]);
     }
     let with_parameters = |mut place: Place| {
-        if let (true, Ok(types)) = (common.wants_arguments(), types) {
-            let (depth, paths) = (common.arguments, common.filter.arguments());
-            place.parameters = Some(Rc::new(types.parameters(&place.name, depth, paths)?));
+        if let Ok(types) = types {
+            place.parameters = common.parameters(types, &place.name)?;
         }
         Ok(Job::Function(place))
     };

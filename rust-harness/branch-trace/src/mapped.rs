@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
+use std::rc::Rc;
 
 use anyhow::Result;
 use branch_records::capture::{MAX_MAPPINGS, Mapping};
@@ -12,13 +13,17 @@ use perf_event_open_sys::bindings as sys;
 
 /// The most processes that are remembered.
 const MAX_PROCESSES: usize = 10_000;
+/// The most changes that wait for a snapshot.
+const MAX_WAITING: usize = 100_000;
 /// The bit of a mapping's protection that says that it holds code: `PROT_EXEC`.
 const EXECUTABLE: u32 = 4;
 
 /// The mappings of all processes since this began to watch.
 pub(crate) struct Mapped {
     rings: Vec<(OwnedFd, PerfRing)>,
-    processes: HashMap<u32, Vec<Mapping>>,
+    /// Changes with their times that are not among `processes` yet.
+    waiting: Vec<(u64, Change)>,
+    processes: HashMap<u32, Rc<Vec<Mapping>>>,
 }
 
 /// Something that changes what is mapped.
@@ -47,6 +52,7 @@ impl Mapped {
         let rings = cpus::online()?.into_iter().map(open);
         Ok(Self {
             rings: rings.collect::<Result<_>>()?,
+            waiting: Vec::new(),
             processes: HashMap::new(),
         })
     }
@@ -57,21 +63,40 @@ impl Mapped {
     ///
     /// When the kernel's records are not what perf writes.
     pub(crate) fn update(&mut self) -> Result<()> {
-        let mut changes = Vec::new();
         for (_, ring) in &mut self.rings {
-            changes.extend(ring.take()?.iter().filter_map(change));
+            self.waiting.extend(ring.take()?.iter().filter_map(change));
         }
-        // A process may have run on several CPUs.
-        changes.sort_by_key(|(time, _)| *time);
-        for (_, change) in changes {
-            self.apply(change);
+        if self.waiting.len() > MAX_WAITING {
+            self.apply_until(u64::MAX);
         }
         Ok(())
     }
 
-    /// What a process has mapped since it began its program, sorted by address.
-    pub(crate) fn of(&self, pid: u32) -> Option<&[Mapping]> {
-        self.processes.get(&pid).map(Vec::as_slice)
+    /// Goes on to a time, in nanoseconds of `CLOCK_MONOTONIC`.
+    fn apply_until(&mut self, time: u64) {
+        // A process may have run on several CPUs. The sort is stable.
+        self.waiting.sort_by_key(|(time, _)| *time);
+        let count = self.waiting.partition_point(|(its, _)| *its <= time);
+        let due: Vec<_> = self.waiting.drain(..count).collect();
+        for (_, change) in due {
+            self.apply(change);
+        }
+    }
+
+    /// What a process had mapped at a time, as far as it was mapped since this began to watch.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel's records are not what perf writes.
+    pub(crate) fn at(&mut self, time: u64, pid: u32) -> Result<Option<Vec<Mapping>>> {
+        self.update()?;
+        self.apply_until(time);
+        Ok(self.of(pid).map(<[_]>::to_vec))
+    }
+
+    /// What a process has mapped, sorted by address.
+    fn of(&self, pid: u32) -> Option<&[Mapping]> {
+        self.processes.get(&pid).map(|mappings| &mappings[..])
     }
 
     fn apply(&mut self, change: Change) {
@@ -80,15 +105,17 @@ impl Mapped {
         }
         match change {
             Change::Exec { pid } => {
-                self.processes.insert(pid, Vec::new());
+                self.processes.insert(pid, Rc::default());
             }
             Change::Fork { pid, parent } => {
-                if let Some(mappings) = self.processes.get(&parent).cloned() {
-                    self.processes.insert(pid, mappings);
-                }
+                // A process that had this number before has ended.
+                match self.processes.get(&parent).cloned() {
+                    Some(mappings) => self.processes.insert(pid, mappings),
+                    None => self.processes.remove(&pid),
+                };
             }
             Change::Map { pid, mapping } => {
-                let mappings = self.processes.entry(pid).or_default();
+                let mappings = Rc::make_mut(self.processes.entry(pid).or_default());
                 // What was mapped there is no more.
                 mappings.retain(|old| old.end <= mapping.start || mapping.end <= old.start);
                 if mappings.len() < MAX_MAPPINGS {
@@ -120,7 +147,9 @@ fn change(record: &PerfRecord) -> Option<(u64, Change)> {
             let is_code = word(56)? & EXECUTABLE != 0;
             let path = body.get(64..)?.split(|byte| *byte == 0).next()?;
             let path = std::str::from_utf8(path).ok()?;
-            let printable = path.starts_with('/') && path.chars().all(|c| !c.is_control());
+            // `//anon` is no file.
+            let is_file = path.starts_with('/') && !path.starts_with("//");
+            let printable = is_file && path.chars().all(|c| !c.is_control());
             let end = start.checked_add(length).filter(|end| *end > start)?;
             (is_code && printable).then(|| Change::Map {
                 pid,
@@ -179,6 +208,7 @@ mod tests {
         assert_eq!(map(5, "/bin/true"), Some((7, expected)));
         assert_eq!(map(1, "/bin/true"), None);
         assert_eq!(map(5, "[vdso]"), None);
+        assert_eq!(map(5, "//anon"), None);
         let pids = |words: [u32; 4]| words.map(u32::to_ne_bytes).concat();
         let exec = sys::PERF_RECORD_MISC_COMM_EXEC;
         let comm = |misc| change(&record(3, misc, &pids([42, 42, 0, 0])));
@@ -194,6 +224,7 @@ mod tests {
     fn a_process_has_what_it_mapped_last() {
         let mut mapped = Mapped {
             rings: Vec::new(),
+            waiting: Vec::new(),
             processes: HashMap::new(),
         };
         let map = |start, end, path: &str| Change::Map {
@@ -218,5 +249,28 @@ mod tests {
         assert_eq!(paths(1).unwrap(), ["/lib/c", "/lib/b"]);
         assert_eq!(paths(2).unwrap(), ["/bin/a", "/lib/b"]);
         assert_eq!(paths(3), None);
+        // The number of a process that has ended is used again.
+        mapped.apply(Change::Fork { pid: 2, parent: 9 });
+        assert!(mapped.of(2).is_none());
+    }
+
+    #[test]
+    fn what_came_later_is_not_there_yet() {
+        let map = |start, path: &str| Change::Map {
+            pid: 1,
+            mapping: mapping(start, start + 0x1000, path),
+        };
+        let mut mapped = Mapped {
+            rings: Vec::new(),
+            waiting: vec![
+                (30, Change::Exec { pid: 1 }),
+                (20, map(0x2000, "/lib/b")),
+                (10, map(0x1000, "/bin/a")),
+            ],
+            processes: HashMap::new(),
+        };
+        let mut count = |time| mapped.at(time, 1).unwrap().map(|all| all.len());
+        let counts = [5, 10, 25, 30].map(&mut count);
+        assert_eq!(counts, [None, Some(1), Some(2), Some(0)]);
     }
 }

@@ -18,24 +18,26 @@ impl Processes {
     /// space are known already. `mapped` has what processes mapped since the trace began.
     pub(crate) fn see(&mut self, snapshot: &Snapshot, mapped: Option<&mut Mapped>) {
         let addresses = snapshot.addresses();
-        let mut users = addresses.filter(|address| *address != 0 && !is_kernel(*address));
-        let known = self.0.get(&snapshot.pid);
-        let is_new =
-            |address: &u64| known.is_none_or(|process| process.file_at(*address).is_none());
-        let Some(address) = users.find(is_new) else {
+        let users = addresses.filter(|address| *address != 0 && !is_kernel(*address));
+        let users: Vec<_> = users.collect();
+        let known = |process: &Process| {
+            let known = users.iter().filter(|it| process.file_at(**it).is_some());
+            known.count()
+        };
+        let before = self.0.get(&snapshot.pid).map_or(0, known);
+        if before == users.len() {
             return;
-        };
-        let watched = || {
-            let mapped = mapped?;
-            mapped.update().ok()?;
-            let process = Process {
-                pid: snapshot.pid,
-                mappings: mapped.of(snapshot.pid)?.to_vec(),
-            };
-            // What was mapped before the trace began is not among them.
-            process.file_at(address).is_some().then_some(process)
-        };
-        if let Some(process) = watched().or_else(|| read(snapshot.pid)) {
+        }
+        let watched = mapped.and_then(|mapped| mapped.at(snapshot.time, snapshot.pid).ok()?);
+        let watched = watched.map(|mappings| Process {
+            pid: snapshot.pid,
+            mappings,
+        });
+        // What was mapped before the trace began, /proc alone knows, and nothing of a process that
+        // has ended.
+        let found = [watched, read(snapshot.pid)].into_iter().flatten();
+        let best = found.max_by_key(known).filter(|best| known(best) > before);
+        if let Some(process) = best {
             self.0.insert(snapshot.pid, process);
         }
     }

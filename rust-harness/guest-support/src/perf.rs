@@ -234,6 +234,9 @@ pub fn open_mappings(cpu: u32) -> io::Result<OwnedFd> {
         ..Default::default()
     };
     attr.set_sample_id_all(1);
+    // The clock of BPF programs' `bpf_ktime_get_ns()`.
+    attr.set_use_clockid(1);
+    attr.clockid = rustix::time::ClockId::Monotonic as i32;
     attr.set_mmap(1);
     attr.set_mmap2(1);
     attr.set_comm(1);

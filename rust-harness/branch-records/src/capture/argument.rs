@@ -33,7 +33,7 @@ pub enum ArgumentValue {
     Enumerator {
         /// The name of the enumerator.
         name: String,
-        /// Its number.
+        /// The number of the enumerator.
         value: i64,
     },
     /// The text that a pointer to characters points to. It may have been cut.
@@ -116,6 +116,11 @@ fn validate(
         check_printable(field, &argument.name, 0..=MAX_NAME)?;
         argument.value.validate(field, depth, left)
     })
+}
+
+/// Whether a capture has room for the arguments of one call.
+pub fn have_room(arguments: &[Argument]) -> bool {
+    check_arguments(arguments, "arguments").is_ok()
 }
 
 /// Checks the arguments of one call.

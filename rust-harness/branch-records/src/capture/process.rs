@@ -63,17 +63,21 @@ impl Process {
         Ok(())
     }
 
-    /// The path of the file that is mapped at `address`, and the offset of `address` in
-    /// it.
-    pub fn file_at(&self, address: u64) -> Option<(&str, u64)> {
+    /// What is mapped at `address`.
+    pub fn mapping_at(&self, address: u64) -> Option<&Mapping> {
         let after = self
             .mappings
             .partition_point(|mapping| mapping.start <= address);
         let mapping = self.mappings[..after].last()?;
-        (address < mapping.end).then(|| {
-            let offset = mapping.offset + (address - mapping.start);
-            (mapping.path.as_str(), offset)
-        })
+        (address < mapping.end).then_some(mapping)
+    }
+
+    /// The path of the file that is mapped at `address`, and the offset of `address` in
+    /// it.
+    pub fn file_at(&self, address: u64) -> Option<(&str, u64)> {
+        let mapping = self.mapping_at(address)?;
+        let offset = mapping.offset + (address - mapping.start);
+        Some((mapping.path.as_str(), offset))
     }
 }
 

@@ -46,7 +46,8 @@ pub(crate) fn write(
                 written.instruction(instruction)?;
             }
             if let Some(last) = last {
-                let is_whole = index > 0 && !block.iter().any(|it| it.after_gap);
+                let is_whole =
+                    index > 0 && !block.is_empty() && !block.iter().any(|it| it.after_gap);
                 let executed = is_whole.then_some(others.len() + 1);
                 written.branch(&last, record, executed)?;
             }

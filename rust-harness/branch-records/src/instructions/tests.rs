@@ -84,3 +84,23 @@ fn a_system_call_is_before_its_source() {
     let last = blocks[1].last().unwrap();
     assert!(last.branches(ALLOC_CHECK + 8));
 }
+
+#[test]
+fn code_is_of_arm64_alone_and_bounded() {
+    let mut capture = capture();
+    capture.snapshots[0].records = vec![record(ALLOC_CHECK + 4 * 0x3fff, 0, RETURN); 8];
+    for older in &mut capture.snapshots[0].records {
+        older.to = ALLOC_CHECK;
+    }
+    capture.code = vec![CodeRange {
+        address: ALLOC_CHECK,
+        words: vec![NOP; 0x4000],
+    }];
+    let count = |capture: &Capture| {
+        let blocks = Disassembler::new(capture, &MadeUp).of_snapshot(&capture.snapshots[0]);
+        blocks.iter().map(Vec::len).sum::<usize>()
+    };
+    assert_eq!(count(&capture), MAX_INSTRUCTIONS);
+    capture.kernel.machine = "x86_64".to_owned();
+    assert_eq!(count(&capture), 0);
+}

@@ -76,14 +76,16 @@ impl Listing<'_, '_> {
         let number = format!("[#{:02}]", branch.number);
         let notes = words::notes(branch, times);
         let from = branch.from.address;
-        for instruction in &branch.instructions {
+        let last = branch.instructions.len().checked_sub(1);
+        for (index, instruction) in branch.instructions.iter().enumerate() {
             if instruction.after_gap {
                 self.shown = None;
                 writeln!(self.out, "         …")?;
             }
             self.source(instruction)?;
             let place = place(instruction);
-            if !from.is_some_and(|from| instruction.branches(from)) {
+            let is_last = last == Some(index);
+            if !is_last || !from.is_some_and(|from| instruction.branches(from)) {
                 writeln!(self.out, "  {place:>8}  {}", instruction.text)?;
                 continue;
             }

@@ -19,7 +19,7 @@ pub(crate) enum Layout {
         number: Number,
         names: Vec<(i64, String)>,
     },
-    Pointer(Option<Box<Pointee>>),
+    Pointer(Option<Pointee>),
     /// An array of characters: a text of so many bytes at the most.
     Characters(usize),
     /// The fields that are shown: of a union, the first one.
@@ -36,7 +36,7 @@ pub(crate) enum Layout {
 /// A number of some bits within the bytes that it lies in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Number {
-    /// Its first bit, from the lowest one of the first byte on.
+    /// The first bit, counted from the lowest one of the first byte on.
     pub(crate) first_bit: u8,
     pub(crate) bits: u8,
     pub(crate) is_signed: bool,
@@ -53,7 +53,12 @@ pub(crate) struct Pointee {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Pointed {
     Text,
-    Value { layout: Layout, size: usize },
+    Value {
+        id: TypeId,
+        size: usize,
+        /// The layout, once it is clear that the value will be read.
+        layout: Option<Box<Layout>>,
+    },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -100,12 +105,12 @@ impl Number {
     }
 }
 
-/// The layout of the type `id`. Pointers are followed `depth` times.
-pub(crate) fn layout(btf: &Btf<'_>, id: TypeId, depth: usize) -> Layout {
-    of_type(btf, id, depth, 0)
+/// The layout of the type `id`, as far as its first `size` bytes.
+pub(crate) fn layout(btf: &Btf<'_>, id: TypeId, size: usize) -> Layout {
+    of_type(btf, id, size, 0)
 }
 
-fn of_type(btf: &Btf<'_>, id: TypeId, depth: usize, nested: usize) -> Layout {
+fn of_type(btf: &Btf<'_>, id: TypeId, room: usize, nested: usize) -> Layout {
     let Some(found) = btf.type_by_id::<BtfType<'_>>(id) else {
         return Layout::Opaque;
     };
@@ -114,7 +119,7 @@ fn of_type(btf: &Btf<'_>, id: TypeId, depth: usize, nested: usize) -> Layout {
         return number;
     }
     if let Ok(pointer) = Ptr::try_from(found) {
-        return Layout::Pointer(pointee(btf, pointer.referenced_type(), depth).map(Box::new));
+        return Layout::Pointer(pointee(btf, pointer.referenced_type()));
     }
     if nested == DEEPEST {
         return Layout::Opaque;
@@ -128,7 +133,7 @@ fn of_type(btf: &Btf<'_>, id: TypeId, depth: usize, nested: usize) -> Layout {
             return Layout::Opaque;
         };
         return Layout::List {
-            of: Box::new(of_type(btf, element.type_id(), depth, nested + 1)),
+            of: Box::new(of_type(btf, element.type_id(), room, nested + 1)),
             stride,
             count: array.capacity().min(MAX_ELEMENTS),
         };
@@ -137,20 +142,21 @@ fn of_type(btf: &Btf<'_>, id: TypeId, depth: usize, nested: usize) -> Layout {
         return Layout::Opaque;
     };
     let shown = if composite.is_struct { usize::MAX } else { 1 };
-    let fields = composite.iter().take(shown).map(|member| {
+    let fields = composite.iter().take(shown).filter_map(|member| {
         let (bits_before, bitfield) = match member.attr {
             MemberAttr::Normal { offset } => (offset, None),
             MemberAttr::BitField { size, offset } => (offset, Some(size)),
         };
-        let layout = of_type(btf, member.ty, depth, nested + 1);
-        Field {
+        let left = room.checked_sub(bits_before as usize / 8)?;
+        let layout = of_type(btf, member.ty, left, nested + 1);
+        Some(Field {
             name: name(member.name),
             at: bits_before as usize / 8,
             layout: match bitfield {
                 Some(bits) => within(layout, (bits_before % 8) as u8, bits),
                 None => layout,
             },
-        }
+        })
     });
     Layout::Structure(fields.collect())
 }
@@ -206,15 +212,16 @@ pub(super) fn number(found: BtfType<'_>) -> Option<Layout> {
     Some(Layout::Enumeration { number, names })
 }
 
-fn pointee(btf: &Btf<'_>, to: BtfType<'_>, depth: usize) -> Option<Pointee> {
+fn pointee(btf: &Btf<'_>, to: BtfType<'_>) -> Option<Pointee> {
     let found = to.skip_mods_and_typedefs();
-    let next = depth.checked_sub(1)?;
     let what = if is_character(found) {
         Pointed::Text
     } else {
-        let size = size_of(btf, found).filter(|size| *size > 0)?;
-        let layout = of_type(btf, found.type_id(), next, 0);
-        (layout != Layout::Opaque).then_some(Pointed::Value { layout, size })?
+        Pointed::Value {
+            id: found.type_id(),
+            size: size_of(btf, found).filter(|size| *size > 0)?,
+            layout: None,
+        }
     };
     Some(Pointee { what, read: None })
 }
@@ -224,7 +231,7 @@ fn is_character(found: BtfType<'_>) -> bool {
 }
 
 /// The size of a type in bytes.
-fn size_of(btf: &Btf<'_>, found: BtfType<'_>) -> Option<usize> {
+pub(super) fn size_of(btf: &Btf<'_>, found: BtfType<'_>) -> Option<usize> {
     let found = found.skip_mods_and_typedefs();
     if let Ok(int) = Int::try_from(found) {
         return Some(int.size());

@@ -45,11 +45,12 @@ pub(crate) struct Compared {
 }
 
 /// The parameters of a function, and what is read of their arguments. The arguments themselves come
-/// first, with a word for each.
+/// first, each with as many words as it has: structures of up to 16 bytes have two.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Parameters {
+    /// The words of all arguments.
     pub(crate) count: usize,
-    /// Those whose values are shown: all, or none.
+    /// The parameters whose values are shown: all, or none.
     pub(crate) shown: Vec<Field>,
     pub(crate) reads: Vec<Read>,
     /// The numbers that the filter compares, in the order of its paths.
@@ -76,13 +77,21 @@ impl Parameters {
     ) -> Result<Self> {
         // The last of a function with any number of arguments has no type.
         let all: Vec<_> = prototype.iter().filter(|it| it.name.is_some()).collect();
+        let mut words = vec![0];
+        for it in &all {
+            let found = btf.type_by_id::<BtfType<'_>>(it.ty);
+            let size = found.and_then(|found| layout::size_of(btf, found));
+            let end = words.last().copied().unwrap_or_default();
+            words.push(end + size.unwrap_or(WORD).div_ceil(WORD).max(1));
+        }
+        let count = words.pop().unwrap_or_default();
         ensure!(
-            all.len() <= MAX_ARGUMENTS,
-            "{name} has more than {MAX_ARGUMENTS} arguments"
+            count <= MAX_ARGUMENTS,
+            "the arguments of {name} have more than {MAX_ARGUMENTS} words"
         );
         let mut parameters = Self {
-            count: all.len(),
-            end: WORD * all.len(),
+            count,
+            end: WORD * count,
             ..Self::default()
         };
         for path in paths {
@@ -94,21 +103,21 @@ impl Parameters {
             })?;
             let found = btf.type_by_id::<BtfType<'_>>(all[index].ty);
             let found = found.context("a type without a description")?;
-            let compared = parameters.compared(btf, found, WORD * index, fields);
+            let compared = parameters.compared(btf, found, WORD * words[index], fields);
             let compared = compared.with_context(|| format!("{path} of {name}"))?;
             parameters.compared.push(compared);
         }
         if let Some(depth) = depth {
             let field = |(index, it): (usize, &libbpf_rs::btf::types::FuncProtoParam<'_>)| Field {
                 name: layout::name(it.name),
-                at: WORD * index,
-                layout: layout::layout(btf, it.ty, depth),
+                at: WORD * words[index],
+                layout: layout::layout(btf, it.ty, 2 * WORD),
             };
             let mut shown: Vec<_> = all.iter().enumerate().map(field).collect();
             // What arguments point to has room before what that points to.
             for level in 0..depth {
                 for field in &mut shown {
-                    parameters.follow(&mut field.layout, field.at, field.at + WORD, level);
+                    parameters.follow(btf, &mut field.layout, field.at, WORD * count, level);
                 }
             }
             parameters.shown = shown;
@@ -229,27 +238,28 @@ impl Parameters {
 
     /// Adds reads for the pointers in the value at `at`, of which the data has the bytes up to
     /// `end`: those that are `level` pointers away.
-    fn follow(&mut self, layout: &mut Layout, at: usize, end: usize, level: usize) {
+    fn follow(&mut self, btf: &Btf<'_>, layout: &mut Layout, at: usize, end: usize, level: usize) {
         match layout {
             Layout::Pointer(Some(pointee)) if at + WORD <= end => match &mut pointee.what {
-                what if level == 0 && pointee.read.is_none() => {
-                    let (size, is_text) = match what {
-                        Pointed::Text => (TEXT, true),
-                        Pointed::Value { size, .. } => (*size, false),
-                    };
-                    pointee.read = self.read(at, 0, size, is_text);
+                Pointed::Text if level == 0 && pointee.read.is_none() => {
+                    pointee.read = self.read(at, 0, TEXT, true);
+                }
+                Pointed::Value { id, size, layout } if level == 0 && pointee.read.is_none() => {
+                    pointee.read = self.read(at, 0, *size, false);
+                    let read = pointee.read.map(|_| layout::layout(btf, *id, MAX_READ));
+                    *layout = read.map(Box::new);
                 }
                 Pointed::Value { layout, .. } => {
-                    if let Some((index, to)) = pointee.read {
+                    if let (Some((index, to)), Some(layout)) = (pointee.read, layout) {
                         let end = to + self.reads[index].size;
-                        self.follow(layout, to, end, level.saturating_sub(1));
+                        self.follow(btf, layout, to, end, level.saturating_sub(1));
                     }
                 }
                 Pointed::Text => {}
             },
             Layout::Structure(fields) => {
                 for field in fields {
-                    self.follow(&mut field.layout, at + field.at, end, level);
+                    self.follow(btf, &mut field.layout, at + field.at, end, level);
                 }
             }
             _ => {}

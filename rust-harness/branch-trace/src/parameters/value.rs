@@ -1,6 +1,6 @@
 //! Values of arguments, from the bytes that the BPF programs read.
 
-use branch_records::capture::{Argument, ArgumentValue};
+use branch_records::capture::{Argument, ArgumentValue, MAX_NAME, have_room};
 
 use super::layout::{Field, Layout, Pointed};
 use super::plan::Parameters;
@@ -16,7 +16,13 @@ impl Parameters {
     /// The arguments of a call, by what was read.
     pub(crate) fn arguments(&self, data: &ReadData<'_>) -> Vec<Argument> {
         let end = 8 * self.count;
-        self.fields(&self.shown, data, 0, end.min(data.bytes.len()))
+        let mut all = self.fields(&self.shown, data, 0, end.min(data.bytes.len()));
+        if !have_room(&all) {
+            for argument in &mut all {
+                argument.value = ArgumentValue::Unknown;
+            }
+        }
+        all
     }
 
     /// The fields of a structure at `at`, of which the data has the bytes up to `end`. The others
@@ -45,6 +51,9 @@ impl Parameters {
         at: usize,
         end: usize,
     ) -> Option<ArgumentValue> {
+        if at >= end {
+            return None;
+        }
         let bytes = |count: usize| {
             let behind = at.checked_add(count).filter(|behind| *behind <= end)?;
             data.bytes.get(at..behind)
@@ -82,9 +91,10 @@ impl Parameters {
                     }
                     Some((Pointed::Value { layout, .. }, (index, to))) => {
                         let end = (to + self.reads.get(index)?.size).min(data.bytes.len());
+                        let value = |layout: &Layout| self.value(layout, data, to, end);
                         ArgumentValue::Pointer {
                             address,
-                            to: self.value(layout, data, to, end).map(Box::new),
+                            to: layout.as_deref().and_then(value).map(Box::new),
                         }
                     }
                     None => ArgumentValue::Pointer { address, to: None },
@@ -104,11 +114,19 @@ impl Parameters {
     }
 }
 
-/// The text in `bytes`, up to the zero that ends it. What a terminal would interpret becomes `?`.
+/// The text in `bytes`, up to the zero that ends it, as far as a capture has room for it. What a
+/// terminal would interpret becomes `?`.
 fn text(bytes: &[u8]) -> String {
     let text = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
     let visible = |c: char| if c.is_control() { '?' } else { c };
-    String::from_utf8_lossy(text).chars().map(visible).collect()
+    let mut room = MAX_NAME;
+    let fits = |c: &char| {
+        let left = room.checked_sub(c.len_utf8());
+        room = left.unwrap_or(0);
+        left.is_some()
+    };
+    let text = String::from_utf8_lossy(text);
+    text.chars().map(visible).take_while(fits).collect()
 }
 
 #[cfg(test)]
@@ -134,7 +152,7 @@ mod tests {
     }
 
     fn pointer(what: Pointed, read: Option<(usize, usize)>) -> Layout {
-        Layout::Pointer(Some(Box::new(Pointee { what, read })))
+        Layout::Pointer(Some(Pointee { what, read }))
     }
 
     /// A function of a structure, a text and a number, with 8 bytes of the structure read to 24, and
@@ -144,10 +162,13 @@ mod tests {
             field("a", 0, number(32)),
             field("b", 4, number(32)),
             field("behind", 8, number(32)),
+            field("inner", 8, Layout::Structure(Vec::new())),
+            field("opaque", 8, Layout::Opaque),
         ]);
         let to = Pointed::Value {
-            layout: structure,
+            id: 0.into(),
             size: 12,
+            layout: Some(Box::new(structure)),
         };
         let read = |from, to, is_text| Read {
             from,
@@ -184,9 +205,18 @@ mod tests {
             panic!("three arguments");
         };
         // What was not read of the structure is not there.
-        assert!(s.contains("Signed(7)") && s.contains("Signed(-1)") && !s.contains("behind"));
+        assert!(s.contains("Signed(7)") && s.contains("Signed(-1)"));
+        for name in ["behind", "inner", "opaque"] {
+            assert!(!s.contains(name), "{s}");
+        }
         assert_eq!(name, "name Text(\"a?bc\")");
         assert_eq!(n, "n Signed(-2)");
+    }
+
+    #[test]
+    fn a_text_is_as_long_as_a_capture_has_it() {
+        assert_eq!(text(&[0x80; 200]).len(), MAX_NAME / 3 * 3);
+        assert_eq!(text(b"a\0b"), "a");
     }
 
     #[test]

@@ -110,8 +110,13 @@ impl Trace {
     /// Checks that what this command does itself is not asked of branch-trace.
     fn check(&self) -> Result<()> {
         self.show.groups()?;
+        ensure!(
+            !self.is_dry()
+                || (self.capture.is_none() && self.show.html.is_none() && !self.show.summary),
+            "--dry-run traces nothing: leave --capture, --html and --summary out"
+        );
         let words = self.words.iter().take_while(|word| *word != "--");
-        let own = ["--compare", "--group", "--summary", "--between"];
+        let own = ["--compare", "--group", "--summary", "--between", "--color"];
         let misplaced = words.clone().find(|word| own.contains(&word.as_str()));
         if let (Some(misplaced), Some(first)) = (misplaced, self.words.first()) {
             bail!(
@@ -157,7 +162,8 @@ impl Trace {
         let words = || words.iter().map(String::as_str);
         let limit = limit(words(), LONGEST_IN_MACHINES);
         let command = if self.is_dry() {
-            captures::branch_trace(words())
+            let form = self.show.json.then_some("--json");
+            captures::branch_trace(form.into_iter().chain(words()))
         } else {
             captures::until_stopped(words())
         };
@@ -172,7 +178,12 @@ impl Trace {
         })?;
         if self.is_dry() {
             print!("{}", run.output);
-            return Ok(guest::status(&run)? == 0);
+            let status = guest::status(&run)?;
+            ensure!(
+                status <= 1,
+                "branch-trace says why, above (exit status {status})"
+            );
+            return Ok(status == 0);
         }
         eprint!("{}", run.output);
         if !has_recorded(&run, limit)? {

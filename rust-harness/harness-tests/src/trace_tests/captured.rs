@@ -196,7 +196,11 @@ fn problem(
         symbols: &symbols,
         source,
     };
-    Ok(without_records(&seen.report.snapshots).or_else(|| (case.check)(&seen)))
+    let snapshots = &seen.report.snapshots;
+    if let Some(kept) = snapshots.iter().find(|snapshot| snapshot.repeated > 0) {
+        return Ok(Some(format!("{} records were kept", kept.repeated)));
+    }
+    Ok(without_records(snapshots).or_else(|| (case.check)(&seen)))
 }
 
 /// The first snapshot that shows how its function came to its end.

@@ -1,10 +1,11 @@
 //! Test of branch-trace on x86-64, whose CPUs keep 8, 16 or 32 records (LBR).
 
 use anyhow::{Context as _, Result};
-use branch_records::capture::ArgumentValue;
+use branch_records::capture::{ArgumentValue, Moment};
 use branch_records::files::Files;
 use branch_records::record::BranchType;
 use branch_records::report::{SnapshotReport, TraceReport};
+use branch_records::symbol::GuestSymbols;
 use branch_records::vmlinux::{KernelSymbols, Vmlinux};
 
 use kernel_tests::context::Context;
@@ -19,6 +20,12 @@ use super::captured::{self, RunOfCase};
 /// How many records a snapshot at a function's return spends before it is taken: of 8, the oldest
 /// one is that of the return itself.
 const SPENT: u8 = 7;
+
+/// How many records there are, at the most, from a snapshot at the function's entry to one at its
+/// return. What is older, the second has once more.
+const BETWEEN: u8 = 24;
+/// The capture with both snapshots.
+const TWICE: &str = "twice.json";
 
 /// The tests, one for each number of records. They are for a kernel for x86-64.
 pub fn tests() -> Vec<Batch> {
@@ -47,7 +54,17 @@ fn of(context: &Context<'_>, machine: &MachineSpec, records: u8) -> Result<Verdi
     let share = context.share()?;
     let words = ["--args", "--stack=kernel"].into_iter();
     let words = words.chain(captures::WORDS);
-    let run = context.run(machine, "branch-trace", &captures::command(words), &share)?;
+    let twice = captures::command([
+        "fentry:array_map_alloc_check",
+        "fexit:array_map_alloc_check",
+        "--",
+        "./branch-guest",
+        "provoke",
+        "refused-map",
+    ]);
+    let once = captures::command(words);
+    let script = format!("{twice} && mv capture.json {TWICE} && {once}");
+    let run = context.run(machine, "branch-trace", &script, &share)?;
     let status = guest::status(&run)?;
     let Ok(capture) = captures::read(&share) else {
         return Ok(Verdict::Fail(format!("status {status}: {}", run.output)));
@@ -81,6 +98,18 @@ fn of(context: &Context<'_>, machine: &MachineSpec, records: u8) -> Result<Verdi
         if entries != Some(&ArgumentValue::Unsigned(0)) {
             return Ok(Verdict::Fail(format!("max_entries is {entries:?}")));
         }
+    }
+    let twice = captures::read_as(&share, TWICE)?;
+    let twice = TraceReport::new(&twice, &GuestSymbols::new(&twice.symbols));
+    let kept = |snapshot: &&SnapshotReport| {
+        let at_return = snapshot.moment == Moment::Return;
+        (snapshot.repeated > 0) != (at_return && records > BETWEEN)
+    };
+    if let Some(other) = twice.snapshots.iter().find(kept) {
+        return Ok(Verdict::Fail(format!(
+            "{} records were kept at {:?}",
+            other.repeated, other.moment
+        )));
     }
     let problem = if records > SPENT + 1 {
         captured::ends_at_the_failing_check(&seen)

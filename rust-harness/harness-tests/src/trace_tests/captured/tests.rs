@@ -35,6 +35,7 @@ fn snapshot(kinds: &[BranchType]) -> SnapshotReport {
         errno: kinds.is_empty().then_some(2),
         last_jump: None,
         machinery: 0,
+        repeated: 0,
         path: None,
         records: kinds.iter().map(branch).collect(),
         stack: Vec::new(),
