@@ -171,6 +171,12 @@ impl TraceReport {
     pub fn new(capture: &Capture, symbols: &(impl Resolve + ?Sized)) -> Self {
         let mut symbols = SymbolCache::of(symbols);
         let mut before: HashMap<u32, &[RawRecord]> = HashMap::new();
+        // The way into a snapshot is new each time, unless its branches are not recorded. arm64's
+        // records are all new.
+        let least_new = match &*capture.kernel.machine {
+            "aarch64" => usize::MAX,
+            _ => capture.has_all_branches().into(),
+        };
         Self {
             format: FORMAT,
             version: VERSION,
@@ -188,7 +194,7 @@ impl TraceReport {
                         .then(|| crate::path::check(&snapshot.records, &capture.code)),
                     repeated: before
                         .insert(snapshot.cpu, &snapshot.records)
-                        .map_or(0, |older| repeated(&snapshot.records, older)),
+                        .map_or(0, |older| repeated(&snapshot.records, older, least_new)),
                     ..SnapshotReport::new(snapshot, &mut symbols)
                 })
                 .collect(),
@@ -216,13 +222,12 @@ impl TraceReport {
     }
 }
 
-/// How many of the oldest records of a snapshot are the newest ones of an older snapshot. Both have
-/// the newest record first. The newest of the older one led into the snapshot: it comes once.
-fn repeated(newer: &[RawRecord], older: &[RawRecord]) -> usize {
+/// How many of the oldest records of a snapshot are the newest ones of an older snapshot, where at
+/// least so many records are new. Both have the newest record first.
+fn repeated(newer: &[RawRecord], older: &[RawRecord], least_new: usize) -> usize {
     let is_rest = |new: &usize| older.starts_with(&newer[*new..]);
-    (1..newer.len())
-        .find(is_rest)
-        .map_or(0, |new| newer.len() - new)
+    let new = (least_new..newer.len()).find(is_rest);
+    new.map_or(0, |new| newer.len() - new)
 }
 
 /// The least distance from one instruction to the next on a machine, in bytes.
@@ -373,12 +378,15 @@ mod tests {
             };
             ends.iter().map(record).collect()
         };
-        let of = |newer: &[u64], older: &[u64]| repeated(&records(newer), &records(older));
+        let of = |newer: &[u64], older: &[u64]| repeated(&records(newer), &records(older), 1);
         assert_eq!(of(&[9, 8, 5, 4, 3], &[5, 4, 3, 2, 1]), 3);
         assert_eq!(of(&[9, 8, 7], &[5, 4, 3]), 0);
         assert_eq!(of(&[9, 8, 5, 3], &[5, 4, 3]), 0);
         // Another call of the same.
         assert_eq!(of(&[5, 4, 3], &[5, 4, 3]), 0);
         assert_eq!(of(&[], &[5]), 0);
+        let same = records(&[5, 4, 3]);
+        assert_eq!(repeated(&same, &same, 0), 3);
+        assert_eq!(repeated(&same, &same, usize::MAX), 0);
     }
 }
