@@ -1,8 +1,11 @@
 //! Tests of branch-trace, the tracer, in the guest.
 
+use std::io::Write as _;
+use std::process::{Command, Stdio};
+use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use branch_records::vmlinux::Vmlinux;
 
 use kernel_tests::context::Context;
@@ -80,6 +83,28 @@ fn in_one_boot(context: &Context<'_>) -> Result<Vec<Verdict>> {
         beside::verdict(context.guest, &share, &vmlinux, &run.output)?,
         stopped::verdict(&share, &run.output)?,
     ])
+}
+
+/// What a program prints that reads `input` from its standard input.
+fn answer(program: &mut Command, input: String) -> Result<String> {
+    let name = program.get_program().to_string_lossy().into_owned();
+    let mut child = program
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .with_context(|| format!("starting {name}"))?;
+    let mut pipe = child.stdin.take().context("a pipe was asked for")?;
+    // The program answers while it is still asked: its answers have to be read meanwhile.
+    let writer = thread::spawn(move || pipe.write_all(input.as_bytes()));
+    let output = child.wait_with_output();
+    let output = output.with_context(|| format!("waiting for {name}"))?;
+    ensure!(output.status.success(), "{name} failed: {}", output.status);
+    ensure!(
+        matches!(writer.join(), Ok(Ok(()))),
+        "{name} did not read all that it was asked"
+    );
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 /// Checks that branch-trace, on a machine as QEMU alone makes it, says that there is no BRBE

@@ -7,16 +7,16 @@
 //! moved. Where LLVM's does not agree with this project, it is enough that binutils' does.
 
 use std::collections::BTreeMap;
-use std::io::Write as _;
 use std::path::Path;
-use std::process::{Command, Stdio};
-use std::thread;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use branch_records::report::TraceReport;
 use branch_records::symbol::{Location, Symbol};
 use branch_records::vmlinux::{KernelSymbols, Vmlinux};
+
+use super::answer;
 
 const LLVM: &str = "llvm-addr2line";
 const BINUTILS: &str = "aarch64-linux-gnu-addr2line";
@@ -112,29 +112,9 @@ fn ask<'a>(
     addresses: impl Iterator<Item = &'a u64>,
 ) -> Result<String> {
     let list: String = addresses.map(|address| format!("{address:#x}\n")).collect();
-    let mut child = Command::new(program)
-        .args(["--addresses", "--functions", "--inlines", "--exe"])
-        .arg(vmlinux)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .with_context(|| format!("starting {program}"))?;
-    let mut input = child.stdin.take().context("a pipe was asked for")?;
-    // The program answers while it is still asked: its answers have to be read meanwhile.
-    let writer = thread::spawn(move || input.write_all(list.as_bytes()));
-    let output = child.wait_with_output();
-    let output = output.with_context(|| format!("waiting for {program}"))?;
-    ensure!(
-        output.status.success(),
-        "{program} failed: {}",
-        output.status
-    );
-    ensure!(
-        matches!(writer.join(), Ok(Ok(()))),
-        "{program} did not read all addresses"
-    );
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    let mut command = Command::new(program);
+    command.args(["--addresses", "--functions", "--inlines", "--exe"]);
+    answer(command.arg(vmlinux), list)
 }
 
 /// Reads what addr2line prints: for each address a line with it, and two lines for each

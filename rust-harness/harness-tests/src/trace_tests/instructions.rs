@@ -3,10 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
-use std::io::Write as _;
 use std::path::Path;
-use std::process::{Command, Stdio};
-use std::thread;
+use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 use branch_records::capture::Capture;
@@ -22,7 +20,7 @@ use machines::share::Share;
 use object::{Object as _, ObjectSection as _};
 use report::Verdict;
 
-use super::many;
+use super::{answer, many};
 
 const DISASSEMBLER: &str = "llvm-mc-19";
 const PROFILER: &str = "llvm-profgen-19";
@@ -117,27 +115,14 @@ fn disassembled(words: &BTreeSet<u32>) -> Result<HashMap<u32, String>> {
             .join(" ")
     };
     let list: String = words.iter().map(|word| bytes(word) + "\n").collect();
-    let mut child = Command::new(DISASSEMBLER)
-        .args([
-            "--disassemble",
-            "--triple=aarch64",
-            "--mattr=+all",
-            "--show-encoding",
-        ])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .with_context(|| format!("starting {DISASSEMBLER}"))?;
-    let mut input = child.stdin.take().context("a pipe was asked for")?;
-    let writer = thread::spawn(move || input.write_all(list.as_bytes()));
-    let output = child.wait_with_output();
-    let output = output.with_context(|| format!("waiting for {DISASSEMBLER}"))?;
-    ensure!(
-        matches!(writer.join(), Ok(Ok(()))),
-        "{DISASSEMBLER} did not read all instructions"
-    );
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let mut command = Command::new(DISASSEMBLER);
+    command.args([
+        "--disassemble",
+        "--triple=aarch64",
+        "--mattr=+all",
+        "--show-encoding",
+    ]);
+    let text = answer(&mut command, list)?;
     // `	ret	// encoding: [0xc0,0x03,0x5f,0xd6]`
     let parse = |line: &str| {
         let (text, encoding) = line.rsplit_once("// encoding: [")?;
