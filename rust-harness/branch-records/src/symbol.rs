@@ -89,6 +89,11 @@ impl Symbol {
         }
     }
 
+    /// The name and the offset: `vfs_read+0x10`.
+    pub fn place(&self) -> String {
+        format!("{}+{:#x}", self.name, self.offset)
+    }
+
     /// The name without what compilers append to a function they changed:
     /// `foo` for `foo.llvm.123`, `foo.isra.0` and `foo.cold`.
     pub fn base_name(&self) -> &str {

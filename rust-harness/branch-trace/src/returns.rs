@@ -5,10 +5,11 @@ use std::fmt;
 use anyhow::{Context as _, Result};
 use branch_records::capture::Returned;
 use branch_records::filter::ArgumentPath;
-use libbpf_rs::btf::types::{Enum, Enum64, Func, FuncProto, Int, IntEncoding, Ptr, Void};
-use libbpf_rs::btf::{Btf, BtfType, HasSize as _};
+use libbpf_rs::btf::types::{Func, FuncProto, Ptr};
+use libbpf_rs::btf::{Btf, BtfType};
 
 use crate::parameters::Parameters;
+use crate::parameters::layout::{self, Layout};
 
 /// The type of a return value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -113,32 +114,20 @@ pub(crate) fn of(prototype: BtfType<'_>) -> Option<Returns> {
         return Some(Returns::Nothing);
     };
     let value = value.skip_mods_and_typedefs();
-    Some(if Void::try_from(value).is_ok() {
-        Returns::Nothing
-    } else if let Ok(int) = Int::try_from(value) {
-        match int.encoding {
-            IntEncoding::Bool => Returns::Bool,
-            IntEncoding::Signed => Returns::Signed(int.bits),
-            IntEncoding::None | IntEncoding::Char => Returns::Unsigned(int.bits),
-        }
-    } else if Ptr::try_from(value).is_ok() {
-        Returns::Pointer
-    } else if let Ok(values) = Enum::try_from(value) {
-        number(values.is_signed(), values.size())
-    } else if let Ok(values) = Enum64::try_from(value) {
-        number(values.is_signed(), values.size())
-    } else {
-        Returns::Nothing
-    })
-}
-
-fn number(signed: bool, bytes: usize) -> Returns {
-    let bits = u8::try_from(8 * bytes).unwrap_or(64);
-    if signed {
-        Returns::Signed(bits)
-    } else {
-        Returns::Unsigned(bits)
+    if Ptr::try_from(value).is_ok() {
+        return Some(Returns::Pointer);
     }
+    Some(match layout::number(value) {
+        Some(Layout::Bool) => Returns::Bool,
+        Some(Layout::Number(number) | Layout::Enumeration { number, .. }) => {
+            if number.is_signed {
+                Returns::Signed(number.bits)
+            } else {
+                Returns::Unsigned(number.bits)
+            }
+        }
+        _ => Returns::Nothing,
+    })
 }
 
 #[cfg(test)]

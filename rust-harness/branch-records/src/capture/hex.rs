@@ -4,7 +4,11 @@
 use std::fmt;
 
 use serde::de::{Error, Visitor};
-use serde::{Deserializer, Serializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// A number in a list, as hexadecimal text.
+#[derive(Serialize, Deserialize)]
+pub(super) struct Hex(#[serde(with = "crate::capture::hex")] pub(super) u64);
 
 pub(crate) fn parse(text: &str) -> Result<u64, String> {
     text.strip_prefix("0x")

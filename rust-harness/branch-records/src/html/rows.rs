@@ -27,15 +27,8 @@ pub(super) fn branch(
 
 /// The text for one end of a branch: `inlined in function+0x10 (file:line)`.
 fn name(end: &Endpoint) -> String {
-    let Some(symbol) = &end.symbol else {
-        let address = end.address.map(|address| format!("{address:#x}"));
-        return address.unwrap_or_else(|| "(unknown)".to_owned());
-    };
-    let inlined = symbol.inlined.last();
+    let symbol = end.symbol.as_ref();
+    let inlined = symbol.and_then(|symbol| symbol.inlined.last());
     let inlined = inlined.map_or_else(String::new, |inlined| format!("{} in ", inlined.name));
-    let place = symbol.innermost();
-    let place = place.map_or_else(String::new, |location| {
-        format!(" {}", words::source(location))
-    });
-    format!("{inlined}{}+{:#x}{place}", symbol.name, symbol.offset)
+    format!("{inlined}{}", words::place(end))
 }

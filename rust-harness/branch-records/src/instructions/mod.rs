@@ -132,8 +132,8 @@ impl<'a, R: Resolve + ?Sized> Disassembler<'a, R> {
             return known.clone();
         }
         let mut name = |target| {
-            let symbol: Rc<Symbol> = self.symbols.resolve(pid, target)?;
-            Some(format!("{}+{:#x}", symbol.name, symbol.offset))
+            let symbol = self.symbols.resolve(pid, target)?;
+            Some(symbol.place())
         };
         let text: Rc<str> = a64::text(word, address, &mut name).into();
         self.texts.insert(address, text.clone());

@@ -8,7 +8,7 @@ use anstyle::Style;
 use super::{TextForm, words, write_each};
 use crate::instructions::ExecutedInstruction;
 use crate::path::{Flow, flow};
-use crate::report::{Endpoint, NamedBranch, TraceReport};
+use crate::report::{NamedBranch, TraceReport};
 use crate::sources::{self, Sources};
 use crate::symbol::{Location, Symbol};
 
@@ -92,7 +92,7 @@ impl Listing<'_, '_> {
             let target = match flow(instruction.word) {
                 // The instruction says where it leads.
                 Flow::Direct { .. } => String::new(),
-                _ => format!(" -> {}", end(&branch.to)),
+                _ => format!(" -> {}", words::name(&branch.to)),
             };
             let line = format!(
                 "{place:>8}  {:<30}  {number}{target}  {notes}",
@@ -104,7 +104,7 @@ impl Listing<'_, '_> {
         if !from.is_some_and(|from| last.is_some_and(|last| last.branches(from))) {
             // An exception, or code that the capture does not hold.
             self.shown = None;
-            let (from, to) = (end(&branch.from), end(&branch.to));
+            let (from, to) = (words::name(&branch.from), words::name(&branch.to));
             let line = format!("{number} {from} -> {to}  {notes}");
             writeln!(self.out, "{mark} {style}{}{style:#}", line.trim_end())?;
         }
@@ -148,13 +148,5 @@ fn place(instruction: &ExecutedInstruction) -> String {
     match &instruction.symbol {
         Some(symbol) => format!("+{:#x}", symbol.offset),
         None => format!("{:#x}", instruction.address),
-    }
-}
-
-fn end(end: &Endpoint) -> String {
-    match (&end.symbol, end.address) {
-        (Some(symbol), _) => format!("{}+{:#x}", symbol.name, symbol.offset),
-        (None, Some(address)) => format!("{address:#x}"),
-        (None, None) => "(unknown)".to_owned(),
     }
 }

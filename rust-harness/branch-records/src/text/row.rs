@@ -146,15 +146,12 @@ impl Cell {
     fn new(end: &Endpoint) -> Self {
         let Some(symbol) = &end.symbol else {
             return Self {
-                name: match end.address {
-                    Some(address) => format!("{address:#x}"),
-                    None => "(unknown)".to_owned(),
-                },
+                name: words::name(end),
                 location: String::new(),
                 inlined: Vec::new(),
             };
         };
-        let mut name = format!("{}+{:#x}", symbol.name, symbol.offset);
+        let mut name = symbol.place();
         // The names `bpf_prog_…` and `bpf_trampoline_…` show that the module is `bpf`.
         if let Some(module) = symbol.module.as_deref().filter(|module| *module != "bpf") {
             // A write to a String does not fail.

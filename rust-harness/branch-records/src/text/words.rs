@@ -4,7 +4,7 @@ use crate::capture::{Argument, ArgumentValue, Moment, Returned};
 use crate::errno;
 use crate::record::{BranchType, Cycles, Privilege};
 use crate::report::{Endpoint, NamedBranch, SnapshotReport};
-use crate::symbol::Location;
+use crate::symbol::{Location, Symbol};
 
 /// A description of what was traced, with its return value and its duration.
 pub(crate) fn happened(snapshot: &SnapshotReport) -> String {
@@ -130,17 +130,21 @@ pub(crate) fn counted(count: usize, what: &str) -> String {
     }
 }
 
+/// An address in words: a function's name and offset.
+pub(crate) fn name(end: &Endpoint) -> String {
+    match (&end.symbol, end.address) {
+        (Some(symbol), _) => symbol.place(),
+        (None, Some(address)) => format!("{address:#x}"),
+        (None, None) => "(unknown)".to_owned(),
+    }
+}
+
 /// An address in words: a function's name and offset, and the innermost line of source.
 pub(crate) fn place(end: &Endpoint) -> String {
-    let Some(symbol) = &end.symbol else {
-        return end
-            .address
-            .map_or("(unknown)".to_owned(), |address| format!("{address:#x}"));
-    };
-    let name = format!("{}+{:#x}", symbol.name, symbol.offset);
-    match symbol.innermost() {
-        Some(location) => format!("{name} {}", source(location)),
-        None => name,
+    let line = end.symbol.as_ref().and_then(Symbol::innermost);
+    match line {
+        Some(location) => format!("{} {}", name(end), source(location)),
+        None => name(end),
     }
 }
 

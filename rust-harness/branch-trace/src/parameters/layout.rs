@@ -70,7 +70,7 @@ pub(crate) struct Field {
 }
 
 impl Number {
-    fn of(bytes: usize, is_signed: bool) -> Self {
+    pub(super) fn of(bytes: usize, is_signed: bool) -> Self {
         Self {
             first_bit: 0,
             bits: u8::try_from(8 * bytes.min(8)).unwrap_or(64),
@@ -181,7 +181,7 @@ fn within(layout: Layout, first_bit: u8, bits: u8) -> Layout {
 }
 
 /// The layout of a number, an enumeration or a boolean.
-pub(super) fn number(found: BtfType<'_>) -> Option<Layout> {
+pub(crate) fn number(found: BtfType<'_>) -> Option<Layout> {
     if let Ok(int) = Int::try_from(found) {
         let number = |is_signed| Number {
             first_bit: int.offset,

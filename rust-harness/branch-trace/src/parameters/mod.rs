@@ -1,6 +1,6 @@
 //! The arguments of kernel functions, typed by BTF.
 
-mod layout;
+pub(crate) mod layout;
 mod plan;
 mod value;
 

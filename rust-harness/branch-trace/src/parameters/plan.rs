@@ -140,7 +140,7 @@ impl Parameters {
         for name in fields {
             ensure!(bits.is_none(), "a number has no field {name}");
             if let Ok(pointer) = Ptr::try_from(found) {
-                let pointer_at = self.pointer(spot)?;
+                let pointer_at = self.at(spot, WORD)?;
                 spot = Spot::Memory {
                     pointer: pointer_at,
                     offset: 0,
@@ -170,16 +170,8 @@ impl Parameters {
         }
         let number = match layout::number(found) {
             Some(Layout::Number(number) | Layout::Enumeration { number, .. }) => number,
-            Some(Layout::Bool) => Number {
-                first_bit: 0,
-                bits: 8,
-                is_signed: false,
-            },
-            _ if Ptr::try_from(found).is_ok() => Number {
-                first_bit: 0,
-                bits: 64,
-                is_signed: false,
-            },
+            Some(Layout::Bool) => Number::of(1, false),
+            _ if Ptr::try_from(found).is_ok() => Number::of(WORD, false),
             _ => bail!("it is no number"),
         };
         let number = match bits {
@@ -190,22 +182,16 @@ impl Parameters {
             },
             None => number,
         };
-        let at = match spot {
-            Spot::Data(at) => at,
-            Spot::Memory { pointer, offset } => {
-                let read = self.read(pointer, offset, number.bytes().min(WORD), false);
-                read.context("there is no room for it")?.1
-            }
-        };
+        let at = self.at(spot, number.bytes().min(WORD))?;
         Ok(Compared { at, number })
     }
 
-    /// Where the pointer at `spot` is in the data.
-    fn pointer(&mut self, spot: Spot) -> Result<usize> {
+    /// Where the value of `size` bytes at `spot` is in the data.
+    fn at(&mut self, spot: Spot, size: usize) -> Result<usize> {
         match spot {
             Spot::Data(at) => Ok(at),
             Spot::Memory { pointer, offset } => {
-                let read = self.read(pointer, offset, WORD, false);
+                let read = self.read(pointer, offset, size, false);
                 Ok(read.context("there is no room for it")?.1)
             }
         }

@@ -16,6 +16,8 @@ use report::Verdict;
 struct Case {
     /// What branch-trace is started by, if not by the shell: a process that is there for as long.
     by: &'static str,
+    options: &'static [&'static str],
+    /// Further options, the targets and the command.
     words: &'static [&'static str],
     /// The functions of the kernel that are on the stack, the innermost first, without those of the
     /// tracing itself. None are left out in between.
@@ -40,16 +42,8 @@ const CASES: [Case; 9] = [
     // may have ended when its snapshots arrive.
     Case {
         by: "",
-        words: &[
-            "--stack",
-            "kernel,user",
-            "--errors",
-            "array_map_alloc_check",
-            "--",
-            "./branch-guest",
-            "provoke",
-            "refused-map",
-        ],
+        options: &["--stack", "kernel,user"],
+        words: &captures::WORDS,
         kernel: &[
             "array_map_alloc_check",
             "map_create",
@@ -62,6 +56,7 @@ const CASES: [Case; 9] = [
     },
     Case {
         by: "./branch-guest provoke refused-packet --",
+        options: &[],
         words: &[
             "--stack=kernel,user",
             "-n",
@@ -79,6 +74,7 @@ const CASES: [Case; 9] = [
     },
     Case {
         by: "",
+        options: &[],
         words: &[
             "--stack",
             "kernel",
@@ -101,6 +97,7 @@ const CASES: [Case; 9] = [
     // The caller's address is still in a register: Linux does not find it there.
     Case {
         by: "",
+        options: &[],
         words: &[
             "--stack=kernel",
             "-n",
@@ -116,6 +113,7 @@ const CASES: [Case; 9] = [
     },
     Case {
         by: "",
+        options: &[],
         words: &[
             "--stack",
             "kernel",
@@ -130,6 +128,7 @@ const CASES: [Case; 9] = [
     },
     Case {
         by: "",
+        options: &[],
         words: &[
             "--stack",
             "user",
@@ -146,6 +145,7 @@ const CASES: [Case; 9] = [
     // Of twenty calls, the ten that the filter lets pass.
     Case {
         by: "",
+        options: &[],
         words: &[
             "--args",
             "--filter",
@@ -167,6 +167,7 @@ const CASES: [Case; 9] = [
     // A text of user space, a structure on the kernel's stack, a negative number.
     Case {
         by: "",
+        options: &[],
         words: &[
             "--args=1",
             "--stack=kernel",
@@ -185,6 +186,7 @@ const CASES: [Case; 9] = [
     // Two pointers to the number, in the kernel and on this side.
     Case {
         by: "",
+        options: &[],
         words: &[
             "--args=2",
             "--filter",
@@ -204,7 +206,7 @@ const CASES: [Case; 9] = [
 /// Lines of shell that run all [`CASES`].
 pub(super) fn script() -> String {
     let line = |(number, case): (usize, &Case)| {
-        let trace = captures::command(case.words.iter().copied());
+        let trace = captures::command(case.all_words());
         let (by, to) = (case.by, file(number));
         format!("{by} {trace} && mv capture.json {to} || echo {to}: status $?\n")
     };
@@ -227,7 +229,10 @@ pub(super) fn verdict(
     let mut snapshots = 0;
     for (number, case) in CASES.iter().enumerate() {
         let Ok(capture) = captures::read_as(share, &file(number)) else {
-            return Ok(Verdict::Fail(format!("{:?}:\n{output}", case.words)));
+            return Ok(Verdict::Fail(format!(
+                "{:?}:\n{output}",
+                case.all_words().collect::<Vec<_>>()
+            )));
         };
         let files = Files::new(&capture.processes, &find);
         let symbols = KernelSymbols::new(vmlinux, &capture, files)
@@ -239,7 +244,10 @@ pub(super) fn verdict(
             .iter()
             .find_map(|snapshot| case.problem(snapshot));
         if let Some(problem) = problem.or(report.snapshots.is_empty().then(|| "nothing".into())) {
-            return Ok(Verdict::Fail(format!("{:?}: {problem}", case.words)));
+            return Ok(Verdict::Fail(format!(
+                "{:?}: {problem}",
+                case.all_words().collect::<Vec<_>>()
+            )));
         }
     }
     Ok(Verdict::Pass(format!(
@@ -249,6 +257,10 @@ pub(super) fn verdict(
 }
 
 impl Case {
+    fn all_words(&self) -> impl Iterator<Item = &'static str> {
+        self.options.iter().chain(self.words).copied()
+    }
+
     /// Says what is wrong with a snapshot, if anything.
     fn problem(&self, snapshot: &SnapshotReport) -> Option<String> {
         let frames = snapshot.stack.iter().filter(|frame| !frame.machinery);

@@ -53,6 +53,20 @@ enum Taken {
     No,
 }
 
+/// Where maps without entries part from others.
+const WITHOUT_ENTRIES: Parted = Parted {
+    text: "attr->max_entries == 0",
+    before: 0,
+    outcomes: [Taken::No, Taken::Yes],
+    next: [
+        &["if (attr->max_entries == 0 || attr->key_size != 4 ||", "}"],
+        &[
+            "if (percpu && round_up(attr->value_size, 8) > PCPU_MIN_UNIT_SIZE)",
+            "}",
+        ],
+    ],
+};
+
 const CASES: [Case; 6] = [
     // Two outcomes of one call.
     Case {
@@ -66,18 +80,7 @@ const CASES: [Case; 6] = [
             "provoke",
             "maps",
         ],
-        expected: Expected::At(Parted {
-            text: "attr->max_entries == 0",
-            before: 0,
-            outcomes: [Taken::No, Taken::Yes],
-            next: [
-                &["if (attr->max_entries == 0 || attr->key_size != 4 ||", "}"],
-                &[
-                    "if (percpu && round_up(attr->value_size, 8) > PCPU_MIN_UNIT_SIZE)",
-                    "}",
-                ],
-            ],
-        }),
+        expected: Expected::At(WITHOUT_ENTRIES),
     },
     // Two values of a field of an argument.
     Case {
@@ -92,18 +95,7 @@ const CASES: [Case; 6] = [
             "provoke",
             "maps",
         ],
-        expected: Expected::At(Parted {
-            text: "attr->max_entries == 0",
-            before: 0,
-            outcomes: [Taken::No, Taken::Yes],
-            next: [
-                &["if (attr->max_entries == 0 || attr->key_size != 4 ||", "}"],
-                &[
-                    "if (percpu && round_up(attr->value_size, 8) > PCPU_MIN_UNIT_SIZE)",
-                    "}",
-                ],
-            ],
-        }),
+        expected: Expected::At(WITHOUT_ENTRIES),
     },
     // Two CPUs.
     Case {
