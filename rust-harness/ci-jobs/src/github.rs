@@ -120,6 +120,8 @@ fn engine(
         "push",
         "--no-skip-checkout",
         "--no-cache-server",
+        // What one job keeps, the next one finds.
+        "--concurrent-jobs=1",
         "--pull=false",
     ]);
     engine.args(["--platform", "ubuntu-24.04=-self-hosted"]);
