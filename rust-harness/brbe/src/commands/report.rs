@@ -5,6 +5,7 @@ mod boards;
 use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
@@ -12,7 +13,7 @@ use guest_reports::board;
 
 use host::paths::Paths;
 use report::kcidb::{self, Origin};
-use report::{Durations, Flaky, History, html, junit, ktap};
+use report::{Durations, Flaky, History, Row, Verdict, html, junit, ktap};
 
 /// The most bytes of a report. A longer file is no report.
 const MAX_BYTES: u64 = 64 << 20;
@@ -20,7 +21,8 @@ const MAX_BYTES: u64 = 64 << 20;
 /// Merge the reports of several runs, and print them as one
 ///
 /// The files are what `brbe test --json` printed, such as that of each of several
-/// machines that ran a partition.
+/// machines that ran a partition. An empty file is that of a run that ended before its report: the
+/// report has a failed test for it.
 ///
 /// What the kit of `brbe board-kit` wrote on a board is put beside what the emulated machine says,
 /// or beside a second such file.
@@ -103,6 +105,10 @@ impl ReportCommand {
         }
         let mut all = report::Report::default();
         for (path, text) in &texts {
+            if text.trim_ascii().is_empty() {
+                all.append(vec![ended_early(path)].into());
+                continue;
+            }
             let problem = || {
                 format!(
                     "{} is no report of `brbe test --json`, and no document of a board",
@@ -133,6 +139,19 @@ impl ReportCommand {
             .context("writing")?;
         Ok(all.good())
     }
+}
+
+/// The row of a run that has left an empty file.
+fn ended_early(path: &Path) -> Row {
+    let said = "the file is empty: the run that was to write it ended before its report. What it \
+                printed on standard error says why";
+    let verdict = Verdict::Fail(said.to_owned());
+    Row::new(
+        &path.display().to_string(),
+        "has a report",
+        verdict,
+        Duration::ZERO,
+    )
 }
 
 /// The text of a file, of which the first [`MAX_BYTES`] are read.
