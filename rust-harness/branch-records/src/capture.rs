@@ -16,6 +16,7 @@ mod code;
 pub(crate) mod document;
 mod field;
 pub(crate) mod hex;
+mod module;
 mod process;
 pub(crate) mod raw_records;
 mod snapshot;
@@ -24,13 +25,14 @@ pub use argument::{Argument, ArgumentValue, MAX_VALUES, have_room};
 pub(crate) use code::check_code;
 pub use code::{CodeRange, MAX_CODE, MAX_CODE_BYTES};
 use field::{check, check_name, check_path, check_printable, check_text};
+pub use module::{MAX_MODULES, Module};
 pub use process::{MAX_MAPPINGS, Mapping, Process};
 pub use snapshot::{MAX_COMM, MAX_FRAMES, Moment, Returned, Snapshot};
 
 /// The value of [`Capture::format`] in every capture.
 pub const FORMAT: &str = "branch-capture";
 /// The version of the document that this crate writes, and the only one that it reads.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 /// The most bytes of a document. A longer document is refused.
 pub const MAX_BYTES: u64 = 512 << 20;
 /// How many bytes of a document are looked at for its format and its version.
@@ -102,6 +104,9 @@ pub struct Capture {
     /// Symbols that no vmlinux file has: those of modules, BPF programs and trampolines,
     /// as far as the records in `snapshots` touch them.
     pub symbols: Vec<GuestSymbol>,
+    /// The modules that some of `symbols` belong to, if their build IDs are known.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub modules: Vec<Module>,
     /// The code around the records, as it was executed: the kernel changes its own code
     /// when it boots and while it runs. The ranges are sorted by address, and do not
     /// overlap.
@@ -207,6 +212,7 @@ impl Capture {
             kernel,
             branches: vec!["any".to_owned(), "k".to_owned()],
             symbols: Vec::new(),
+            modules: Vec::new(),
             code: Vec::new(),
             code_missing: None,
             processes: Vec::new(),
@@ -301,6 +307,14 @@ impl Capture {
                 "is empty or at address 0",
             )?;
             symbol.check_lines(&field)?;
+        }
+        check(
+            "modules",
+            self.modules.len() <= MAX_MODULES,
+            &format!("more than {MAX_MODULES}"),
+        )?;
+        for (index, module) in self.modules.iter().enumerate() {
+            module.validate(&format!("modules[{index}]"))?;
         }
         check_code(&self.code)?;
         if let Some(reason) = &self.code_missing {

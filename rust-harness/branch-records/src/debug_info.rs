@@ -31,13 +31,21 @@ pub(crate) fn symbol(symbol: &Sym<'_>, location: impl Fn(&CodeInfo<'_>) -> Locat
     }
 }
 
+/// The source line of `code`, in a file by its normalised path.
+pub(crate) fn location(code: &CodeInfo<'_>) -> Location {
+    Location {
+        column: code.column.filter(|column| *column != 0),
+        ..Location::new(path(code), line(code))
+    }
+}
+
 /// The number of the source line of `code`. DWARF's line 0 is no line.
-pub(crate) fn line(code: &CodeInfo<'_>) -> Option<u32> {
+fn line(code: &CodeInfo<'_>) -> Option<u32> {
     code.line.filter(|line| *line != 0)
 }
 
 /// The path of the source file of `code`, normalised.
-pub(crate) fn path(code: &CodeInfo<'_>) -> String {
+fn path(code: &CodeInfo<'_>) -> String {
     normalize(&code.to_path().to_string_lossy())
 }
 

@@ -10,7 +10,7 @@ use blazesym::symbolize::{Input, Symbolized, Symbolizer};
 
 use crate::capture::Process;
 use crate::debug_info;
-use crate::symbol::{Location, Symbol};
+use crate::symbol::Symbol;
 
 /// The files that a capture's processes had mapped, as a source of symbols. What is read
 /// from a file is read once.
@@ -57,9 +57,7 @@ impl<'a> Files<'a> {
             .symbolizer
             .symbolize_single(&source, Input::FileOffset(offset));
         let symbol = found.ok().and_then(Symbolized::into_sym)?;
-        Some(debug_info::symbol(&symbol, |code| {
-            Location::new(debug_info::path(code), debug_info::line(code))
-        }))
+        Some(debug_info::symbol(&symbol, debug_info::location))
     }
 }
 

@@ -7,8 +7,12 @@
 //! * [`symbol`]: addresses to names, from all sources of symbols.
 #![cfg_attr(
     feature = "symbolize",
-    doc = "* [`vmlinux`] and [`files`]: names, inlined frames and lines from the debug
-  information of a kernel and of user space's files."
+    doc = "* [`vmlinux`], [`modules`] and [`files`]: names, inlined frames and lines from the debug
+  information of a kernel, of its modules and of user space's files."
+)]
+#![cfg_attr(
+    feature = "symbolize",
+    doc = "* [`functions`]: the functions of source files, and what a function returns."
 )]
 //! * [`machinery`]: which branches are the tracing machinery's own.
 //! * [`filter`]: which snapshots are wanted.
@@ -36,7 +40,7 @@
 //! use branch_records::text::{self, TextForm};
 //!
 //! let document = br#"{
-//!   "format": "branch-capture", "version": 5, "scenario": "example",
+//!   "format": "branch-capture", "version": 6, "scenario": "example",
 //!   "kernel": {
 //!     "release": "7.3.4", "machine": "aarch64",
 //!     "anchor": {"symbol": "_stext", "address": "0xffff800080010000"}
@@ -71,6 +75,8 @@ pub mod errno;
 #[cfg(feature = "symbolize")]
 pub mod files;
 pub mod filter;
+#[cfg(feature = "symbolize")]
+pub mod functions;
 pub mod html;
 #[cfg(feature = "path")]
 pub mod instructions;
@@ -78,6 +84,8 @@ pub mod listing;
 pub mod machinery;
 #[cfg(test)]
 mod made_up;
+#[cfg(feature = "symbolize")]
+pub mod modules;
 #[cfg(feature = "path")]
 pub mod path;
 pub mod perfscript;

@@ -1,6 +1,8 @@
 //! How a program shows what was recorded: the options of its command line, and what they
 //! do.
 
+mod pager;
+
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -19,6 +21,7 @@ use crate::sources::{self, Sources};
 use crate::summary::{self, CodePoint, Summary};
 use crate::symbol::Resolve;
 use crate::text::{self, Detail, TextForm};
+use pager::Pager;
 
 /// Options for how snapshots are shown.
 #[derive(clap::Args, Clone, Debug, Default)]
@@ -85,6 +88,11 @@ pub struct Show {
     /// Where the source is that was compiled
     #[arg(long, value_name = "DIR")]
     pub source: Option<PathBuf>,
+
+    /// Look for the kernel's modules and their debug information below this directory, too. Several
+    /// are searched in turn
+    #[arg(long, value_name = "DIR")]
+    pub modules: Vec<PathBuf>,
 }
 
 /// Whether text has colours.
@@ -198,7 +206,7 @@ impl Show {
     }
 
     /// The words of a command line that ask for this on another machine, without what is for this
-    /// one: `--html` and `--source`.
+    /// one: `--html`, `--source` and `--modules`.
     pub fn words(&self) -> Vec<String> {
         let flags = [
             ("--all", self.all),
@@ -323,6 +331,40 @@ impl Show {
         written
             .and_then(|()| out.flush())
             .map_err(ShowError::Output)
+    }
+
+    /// Prints a capture to the standard output, as [`Show::print`] does. On a terminal, what is for
+    /// people goes to a pager: the program that the environment calls `PAGER`, or else `less`, if it
+    /// is there.
+    ///
+    /// # Errors
+    ///
+    /// When [`Show::print`] fails. A reader that has seen enough is no error.
+    pub fn print_paged(
+        &self,
+        capture: &Capture,
+        symbols: &dyn Resolve,
+        sources: &Sources<'_>,
+    ) -> Result<(), ShowError> {
+        let on_screen = || {
+            let mut out = anstream::stdout().lock();
+            self.print(capture, symbols, sources, &mut out)
+        };
+        let pager = self.is_for_people().then(Pager::on_terminal).flatten();
+        let Some(mut pager) = pager else {
+            return on_screen();
+        };
+        let colors = anstream::AutoStream::choice(&io::stdout());
+        let to_pager: &mut dyn Write = &mut pager;
+        let mut out = anstream::AutoStream::new(to_pager, colors);
+        let printed = self.print(capture, symbols, sources, &mut out);
+        if !pager.wait().map_err(ShowError::Output)? {
+            return on_screen();
+        }
+        match printed {
+            Err(ShowError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+            printed => printed,
+        }
     }
 
     /// Writes the page of `--html`, if that is asked for. The file is written whole or

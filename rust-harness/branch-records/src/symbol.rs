@@ -178,7 +178,7 @@ impl<'capture> GuestSymbols<'capture> {
 }
 
 impl GuestSymbols<'_> {
-    fn covering(&self, address: u64) -> Option<&GuestSymbol> {
+    pub(crate) fn covering(&self, address: u64) -> Option<&GuestSymbol> {
         let after = self
             .sorted
             .partition_point(|symbol| symbol.address <= address);

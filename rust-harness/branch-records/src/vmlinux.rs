@@ -6,14 +6,15 @@ use std::path::{Path, PathBuf};
 
 use blazesym::inspect::{self, Inspector};
 use blazesym::symbolize::source::{Elf, Source};
-use blazesym::symbolize::{CodeInfo, Input, Symbolized, Symbolizer};
+use blazesym::symbolize::{Input, Symbolized, Symbolizer};
 
 use crate::assembly::Assembly;
 use crate::capture::Capture;
 use crate::debug_info;
 use crate::files::Files;
+use crate::modules::{Modules, OutsideSymbols};
 use crate::report::TraceReport;
-use crate::symbol::{GuestSymbols, Location, Resolve, Symbol};
+use crate::symbol::{Location, Resolve, Symbol};
 
 /// Why a vmlinux file cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -167,15 +168,14 @@ impl Vmlinux {
             .or_else(|| look_up(&self.names))
             // arm64's mapping symbols are no names.
             .filter(|symbol| !symbol.name.starts_with('$'))?;
-        let mut symbol = debug_info::symbol(&symbol, |code| self.location(code));
+        let mut symbol = self.below_tree(debug_info::symbol(&symbol, debug_info::location));
         if symbol.location.is_none() {
             let line = self.assembly.line(address);
             symbol.location = line.map(|(file, line)| {
-                self.below_tree(
-                    &file.to_string_lossy(),
-                    Some(line).filter(|line| *line != 0),
-                )
+                let file = debug_info::normalize(&file.to_string_lossy());
+                Location::new(file, Some(line).filter(|line| *line != 0))
             });
+            symbol = self.below_tree(symbol);
         }
         Some(symbol)
     }
@@ -196,16 +196,16 @@ impl Vmlinux {
         Path::new(&self.tree)
     }
 
-    fn location(&self, code: &CodeInfo<'_>) -> Location {
-        Location {
-            column: code.column.filter(|column| *column != 0),
-            ..self.below_tree(&code.to_path().to_string_lossy(), debug_info::line(code))
+    /// `symbol` with the paths of files below the source tree relative to that.
+    fn below_tree(&self, mut symbol: Symbol) -> Symbol {
+        let inlined = symbol.inlined.iter_mut();
+        let inlined = inlined.filter_map(|inlined| inlined.location.as_mut());
+        for location in inlined.chain(&mut symbol.location) {
+            if let Some(below) = location.file.strip_prefix(&self.tree) {
+                location.file = below.to_owned();
+            }
         }
-    }
-
-    fn below_tree(&self, path: &str, line: Option<u32>) -> Location {
-        let path = debug_info::normalize(path);
-        Location::new(path.strip_prefix(&self.tree).unwrap_or(&path), line)
+        symbol
     }
 }
 
@@ -216,11 +216,11 @@ fn symbols_alone(path: &Path) -> Elf {
 }
 
 /// All sources of symbols for the addresses of one capture: the vmlinux, the capture
-/// itself, and the files of user space.
+/// itself, the kernel's modules, and the files of user space.
 #[derive(Debug)]
 pub struct KernelSymbols<'a> {
     vmlinux: &'a Vmlinux,
-    guest: GuestSymbols<'a>,
+    outside: OutsideSymbols<'a>,
     files: Files<'a>,
     /// The distance from an address as linked to the same address in the running kernel.
     slide: u64,
@@ -247,11 +247,18 @@ impl<'a> KernelSymbols<'a> {
             .wrapping_sub(vmlinux.address_of(&anchor.symbol)?);
         Ok(Self {
             vmlinux,
-            guest: GuestSymbols::new(&capture.symbols),
+            outside: OutsideSymbols::new(capture),
             files,
             slide,
             image: vmlinux.image.start.wrapping_add(slide)..vmlinux.image.end.wrapping_add(slide),
         })
+    }
+
+    /// Adds the lines of modules. `modules` has opened those of the same `capture`.
+    #[must_use]
+    pub fn with_modules(mut self, modules: &'a Modules, capture: &'a Capture) -> Self {
+        self.outside = OutsideSymbols::with_modules(capture, modules);
+        self
     }
 }
 
@@ -268,7 +275,10 @@ impl Resolve for KernelSymbols<'_> {
     fn resolve(&self, address: u64) -> Option<Symbol> {
         match self.linked(address) {
             Some(linked) => self.vmlinux.symbol_at(linked),
-            None => self.guest.resolve(address),
+            None => {
+                let symbol = self.outside.resolve(address)?;
+                Some(self.vmlinux.below_tree(symbol))
+            }
         }
     }
 
@@ -282,7 +292,7 @@ impl Resolve for KernelSymbols<'_> {
 
     fn extent(&self, address: u64) -> Option<Range<u64>> {
         let Some(linked) = self.linked(address) else {
-            return self.guest.extent(address);
+            return self.outside.extent(address);
         };
         let linked = self.vmlinux.extent_at(linked)?;
         let moved = |address: u64| address.wrapping_add(self.slide);

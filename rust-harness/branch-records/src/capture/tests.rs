@@ -93,8 +93,8 @@ fn the_document_is_this() {
 
 #[test]
 fn another_version_is_named_before_its_fields_are_looked_at() {
-    let error = Capture::from_reader(&br#"{"format":"branch-capture","version":6,"new":1}"#[..]);
-    assert!(matches!(error, Err(CaptureError::Version(6))));
+    let error = Capture::from_reader(&br#"{"format":"branch-capture","version":7,"new":1}"#[..]);
+    assert!(matches!(error, Err(CaptureError::Version(7))));
     let error = Capture::from_reader(&br#"{"format":"other","version":1}"#[..]);
     assert!(matches!(error, Err(CaptureError::Format(_))));
 }

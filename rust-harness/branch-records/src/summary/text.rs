@@ -61,16 +61,16 @@ pub fn write(
             summary.dropped
         )?;
     }
-    write_paths(summary, form, out)?;
+    write_paths(summary, out)?;
     write_branches(summary, out)?;
     write_lines(summary, sources, out)?;
-    match &summary.between {
-        Some(between) => write_between(between, out),
-        None => Ok(()),
+    if let Some(between) = &summary.between {
+        write_between(between, out)?;
     }
+    write_first_path(summary, form, out)
 }
 
-fn write_paths(summary: &Summary, form: TextForm, out: &mut impl Write) -> io::Result<()> {
+fn write_paths(summary: &Summary, out: &mut impl Write) -> io::Result<()> {
     if summary.paths.is_empty() {
         return Ok(());
     }
@@ -104,16 +104,20 @@ fn write_paths(summary: &Summary, form: TextForm, out: &mut impl Write) -> io::R
         out,
         "  (median and p99: cycles to the last branch, from the entry or else from the first branch)"
     )?;
-    if let Some(path) = summary.paths.first() {
-        writeln!(out, "{HEADING}The first of them:{HEADING:#}")?;
-        let branches: Vec<_> = path.records.iter().collect();
-        let form = TextForm {
-            detail: Detail::Folded,
-            ..form
-        };
-        table(&branches, form, &|_| (' ', Style::new()), out)?;
-    }
     Ok(())
+}
+
+fn write_first_path(summary: &Summary, form: TextForm, out: &mut impl Write) -> io::Result<()> {
+    let Some(path) = summary.paths.first() else {
+        return Ok(());
+    };
+    writeln!(out, "\n{HEADING}The most frequent path{HEADING:#}")?;
+    let branches: Vec<_> = path.records.iter().collect();
+    let form = TextForm {
+        detail: Detail::Folded,
+        ..form
+    };
+    table(&branches, form, &|_| (' ', Style::new()), out)
 }
 
 fn returned(path: &SummaryPath) -> String {
