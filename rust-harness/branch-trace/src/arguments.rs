@@ -64,6 +64,10 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub(crate) duration: Option<u64>,
 
+    /// Show a summary that is renewed each second, of the newest snapshots
+    #[arg(long, conflicts_with_all = ["compare", "all", "insn", "form", "html", "output", "input"])]
+    pub(crate) top: bool,
+
     #[command(flatten)]
     pub(crate) show: Show,
 
@@ -73,7 +77,7 @@ pub(crate) struct Arguments {
     pub(crate) vmlinux: Option<PathBuf>,
 
     /// Write what was recorded to this file, for another machine to show
-    #[arg(short, long, value_name = "FILE", conflicts_with_all = ["form", "all", "insn", "html", "vmlinux", "width"])]
+    #[arg(short, long, value_name = "FILE", conflicts_with_all = ["form", "all", "insn", "html", "modules", "width"])]
     pub(crate) output: Option<PathBuf>,
 
     /// Trace nothing: show what --output wrote, perhaps on another machine
@@ -85,12 +89,12 @@ pub(crate) struct Arguments {
     pub(crate) verbose: bool,
 
     /// Trace nothing: say what this machine and its kernel have for traces, also as --json
-    #[arg(long, conflicts_with_all = ["targets", "input", "output", "compare", "summary", "insn", "brstack", "brstackinsn", "perfscript", "html"])]
+    #[arg(long, conflicts_with_all = ["targets", "input", "output", "top", "compare", "summary", "insn", "brstack", "brstackinsn", "perfscript", "html"])]
     pub(crate) features: bool,
 
     /// Trace nothing: attach to the targets and take off again, and say how each function would be
     /// traced, and which would not and why; also as --json
-    #[arg(long, conflicts_with_all = ["input", "output", "html", "features", "count", "duration", "summary", "insn", "brstack", "brstackinsn", "perfscript", "command"])]
+    #[arg(long, conflicts_with_all = ["input", "output", "top", "html", "features", "count", "duration", "summary", "insn", "brstack", "brstackinsn", "perfscript", "command"])]
     pub(crate) dry_run: bool,
 
     /// Print the manual page, or what completes this command line in a shell
@@ -125,6 +129,19 @@ pub(crate) enum Generated {
 }
 
 impl Arguments {
+    /// The arguments that the words of a command line are. Words that are none end the process, with
+    /// a message.
+    pub(crate) fn of(words: impl IntoIterator<Item = OsString>) -> Self {
+        let mut is_command = false;
+        let words = words.into_iter().flat_map(|word| {
+            is_command |= word == "--";
+            // What is renewed is a summary.
+            let summary = (word == "--top" && !is_command).then(|| "--summary".into());
+            [Some(word), summary].into_iter().flatten()
+        });
+        Self::parse_from(words)
+    }
+
     /// The filter that an event has to pass: `--errors`, `--ret` and `--filter` together.
     pub(crate) fn filter(&self) -> Result<Filter, FilterError> {
         let errors = if self.errors {
@@ -146,6 +163,9 @@ pub(crate) const SECTIONS: [(&str, &str); 9] = [
         "\
   FUNCTION                      kernel functions, when they return; *, ? and [...]
                                 stand for several
+  :FILES                        the functions that source files declare:
+                                `:kernel/bpf/*.c`
+  @FILE                         the functions that are the lines of a file
   fentry:FUNCTION  fexit:...    the same when they are called, or return, by a BPF
                                 trampoline, which costs the fewest records
   kprobe:FUNCTION  kretprobe:   by one probe for any number of functions
@@ -196,7 +216,8 @@ pub(crate) const SECTIONS: [(&str, &str); 9] = [
         "\
   Without --vmlinux it is looked for in perf's places: /usr/lib/debug,
   /lib/modules/RELEASE/build, /boot. There may be none: functions then have names,
-  and no lines.",
+  and no lines. That of modules is looked for below --modules, /usr/lib/debug and
+  /lib/modules/RELEASE: files NAME.ko, .ko.gz, .ko.xz, .ko.zst and .ko.debug.",
     ),
     (
         "Exit status",
@@ -213,6 +234,9 @@ pub(crate) const SECTIONS: [(&str, &str); 9] = [
   branch-trace --lbr any_call,u uprobe:/usr/bin/bash:readline
   branch-trace --html why.html --source ~/linux --errors -n 1 do_sys_openat2
   branch-trace --features
+  branch-trace --top 'kretprobe:vfs_*'
+  branch-trace --errors 'kretprobe::kernel/bpf/*.c' -- bpftool prog load ...
+  branch-trace --modules ~/driver --errors my_driver_probe
   branch-trace --dry-run --errors 'vfs_*'
   branch-trace --generate man | man -l -",
     ),
@@ -250,6 +274,18 @@ mod tests {
         assert!(is_taken(&["--input", "x", "--html", "y"]));
         assert!(is_taken(&["--generate", "man"]));
         assert!(is_taken(&["--features", "--json"]));
+        let words = [
+            "branch-trace",
+            "--top",
+            "--between",
+            "a",
+            "b",
+            "f",
+            "--",
+            "--top",
+        ];
+        let arguments = Arguments::of(words.map(OsString::from));
+        assert!(arguments.top && arguments.show.summary && arguments.command == ["--top"]);
         for words in [
             &[][..],
             &["--input", "x", "vfs_read"],

@@ -12,6 +12,7 @@ use libbpf_rs::{
 };
 
 use crate::arguments::StackOf;
+use crate::functions::Functions;
 use crate::jobs::{Common, Job, Place, jobs};
 use crate::skeleton::trace::{OpenTraceSkel, TraceSkel, TraceSkelBuilder};
 use crate::target::Target;
@@ -40,7 +41,8 @@ impl Attached {
             places.iter().try_for_each(|place| common.check(place))?;
             let first = attached.places.len();
             let shared = attached.objects.first().map(|object| &object.skeleton);
-            let object = Object::load(job, &places, first, common, shared)?;
+            let object = Object::load(job, &places, first, common, shared)
+                .map_err(|error| explained(job, error))?;
             attached.places.extend(places);
             attached.objects.push(object);
         }
@@ -148,7 +150,16 @@ impl Object {
 pub(crate) fn attempt(job: &Job, common: &Common<'_>) -> Result<()> {
     let places = job.places();
     places.iter().try_for_each(|place| common.check(place))?;
-    Object::load(job, &places, 0, common, None).map(drop)
+    let loaded = Object::load(job, &places, 0, common, None);
+    loaded.map(drop).map_err(|error| explained(job, error))
+}
+
+/// Why the places of a job could not be traced, where `error` was the problem.
+fn explained(job: &Job, error: anyhow::Error) -> anyhow::Error {
+    match (job, &job.places()[..]) {
+        (Job::Function(_) | Job::Probe(_), [place]) => Functions::why_not(&place.name, error),
+        _ => error,
+    }
 }
 
 fn cannot_trace(places: &[Place]) -> String {

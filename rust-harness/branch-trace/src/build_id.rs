@@ -1,12 +1,16 @@
-//! Build IDs. The ID that the linker wrote shows whether a file is of the running kernel.
+//! Build IDs. The ID that the linker wrote shows whether a file is of the running kernel, or of a
+//! module.
 
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, anyhow};
 
 /// The notes of the kernel image, as the kernel shows them (kernel/ksysfs.c).
 const NOTES: &str = "/sys/kernel/notes";
+/// The directory of the modules that are loaded. The notes of each are there, too
+/// (kernel/module/sysfs.c).
+const MODULES: &str = "/sys/module";
 /// The type of a note that holds a build ID: `NT_GNU_BUILD_ID`, of notes named `GNU`.
 const KIND: u32 = 3;
 const NAME: &[u8] = b"GNU\0";
@@ -20,6 +24,21 @@ impl BuildId {
     pub(crate) fn of_kernel() -> Result<Self> {
         let notes = std::fs::read(NOTES).with_context(|| format!("cannot read {NOTES}"))?;
         find(&notes).with_context(|| format!("{NOTES} has no build id"))
+    }
+
+    /// The build ID of a module that is loaded, if it has one.
+    pub(crate) fn of_module(name: &str) -> Option<Self> {
+        let notes = Path::new(MODULES)
+            .join(name)
+            .join("notes/.note.gnu.build-id");
+        find(&std::fs::read(notes).ok()?)
+    }
+
+    /// Where distributions have the debug information of the file with this build ID.
+    pub(crate) fn debug_file(&self) -> PathBuf {
+        let id = self.to_string();
+        let (first, rest) = id.split_at(id.len().min(2));
+        PathBuf::from(format!("/usr/lib/debug/.build-id/{first}/{rest}.debug"))
     }
 
     /// The build ID of an ELF file, if it has one.
@@ -90,6 +109,8 @@ mod tests {
         ];
         let id = find(&notes.concat()).unwrap();
         assert_eq!(id.to_string(), "ab01ff");
+        let apart = Path::new("/usr/lib/debug/.build-id/ab/01ff.debug");
+        assert_eq!(id.debug_file(), apart);
         assert_eq!(find(&notes[..2].concat()), None);
         assert_eq!(find(&notes[2][..14]), None);
     }

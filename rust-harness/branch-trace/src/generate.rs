@@ -7,6 +7,7 @@ use clap::{Command, CommandFactory as _};
 use clap_complete::Shell;
 
 use crate::arguments::{Arguments, Generated, SECTIONS};
+use crate::examples::{EXAMPLES, Example};
 
 /// Prints the manual page, or the completions for one shell.
 pub(crate) fn print(what: Generated) -> Result<()> {
@@ -36,11 +37,25 @@ fn manual(command: Command) -> Result<Vec<u8>> {
         }
         text.extend(b".fi\n");
     }
+    text.extend(b".SH WORKED EXAMPLES\n");
+    for Example {
+        question,
+        command,
+        output,
+    } in EXAMPLES
+    {
+        text.extend(format!(".SS {}\n.nf\n", literal(question)).into_bytes());
+        text.extend(format!("# \\fB{}\\fR\n", literal(command)).into_bytes());
+        for line in output.lines() {
+            text.extend(format!("{}\n", literal(line)).into_bytes());
+        }
+        text.extend(b".fi\n");
+    }
     Ok(text)
 }
 
-/// Escapes a line so that roff shows it as it is. No line of [`SECTIONS`] begins with a
-/// request to roff.
+/// Escapes a line so that roff shows it as it is. No line of [`SECTIONS`] and [`EXAMPLES`] begins
+/// with a request to roff.
 fn literal(line: &str) -> String {
     line.replace('\\', "\\e").replace('-', "\\-")
 }
@@ -57,11 +72,31 @@ mod tests {
 
     #[test]
     fn no_line_is_a_request_to_roff() {
-        let lines = SECTIONS.iter().flat_map(|(_, text)| text.lines());
-        for line in lines {
+        let sections = SECTIONS.iter().flat_map(|(_, text)| text.lines());
+        let examples = EXAMPLES.iter().flat_map(|example| example.output.lines());
+        for line in sections.chain(examples) {
             assert!(!line.starts_with(['.', '\'']), "{line}");
         }
         assert_eq!(literal("a-b \\ c"), "a\\-b \\e c");
+    }
+
+    #[test]
+    fn examples_are_commands_of_this_program() {
+        for Example { command, .. } in EXAMPLES {
+            let words = shell_words(command);
+            let parsed = Arguments::command().try_get_matches_from(&words);
+            assert!(parsed.is_ok(), "{command}: {parsed:?}");
+        }
+    }
+
+    /// The words of a command line in which single quotes are the only ones.
+    fn shell_words(line: &str) -> Vec<String> {
+        let parts = line.split('\'').enumerate();
+        let parts = parts.flat_map(|(number, part)| match number % 2 {
+            0 => part.split_whitespace().collect(),
+            _ => vec![part],
+        });
+        parts.map(str::to_owned).collect()
     }
 
     #[test]

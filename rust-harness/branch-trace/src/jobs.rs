@@ -2,17 +2,19 @@
 //! attached to.
 
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::rc::Rc;
 
 use anyhow::{Result, bail, ensure};
 use branch_records::capture::Moment;
+use guest_support::kallsyms::Kallsyms;
 
 use crate::arguments::StackOf;
 use crate::functions::Functions;
 use crate::parameters::Parameters;
 use crate::programs;
-use crate::returns::{NoTypes, Returns, Types};
-use crate::target::{By, Target};
+use crate::returns::{self, NoTypes, Returns, Types};
+use crate::target::{By, FunctionSet, Target};
 use branch_records::filter::{Filter, FilterField};
 use branch_records::show::Show;
 
@@ -43,6 +45,8 @@ pub(crate) struct Common<'a> {
     pub(crate) stacks: &'a [StackOf],
     /// How often pointers are followed in arguments, if these are taken.
     pub(crate) arguments: Option<usize>,
+    /// The kernel's debug information, if the user says where that is.
+    pub(crate) vmlinux: Option<&'a Path>,
     /// The number of slots for snapshots: a power of two, and at least as many as there
     /// can be CPUs.
     pub(crate) slots: usize,
@@ -215,15 +219,15 @@ pub(crate) fn jobs(targets: &[Target], common: &Common<'_>) -> Result<Jobs> {
         );
         match target {
             Target::Functions {
-                pattern,
+                functions: set,
                 moment,
                 by,
             } => {
                 let (functions, types) = match &kernel {
                     Some(known) => known,
-                    None => kernel.insert((Functions::read()?, Types::of_kernel())),
+                    None => kernel.insert((Functions::default(), Types::of_kernel())),
                 };
-                let wanted = (pattern.as_str(), *moment, *by);
+                let wanted = (set, *moment, *by);
                 let left_out = &mut all.left_out;
                 jobs.extend(of_functions(
                     functions,
@@ -267,7 +271,10 @@ pub(crate) fn jobs(targets: &[Target], common: &Common<'_>) -> Result<Jobs> {
                 place: Place {
                     name: symbol.clone(),
                     moment: *moment,
-                    returns: Returns::Signed(32),
+                    returns: match moment {
+                        Moment::Entry => Returns::Nothing,
+                        _ => returns::of_user_space(Path::new(file), symbol),
+                    },
                     parameters: None,
                 },
             }),
@@ -279,7 +286,7 @@ pub(crate) fn jobs(targets: &[Target], common: &Common<'_>) -> Result<Jobs> {
 fn of_functions(
     functions: &Functions,
     types: Result<&Types, &NoTypes>,
-    (pattern, moment, by): (&str, Moment, By),
+    (set, moment, by): (&FunctionSet, Moment, By),
     common: &Common<'_>,
     left_out: &mut Vec<(String, String)>,
 ) -> Result<Vec<Job>> {
@@ -288,7 +295,25 @@ fn of_functions(
         return Err(missing.clone().into());
     }
     let returns = |name: &str| types.ok().and_then(|types| types.function(name));
-    let mut names = functions.matching(pattern)?;
+    let is_known = |name: &str| returns(name).is_some();
+    let mut names = functions.of(set, common.vmlinux, &is_known)?;
+    // A pattern of names may match them; whose names come from elsewhere are those of one place.
+    if !matches!(set, FunctionSet::Named(_)) {
+        let counts = Kallsyms::once()?.count(&names);
+        let mut counts = counts.into_iter();
+        names.retain(|name| {
+            let is_one = counts.next().is_none_or(|count| count <= 1);
+            if !is_one {
+                let why = "several functions of the kernel have this name";
+                left_out.push(((*name).to_owned(), why.to_owned()));
+            }
+            is_one
+        });
+        ensure!(
+            !names.is_empty(),
+            "each function of {set} has a name that others have, too"
+        );
+    }
     let place = |name: &str| Place {
         name: name.to_owned(),
         moment,
@@ -311,7 +336,7 @@ fn of_functions(
         });
         ensure!(
             !names.is_empty(),
-            "what the filter asks for, none of the functions {pattern} has"
+            "what the filter asks for, none of the functions {set} has"
         );
     }
     let by_probe = match by {
@@ -320,8 +345,8 @@ fn of_functions(
         By::Trampoline => {
             if names.len() > FEW {
                 bail!(
-                    "{pattern} is {} functions, too many for a program for each: kprobe:{pattern} \
-                     and kretprobe:{pattern} take one for all",
+                    "{set} is {} functions, too many for a program for each: kprobe:{set} and \
+                     kretprobe:{set} take one for all",
                     names.len()
                 );
             }
@@ -332,8 +357,8 @@ fn of_functions(
     if by_probe {
         ensure!(
             !common.wants_arguments(),
-            "arguments are known where a BPF trampoline is: fentry:{pattern} and fexit:{pattern}, \
-             for up to {FEW} functions"
+            "arguments are known where a BPF trampoline is: fentry:{set} and fexit:{set}, for up to \
+             {FEW} functions"
         );
         return Ok(vec![Job::Probe(places.collect())]);
     }

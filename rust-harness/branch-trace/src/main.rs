@@ -7,6 +7,7 @@ mod branches;
 mod build_id;
 mod dry_run;
 mod event;
+mod examples;
 mod features;
 mod functions;
 mod generate;
@@ -21,16 +22,15 @@ mod programs;
 mod recorded;
 mod returns;
 mod run;
+mod screen;
 mod skeleton;
 mod target;
 
 use std::process::ExitCode;
 
-use clap::Parser as _;
-
 fn main() -> ExitCode {
     let words = branch_records::show::spelled_out(std::env::args_os());
-    match run::run(&arguments::Arguments::parse_from(words)) {
+    match run::run(&arguments::Arguments::of(words)) {
         Ok(status) => status,
         // The reader of a pipe has seen enough, as `head` does.
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,

@@ -7,71 +7,61 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result, bail};
 use branch_records::capture::Capture;
 use branch_records::files::Files;
-use branch_records::symbol::{GuestSymbols, Resolve, Symbol};
+use branch_records::modules::{ModuleError, ModuleFiles, Modules, OutsideSymbols};
+use branch_records::symbol::{Resolve, Symbol};
 use branch_records::vmlinux::{KernelSymbols, Vmlinux};
 use guest_support::kallsyms::Kallsyms;
 
 use crate::build_id::BuildId;
 
-/// The source of names for addresses.
-pub(crate) enum Names {
-    /// The vmlinux that the kernel was linked as, with its debug information.
-    DebugInfo(Box<Vmlinux>),
-    /// The kernel's own list of symbols alone: functions have no lines.
-    Alone,
+/// The sources of names for addresses.
+pub(crate) struct Names {
+    /// The vmlinux that the kernel was linked as, with its debug information. Without it there is
+    /// the kernel's own list of symbols, and functions of the kernel image have no lines.
+    vmlinux: Option<Box<Vmlinux>>,
+    modules: Modules,
 }
 
 impl Names {
     /// Names for the running kernel. `given` has to be its vmlinux; without `given`, a
-    /// vmlinux is looked for.
-    pub(crate) fn of_this_kernel(given: Option<&Path>) -> Result<Self> {
-        let release = rustix::system::uname()
-            .release()
-            .to_string_lossy()
-            .into_owned();
-        let running = BuildId::of_kernel();
-        if let Some(path) = given {
-            let running = running?;
-            return match BuildId::of_file(path)? {
-                Some(id) if id == running => Self::of(path),
-                Some(id) => bail!(
-                    "{} is of another kernel: its build id is {id}, that of the one that runs \
-                     {running}",
-                    path.display()
-                ),
-                None => bail!("{} has no build id: is it a vmlinux?", path.display()),
-            };
-        }
-        let Ok(running) = running else {
-            return Ok(Self::Alone);
+    /// vmlinux is looked for. Modules are looked for in `folders`, and where they are installed.
+    pub(crate) fn of_this_kernel(given: Option<&Path>, folders: &[PathBuf]) -> Result<Self> {
+        let vmlinux = match vmlinux_of_this_kernel(given)? {
+            Some(path) if given.is_some() => Some(opened(&path)?),
+            // The vmlinux that distributions have in /boot is stripped.
+            Some(path) => opened(&path).ok(),
+            None => None,
         };
-        let is_it =
-            |path: &PathBuf| matches!(BuildId::of_file(path), Ok(Some(id)) if id == running);
-        let places = places(&release, &running.to_string());
-        match places.iter().find(|path| is_it(path)) {
-            Some(path) => match Vmlinux::open(path) {
-                Ok(vmlinux) => Ok(Self::DebugInfo(Box::new(vmlinux))),
-                // The vmlinux that distributions have in /boot is stripped.
-                Err(_) => Ok(Self::Alone),
-            },
-            None => Ok(Self::Alone),
+        Ok(Self::new(vmlinux, &release(), folders))
+    }
+
+    /// Names from `vmlinux`, of the kernel `release`, whatever kernel is running here.
+    pub(crate) fn of(vmlinux: Option<&Path>, release: &str, folders: &[PathBuf]) -> Result<Self> {
+        let vmlinux = vmlinux.map(opened).transpose()?;
+        Ok(Self::new(vmlinux, release, folders))
+    }
+
+    fn new(vmlinux: Option<Vmlinux>, release: &str, folders: &[PathBuf]) -> Self {
+        let files = ModuleFiles::of_release(folders.iter().cloned(), release);
+        Self {
+            vmlinux: vmlinux.map(Box::new),
+            modules: Modules::new(files),
         }
     }
 
-    /// Names from the vmlinux at `path`, whatever kernel is running here.
-    pub(crate) fn of(path: &Path) -> Result<Self> {
-        let vmlinux = Vmlinux::open(path).context("cannot use --vmlinux")?;
-        Ok(Self::DebugInfo(Box::new(vmlinux)))
+    /// Opens the modules of a capture. Returns what is wrong with those that cannot be used: of each
+    /// module, once.
+    pub(crate) fn open_modules(&self, capture: &Capture) -> Vec<ModuleError> {
+        self.modules.open(&capture.modules)
     }
 
     /// A message that says which debug information is missing and how to get it, if it
     /// is.
     pub(crate) fn missing(&self) -> Option<String> {
-        let Self::Alone = self else {
+        if self.vmlinux.is_some() {
             return None;
-        };
-        let system = rustix::system::uname();
-        let release = system.release().to_string_lossy();
+        }
+        let release = release();
         Some(format!(
             "no debug information of kernel {release} is here: functions have names, and no lines. \
              Install it (Debian, Ubuntu: linux-image-{release}-dbg or -dbgsym; Fedora: dnf \
@@ -89,14 +79,15 @@ impl Names {
     ) -> Result<T> {
         let here = |path: &str| Some(PathBuf::from(path)).filter(|path| path.is_file());
         let files = Files::new(&capture.processes, &here);
-        match self {
-            Self::DebugInfo(vmlinux) => {
-                let symbols = KernelSymbols::new(vmlinux, capture, files);
-                then(&symbols.context("cannot put names to the addresses")?)
+        match &self.vmlinux {
+            Some(vmlinux) => {
+                let symbols = KernelSymbols::new(vmlinux, capture, files)
+                    .context("cannot put names to the addresses")?;
+                then(&symbols.with_modules(&self.modules, capture))
             }
-            Self::Alone => then(&Listed {
+            None => then(&Listed {
                 kallsyms,
-                outside: GuestSymbols::new(&capture.symbols),
+                outside: OutsideSymbols::with_modules(capture, &self.modules),
                 files,
             }),
         }
@@ -104,19 +95,47 @@ impl Names {
 
     /// The source tree that the kernel was built from, if it is known.
     pub(crate) fn tree(&self) -> Option<&Path> {
-        match self {
-            Self::DebugInfo(vmlinux) => Some(vmlinux.tree()),
-            Self::Alone => None,
-        }
+        self.vmlinux.as_ref().map(|vmlinux| vmlinux.tree())
     }
 }
 
-/// Where a vmlinux with debug information may be, by the places that perf looks at
-/// (`vmlinux_path__init()`, tools/perf/util/symbol.c), and by its build id.
-fn places(release: &str, id: &str) -> Vec<PathBuf> {
-    let (first, rest) = id.split_at(id.len().min(2));
+fn opened(vmlinux: &Path) -> Result<Vmlinux> {
+    Vmlinux::open(vmlinux).context("cannot use --vmlinux")
+}
+
+/// The vmlinux of the running kernel: `given`, which has to be of that kernel, or one that is found
+/// where distributions have it.
+pub(crate) fn vmlinux_of_this_kernel(given: Option<&Path>) -> Result<Option<PathBuf>> {
+    let running = BuildId::of_kernel();
+    if let Some(path) = given {
+        let running = running?;
+        return match BuildId::of_file(path)? {
+            Some(id) if id == running => Ok(Some(path.to_owned())),
+            Some(id) => bail!(
+                "{} is of another kernel: its build id is {id}, that of the one that runs {running}",
+                path.display()
+            ),
+            None => bail!("{} has no build id: is it a vmlinux?", path.display()),
+        };
+    }
+    let Ok(running) = running else {
+        return Ok(None);
+    };
+    let is_it = |path: &PathBuf| matches!(BuildId::of_file(path), Ok(Some(id)) if id == running);
+    let apart = [running.debug_file()].into_iter();
+    Ok(apart.chain(places(&release())).find(is_it))
+}
+
+/// `uname -r`.
+fn release() -> String {
+    let system = rustix::system::uname();
+    system.release().to_string_lossy().into_owned()
+}
+
+/// Where a vmlinux with debug information may be: the places that perf looks at
+/// (`vmlinux_path__init()`, tools/perf/util/symbol.c).
+fn places(release: &str) -> [PathBuf; 6] {
     [
-        format!("/usr/lib/debug/.build-id/{first}/{rest}.debug"),
         format!("/usr/lib/debug/boot/vmlinux-{release}"),
         format!("/usr/lib/debug/lib/modules/{release}/vmlinux"),
         format!("/usr/lib/debug/boot/vmlinux-{release}.debug"),
@@ -125,14 +144,13 @@ fn places(release: &str, id: &str) -> Vec<PathBuf> {
         "/boot/vmlinux".to_owned(),
     ]
     .map(PathBuf::from)
-    .into()
 }
 
 /// Symbols for a capture without debug information.
 struct Listed<'a> {
     kallsyms: Option<&'a Kallsyms>,
-    /// The symbols that the capture brings along, with the lines of BPF programs.
-    outside: GuestSymbols<'a>,
+    /// The symbols that the capture brings along, with the lines of BPF programs and modules.
+    outside: OutsideSymbols<'a>,
     files: Files<'a>,
 }
 
@@ -155,18 +173,5 @@ impl Resolve for Listed<'_> {
 
     fn extent(&self, address: u64) -> Option<Range<u64>> {
         self.outside.extent(address)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_vmlinux_is_looked_for_by_its_id_too() {
-        let places = places("7.3.4", "ab01ff");
-        let expected = "/usr/lib/debug/.build-id/ab/01ff.debug";
-        assert_eq!(places[0], Path::new(expected));
-        assert!(places.contains(&PathBuf::from("/boot/vmlinux-7.3.4")));
     }
 }

@@ -7,11 +7,18 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use branch_records::capture::Capture;
+use branch_records::modules::ModuleError;
 use branch_records::show::{self, Show};
 use branch_records::sources;
 use guest_support::kallsyms::Kallsyms;
 
 use crate::names::Names;
+use crate::screen::Screen;
+
+/// The number of snapshots that `--top` sums up: the newest ones.
+const NEWEST: usize = 2_000;
+/// The least time from one summary of `--top` to the next.
+const RENEWED: Duration = Duration::from_secs(1);
 
 /// While tracing goes on, at most one part in this many of the time is spent on showing
 /// snapshots.
@@ -23,6 +30,14 @@ pub(crate) enum Output<'a> {
     File(&'a Path),
     /// Snapshots are shown on this machine.
     Shown { show: &'a Show, names: Names },
+    /// The newest snapshots are summed up on this machine, again and again.
+    Top {
+        show: &'a Show,
+        names: Names,
+        screen: Screen,
+        /// Why some modules have no lines: said when the screen is again what it was.
+        problems: Vec<ModuleError>,
+    },
 }
 
 /// The stream of snapshots to the output.
@@ -47,7 +62,11 @@ impl<'a> Stream<'a> {
     /// and missing.
     pub(crate) fn missing(&self) -> Option<String> {
         match &self.output {
-            Output::Shown { show, names } if show.wants_names() => names.missing(),
+            Output::Shown { show, names } | Output::Top { show, names, .. }
+                if show.wants_names() =>
+            {
+                names.missing()
+            }
             _ => None,
         }
     }
@@ -65,33 +84,67 @@ impl<'a> Stream<'a> {
     /// Whether all snapshots are needed at the end.
     pub(crate) fn keeps(&self) -> bool {
         match &self.output {
-            Output::File(_) => true,
+            Output::File(_) | Output::Top { .. } => true,
             Output::Shown { show, .. } => !show.is_stream() || show.html.is_some(),
         }
     }
 
+    /// The number of snapshots, the newest ones, that are shown again and again while tracing goes
+    /// on.
+    pub(crate) fn renews(&self) -> Option<usize> {
+        matches!(self.output, Output::Top { .. }).then_some(NEWEST)
+    }
+
     /// Shows the snapshots of `capture` while tracing goes on.
     pub(crate) fn some(&mut self, capture: &Capture, kallsyms: &Kallsyms) -> Result<()> {
-        let Output::Shown { show, names } = &self.output else {
-            return Ok(());
-        };
         let began = Instant::now();
-        print(show, names, capture, Some(kallsyms), self.shown)?;
+        let least = match &mut self.output {
+            Output::File(_) => return Ok(()),
+            Output::Shown { show, names } => {
+                say(names.open_modules(capture));
+                print(show, names, capture, kallsyms, self.shown)?;
+                Duration::from_millis(1)
+            }
+            Output::Top {
+                show,
+                names,
+                screen,
+                problems,
+            } => {
+                problems.extend(names.open_modules(capture));
+                let text = text(show, names, capture, kallsyms)?;
+                screen.show(&text).context("cannot write the summary")?;
+                RENEWED
+            }
+        };
         self.shown = true;
         let end = Instant::now();
-        self.next = end + (end - began).max(Duration::from_millis(1)) * (SHARE - 1);
+        self.next = end + ((end - began) * (SHARE - 1)).max(least);
         Ok(())
     }
 
     /// Shows or writes all snapshots at the end.
-    pub(crate) fn all(&self, capture: &Capture, kallsyms: &Kallsyms) -> Result<()> {
-        match &self.output {
+    pub(crate) fn all(self, capture: &Capture, kallsyms: &Kallsyms) -> Result<()> {
+        match self.output {
             Output::File(path) => write(capture, path),
+            Output::Top {
+                show,
+                names,
+                screen,
+                problems,
+            } => {
+                drop(screen);
+                say(problems);
+                say(names.open_modules(capture));
+                print_all(show, &names, capture, Some(kallsyms))
+            }
             Output::Shown { show, names } => {
-                if !show.is_stream() {
-                    print(show, names, capture, Some(kallsyms), false)?;
+                say(names.open_modules(capture));
+                draw(show, &names, capture, Some(kallsyms))?;
+                if show.is_stream() {
+                    return Ok(());
                 }
-                draw(show, names, capture, Some(kallsyms))
+                print_all(show, &names, capture, Some(kallsyms))
             }
         }
     }
@@ -103,34 +156,64 @@ pub(crate) fn show_file(path: &Path, vmlinux: Option<&Path>, show: &Show) -> Res
     let file = file.with_context(|| format!("cannot open {}", path.display()))?;
     let capture = Capture::from_reader(file)
         .with_context(|| format!("{} cannot be shown", path.display()))?;
-    let names = match vmlinux {
-        Some(vmlinux) => Names::of(vmlinux)?,
-        None => {
-            eprintln!(
-                "branch-trace: without --vmlinux FILE the functions of kernel {} have no names",
-                capture.kernel.release
-            );
-            Names::Alone
-        }
-    };
-    print(show, &names, &capture, None, false)?;
+    if vmlinux.is_none() {
+        eprintln!(
+            "branch-trace: without --vmlinux FILE the functions of kernel {} have no names",
+            capture.kernel.release
+        );
+    }
+    let names = Names::of(vmlinux, &capture.kernel.release, &show.modules)?;
+    say(names.open_modules(&capture));
     draw(show, &names, &capture, None)?;
+    // Ctrl-C is for the pager.
+    ctrlc::set_handler(|| ()).context("cannot catch Ctrl-C")?;
+    print_all(show, &names, &capture, None)?;
     Ok(capture)
 }
 
+/// Says why some modules have no lines.
+fn say(problems: Vec<ModuleError>) {
+    for problem in problems {
+        eprintln!("branch-trace: {problem}");
+    }
+}
+
+/// Prints snapshots while tracing goes on, `again` if others were printed before.
 fn print(
     show: &Show,
     names: &Names,
     capture: &Capture,
-    kallsyms: Option<&Kallsyms>,
+    kallsyms: &Kallsyms,
     again: bool,
 ) -> Result<()> {
-    names.with(capture, kallsyms, |symbols| {
+    names.with(capture, Some(kallsyms), |symbols| {
         let mut out = anstream::stdout().lock();
         if again && show.is_for_people() {
             writeln!(out).context("cannot write what was recorded")?;
         }
         Ok(show.print(capture, symbols, &|name| here(names, name), &mut out)?)
+    })
+}
+
+/// Prints what all snapshots say, on terminals by a pager.
+fn print_all(
+    show: &Show,
+    names: &Names,
+    capture: &Capture,
+    kallsyms: Option<&Kallsyms>,
+) -> Result<()> {
+    names.with(capture, kallsyms, |symbols| {
+        Ok(show.print_paged(capture, symbols, &|name| here(names, name))?)
+    })
+}
+
+/// What is printed of a capture, with colours if the standard output has them.
+fn text(show: &Show, names: &Names, capture: &Capture, kallsyms: &Kallsyms) -> Result<String> {
+    names.with(capture, Some(kallsyms), |symbols| {
+        let colors = anstream::AutoStream::choice(&std::io::stdout());
+        let mut out = anstream::AutoStream::new(Vec::new(), colors);
+        show.print(capture, symbols, &|name| here(names, name), &mut out)?;
+        Ok(String::from_utf8_lossy(&out.into_inner()).into_owned())
     })
 }
 

@@ -1,7 +1,7 @@
 //! The processes of snapshots, and which files are mapped at the addresses of their user
 //! space.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs;
 
 use branch_records::capture::{MAX_MAPPINGS, Mapping, Process, Snapshot};
@@ -45,6 +45,12 @@ impl Processes {
     /// Adds the processes that `later` has, as they were when it looked them up.
     pub(crate) fn append(&mut self, later: Self) {
         self.0.extend(later.0);
+    }
+
+    /// Forgets all processes but those of `snapshots`.
+    pub(crate) fn keep_those_of(&mut self, snapshots: &[Snapshot]) {
+        let pids: HashSet<_> = snapshots.iter().map(|snapshot| snapshot.pid).collect();
+        self.0.retain(|pid, _| pids.contains(pid));
     }
 
     /// All processes, sorted by PID.

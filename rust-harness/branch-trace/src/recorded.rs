@@ -3,12 +3,13 @@
 use std::ffi::OsString;
 
 use anyhow::Result;
-use branch_records::capture::{Capture, CapturedKernel, Snapshot};
+use branch_records::capture::{Capture, CapturedKernel, GuestSymbol, Module, Snapshot};
 use guest_support::kallsyms::Kallsyms;
 use guest_support::kcore::{Around, Kcore};
 
 use crate::attach::Attached;
 use crate::branches::Branches;
+use crate::build_id::BuildId;
 use crate::event;
 use crate::mapped::Mapped;
 use crate::processes::Processes;
@@ -32,6 +33,13 @@ impl Batch {
         self.processes.append(other.processes);
     }
 
+    /// Forgets all snapshots but the newest ones, `count` of them.
+    pub(crate) fn keep_newest(&mut self, count: usize) {
+        let older = self.snapshots.len().saturating_sub(count);
+        self.snapshots.drain(..older);
+        self.processes.keep_those_of(&self.snapshots);
+    }
+
     /// Makes a capture of the batch. It adds what only this machine knows of the
     /// snapshots, and only now: code and the names of BPF programs.
     pub(crate) fn capture(self, branches: Branches, symbols: &Kallsyms) -> Result<Capture> {
@@ -46,6 +54,7 @@ impl Batch {
         let addresses = self.snapshots.iter().flat_map(Snapshot::addresses);
         capture.symbols = symbols.outside_the_image(addresses);
         programs::add_lines(&mut capture.symbols);
+        capture.modules = modules(&capture.symbols);
         let lists = self.snapshots.iter().map(|snapshot| &snapshot.records[..]);
         let code = match Kcore::open() {
             Ok(kcore) => kcore.around(lists),
@@ -59,6 +68,20 @@ impl Batch {
     }
 }
 
+/// The modules that symbols belong to, as far as they are files that have a build ID: BPF programs
+/// have none.
+fn modules(symbols: &[GuestSymbol]) -> Vec<Module> {
+    let mut names: Vec<_> = symbols.iter().map(|symbol| &symbol.module).collect();
+    names.sort_unstable();
+    names.dedup();
+    let with_id = |name: &String| {
+        let build_id = BuildId::of_module(name)?.to_string();
+        let name = name.clone();
+        Some(Module { name, build_id })
+    };
+    names.into_iter().filter_map(with_id).collect()
+}
+
 /// Collects the snapshots that the BPF programs hand over.
 #[derive(Default)]
 pub(crate) struct Recorder {
@@ -66,6 +89,8 @@ pub(crate) struct Recorder {
     taken: usize,
     /// The most snapshots that are taken. Further ones are dropped.
     limit: Option<usize>,
+    /// How many snapshots are kept until they are asked for, the newest ones, if not all.
+    newest: Option<usize>,
     /// What processes map, if snapshots have addresses of user space.
     mapped: Option<Mapped>,
     problem: Option<anyhow::Error>,
@@ -79,6 +104,11 @@ impl Recorder {
             mapped,
             ..Self::default()
         }
+    }
+
+    /// A recorder that keeps `newest` snapshots, the newest ones, if not all.
+    pub(crate) fn keeping(self, newest: Option<usize>) -> Self {
+        Self { newest, ..self }
     }
 
     /// The number of snapshots that were taken.
@@ -98,6 +128,12 @@ impl Recorder {
                 self.waiting.processes.see(&snapshot, self.mapped.as_mut());
                 self.waiting.snapshots.push(snapshot);
                 self.taken += 1;
+                // Not for each: what is before it moves.
+                if let Some(newest) = self.newest
+                    && self.waiting.snapshots.len() >= 2 * newest
+                {
+                    self.waiting.keep_newest(newest);
+                }
             }
             Err(error) => self.problem = self.problem.take().or(Some(error)),
         }
@@ -122,7 +158,14 @@ impl Recorder {
 }
 
 /// Options that say where something is or goes, and nothing about what is traced.
-const PLACES: [&str; 5] = ["-o", "--output", "--html", "--source", "--vmlinux"];
+const PLACES: [&str; 6] = [
+    "-o",
+    "--output",
+    "--html",
+    "--modules",
+    "--source",
+    "--vmlinux",
+];
 
 /// The command line as a text, without the options in [`PLACES`].
 fn scenario(words: impl IntoIterator<Item = OsString>) -> String {

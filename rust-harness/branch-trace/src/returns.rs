@@ -1,13 +1,16 @@
 //! The types of functions, by the kernel's BTF.
 
 use std::fmt;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 use branch_records::capture::Returned;
 use branch_records::filter::ArgumentPath;
+use branch_records::functions::{FunctionInfo, ReturnedType};
 use libbpf_rs::btf::types::{Func, FuncProto, Ptr};
 use libbpf_rs::btf::{Btf, BtfType};
 
+use crate::build_id::BuildId;
 use crate::parameters::Parameters;
 use crate::parameters::layout::{self, Layout};
 
@@ -64,6 +67,35 @@ impl fmt::Display for Returns {
             Self::Pointer => f.write_str("a pointer"),
         }
     }
+}
+
+impl From<ReturnedType> for Returns {
+    fn from(returned: ReturnedType) -> Self {
+        match returned {
+            ReturnedType::Nothing | ReturnedType::Other => Self::Nothing,
+            ReturnedType::Number {
+                is_signed: true,
+                bits,
+            } => Self::Signed(bits),
+            ReturnedType::Number { bits, .. } => Self::Unsigned(bits),
+            ReturnedType::Bool => Self::Bool,
+            ReturnedType::Pointer => Self::Pointer,
+        }
+    }
+}
+
+/// The type of what the function `symbol` in a file of user space returns, by the file's debug
+/// information: an `int` where there is none.
+pub(crate) fn of_user_space(file: &Path, symbol: &str) -> Returns {
+    let apart = match BuildId::of_file(file) {
+        Ok(Some(id)) => Some(id.debug_file()),
+        _ => None,
+    };
+    let known = |path: PathBuf| FunctionInfo::read(&path).ok()?.returned(symbol).ok()?;
+    let mut files = apart.into_iter().chain([file.to_owned()]);
+    files
+        .find_map(known)
+        .map_or(Returns::Signed(32), Into::into)
 }
 
 /// The kernel has no BTF.

@@ -3,13 +3,13 @@
 use std::cell::RefCell;
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt as _;
-use std::process::{Child, Command, ExitCode};
+use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use branch_records::capture::MAX_SNAPSHOTS;
-use guest_support::kallsyms::{Kallsyms, NO_SNAPSHOTS};
+use branch_records::capture::{Capture, MAX_SNAPSHOTS};
+use guest_support::kallsyms::{self, Kallsyms, NO_SNAPSHOTS};
 use guest_support::perf::{CannotRecord, Recording};
 use guest_support::{cpus, perf};
 use libbpf_rs::ErrorKind;
@@ -26,6 +26,7 @@ use crate::mapped::Mapped;
 use crate::names::Names;
 use crate::output::{self, Output, Stream};
 use crate::recorded::{Batch, Recorder};
+use crate::screen::Screen;
 use crate::target::Target;
 
 /// The exit status for a machine or kernel that does not support snapshots.
@@ -77,8 +78,7 @@ fn trace(arguments: &Arguments) -> Result<ExitCode> {
         libbpf_rs::set_print(None);
     }
     machine::check_privilege()?;
-    let symbols = Kallsyms::read()?;
-    if !symbols.has_snapshot_function() {
+    if !kallsyms::kernel_has_snapshot_function()? {
         return Ok(unsupported(NO_SNAPSHOTS));
     }
     let possible = libbpf_rs::num_possible_cpus().context("cannot count the CPUs")?;
@@ -87,6 +87,7 @@ fn trace(arguments: &Arguments) -> Result<ExitCode> {
         show: &arguments.show,
         stacks: &arguments.stack,
         arguments: arguments.args.map(usize::from),
+        vmlinux: arguments.vmlinux.as_deref(),
         slots: possible.next_power_of_two(),
     };
     if arguments.dry_run {
@@ -115,17 +116,25 @@ fn trace(arguments: &Arguments) -> Result<ExitCode> {
         },
     };
     ctrlc::set_handler(|| STOP.store(true, Ordering::Relaxed)).context("cannot catch Ctrl-C")?;
+    let show = &arguments.show;
+    let names = || Names::of_this_kernel(arguments.vmlinux.as_deref(), &show.modules);
     let output = match &arguments.output {
         Some(path) => Output::File(path),
+        None if arguments.top => Output::Top {
+            show,
+            names: names()?,
+            screen: Screen::new(),
+            problems: Vec::new(),
+        },
         None => Output::Shown {
-            show: &arguments.show,
-            names: Names::of_this_kernel(arguments.vmlinux.as_deref())?,
+            show,
+            names: names()?,
         },
     };
     let attached = Attached::to(&arguments.targets, &common)?;
     let stream = Stream::to(output);
     let limit = arguments.count.map(|count| count as usize);
-    let limit = if stream.keeps() {
+    let limit = if stream.keeps() && stream.renews().is_none() {
         limit.or(Some(MAX_SNAPSHOTS))
     } else {
         limit
@@ -138,15 +147,16 @@ fn trace(arguments: &Arguments) -> Result<ExitCode> {
         arguments,
         attached: &attached,
         branches,
-        recorder: RefCell::new(Recorder::up_to(limit, mapped)),
+        recorder: RefCell::new(Recorder::up_to(limit, mapped).keeping(stream.renews())),
         stream,
         kept: Batch::default(),
     };
     session.follow()?;
-    let taken = session.finish()?;
+    let ended = session.end()?;
+    // Nothing is traced while people read.
     drop(attached);
     drop(events);
-    Ok(status(taken))
+    ended.show()
 }
 
 fn unsupported(why: &str) -> ExitCode {
@@ -155,9 +165,9 @@ fn unsupported(why: &str) -> ExitCode {
 }
 
 /// A tracing run: what is traced, and what was recorded so far.
-struct Session<'a> {
+struct Session<'t, 'a> {
     arguments: &'a Arguments,
-    attached: &'a Attached,
+    attached: &'t Attached,
     branches: Branches,
     recorder: RefCell<Recorder>,
     stream: Stream<'a>,
@@ -165,7 +175,7 @@ struct Session<'a> {
     kept: Batch,
 }
 
-impl Session<'_> {
+impl<'a> Session<'_, 'a> {
     /// Traces until the command has ended, the time is over, enough snapshots are taken,
     /// or the user presses Ctrl-C.
     fn follow(&mut self) -> Result<()> {
@@ -181,7 +191,12 @@ impl Session<'_> {
         if let Some(missing) = self.stream.missing() {
             eprintln!("branch-trace: {missing}");
         }
-        let mut command = Traced::start(&arguments.command)?;
+        let output = || match self.stream.renews() {
+            // The screen is for the summary.
+            Some(_) => Stdio::null(),
+            None => Stdio::inherit(),
+        };
+        let mut command = Traced::start(&arguments.command, &output)?;
         eprintln!(
             "branch-trace: tracing {}, until {}",
             self.what(),
@@ -223,37 +238,36 @@ impl Session<'_> {
         if self.stream.keeps() {
             self.kept.append(batch.clone());
         }
-        if self.stream.is_live() {
-            // The BPF programs are still loaded here: their code and their names can be
-            // read.
-            let symbols = Kallsyms::read()?;
-            let capture = batch.capture(self.branches, &symbols)?;
-            self.stream.some(&capture, &symbols)?;
-        }
-        Ok(())
+        let shown = if let Some(newest) = self.stream.renews() {
+            self.kept.keep_newest(newest);
+            self.kept.clone()
+        } else if self.stream.is_live() {
+            batch
+        } else {
+            return Ok(());
+        };
+        // The BPF programs are still loaded here: their code and their names can be read.
+        let symbols = Kallsyms::read()?;
+        let capture = shown.capture(self.branches, &symbols)?;
+        self.stream.some(&capture, &symbols)
     }
 
-    /// Shows or writes the snapshots that were kept for the end. Returns the number of
-    /// snapshots that were taken.
-    fn finish(mut self) -> Result<usize> {
-        let dropped = self.attached.dropped();
-        let taken = self.recorder.get_mut().taken();
-        let lost = match dropped {
-            0 => String::new(),
-            lost => format!(", {lost} more are lost: there was no room for them"),
-        };
-        let snapshots = match taken {
-            1 => "1 snapshot".to_owned(),
-            several => format!("{several} snapshots"),
-        };
-        if self.stream.keeps() {
+    /// Takes what is left to be shown or written at the end.
+    fn end(mut self) -> Result<Ended<'a>> {
+        let kept = if self.stream.keeps() {
             let symbols = Kallsyms::read()?;
             let mut capture = self.kept.capture(self.branches, &symbols)?;
-            capture.dropped = dropped;
-            self.stream.all(&capture, &symbols)?;
-        }
-        eprintln!("branch-trace: {snapshots}{lost}");
-        Ok(taken)
+            capture.dropped = self.attached.dropped();
+            Some((capture, symbols))
+        } else {
+            None
+        };
+        Ok(Ended {
+            taken: self.recorder.get_mut().taken(),
+            dropped: self.attached.dropped(),
+            kept,
+            stream: self.stream,
+        })
     }
 
     fn what(&self) -> String {
@@ -280,19 +294,51 @@ impl Session<'_> {
     }
 }
 
+/// A tracing run that has ended.
+struct Ended<'a> {
+    /// How many snapshots were taken.
+    taken: usize,
+    /// How many found no room.
+    dropped: u64,
+    /// The snapshots that were kept for the end, and the symbols of that moment.
+    kept: Option<(Capture, Kallsyms)>,
+    stream: Stream<'a>,
+}
+
+impl Ended<'_> {
+    /// Shows or writes the snapshots that were kept for the end.
+    fn show(self) -> Result<ExitCode> {
+        if let Some((capture, symbols)) = self.kept {
+            self.stream.all(&capture, &symbols)?;
+        }
+        let lost = match self.dropped {
+            0 => String::new(),
+            lost => format!(", {lost} more are lost: there was no room for them"),
+        };
+        let snapshots = match self.taken {
+            1 => "1 snapshot".to_owned(),
+            several => format!("{several} snapshots"),
+        };
+        eprintln!("branch-trace: {snapshots}{lost}");
+        Ok(status(self.taken))
+    }
+}
+
 /// The command that runs while tracing goes on, if there is one. It is killed when this
 /// is dropped.
 struct Traced(Option<Child>);
 
 impl Traced {
     /// Starts the command in a process group of its own: Ctrl-C is meant for this
-    /// program.
-    fn start(command: &[OsString]) -> Result<Self> {
+    /// program. What the command prints goes to `output`.
+    fn start(command: &[OsString], output: &dyn Fn() -> Stdio) -> Result<Self> {
         let Some((program, arguments)) = command.split_first() else {
             return Ok(Self(None));
         };
         let child = Command::new(program)
             .args(arguments)
+            .stdout(output())
+            .stderr(output())
             .process_group(0)
             .spawn();
         let child = child.with_context(|| format!("cannot start {}", program.display()))?;

@@ -2,16 +2,18 @@
 //! that bpftrace has.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use branch_records::capture::Moment;
+use branch_records::functions::SourcePattern;
 
 /// A target on the command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
-    /// Kernel functions whose name matches the pattern.
+    /// Functions of the kernel.
     Functions {
-        pattern: String,
+        functions: FunctionSet,
         moment: Moment,
         by: By,
     },
@@ -31,6 +33,17 @@ pub(crate) enum Target {
         symbol: String,
         moment: Moment,
     },
+}
+
+/// Which functions of the kernel are traced.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum FunctionSet {
+    /// Functions whose name matches the pattern.
+    Named(String),
+    /// Functions that are declared in source files that match the pattern.
+    OfSource(SourcePattern),
+    /// Functions whose names are the lines of a file.
+    Listed(PathBuf),
 }
 
 /// How a kernel function is traced.
@@ -55,13 +68,25 @@ pub(crate) enum TargetError {
     Tracepoint(String),
     #[error("{0:?} is to be uprobe:FILE:SYMBOL or uretprobe:FILE:SYMBOL")]
     User(String),
+    #[error("{0:?} has no pattern of source files, such as kernel/bpf/*.c")]
+    Source(String),
+}
+
+impl fmt::Display for FunctionSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Named(pattern) => f.write_str(pattern),
+            Self::OfSource(pattern) => write!(f, ":{pattern}"),
+            Self::Listed(path) => write!(f, "@{}", path.display()),
+        }
+    }
 }
 
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Functions {
-                pattern,
+                functions,
                 moment,
                 by,
             } => {
@@ -72,7 +97,7 @@ impl fmt::Display for Target {
                     (By::Probe, Moment::Entry) => "kprobe:",
                     (By::Probe, _) => "kretprobe:",
                 };
-                write!(f, "{kind}{pattern}")
+                write!(f, "{kind}{functions}")
             }
             Self::Tracepoint { category, name } => write!(f, "tracepoint:{category}:{name}"),
             Self::RawTracepoint { name } => write!(f, "rawtracepoint:{name}"),
@@ -109,10 +134,11 @@ impl FromStr for Target {
     type Err = TargetError;
 
     fn from_str(text: &str) -> Result<Self, TargetError> {
-        let Some((kind, name)) = text.split_once(':') else {
+        let Some((kind, name)) = text.split_once(':').filter(|_| !text.starts_with('@')) else {
             return functions(text, text, Moment::Return, By::Any);
         };
         let (moment, by) = match kind {
+            "" => return functions(text, text, Moment::Return, By::Any),
             "fentry" => (Moment::Entry, By::Trampoline),
             "fexit" => (Moment::Return, By::Trampoline),
             "kprobe" | "k" => (Moment::Entry, By::Probe),
@@ -146,11 +172,18 @@ impl FromStr for Target {
 }
 
 fn functions(text: &str, pattern: &str, moment: Moment, by: By) -> Result<Target, TargetError> {
-    if pattern.is_empty() {
-        return Err(TargetError::NoName(text.to_owned()));
-    }
+    let no_name = || TargetError::NoName(text.to_owned());
+    let functions = match (pattern.strip_prefix(':'), pattern.strip_prefix('@')) {
+        (Some(files), _) if !files.is_empty() => {
+            let files = SourcePattern::new(files);
+            FunctionSet::OfSource(files.map_err(|_| TargetError::Source(text.to_owned()))?)
+        }
+        (_, Some(path)) if !path.is_empty() => FunctionSet::Listed(path.into()),
+        (None, None) if !pattern.is_empty() => FunctionSet::Named(pattern.to_owned()),
+        _ => return Err(no_name()),
+    };
     Ok(Target::Functions {
-        pattern: pattern.to_owned(),
+        functions,
         moment,
         by,
     })
@@ -189,11 +222,14 @@ mod tests {
 
     #[test]
     fn each_kind_has_a_spelling() {
-        let function = |pattern: &str, moment, by| Target::Functions {
-            pattern: pattern.to_owned(),
+        let of = |functions, moment, by| Target::Functions {
+            functions,
             moment,
             by,
         };
+        let function =
+            |pattern: &str, moment, by| of(FunctionSet::Named(pattern.to_owned()), moment, by);
+        let source = FunctionSet::OfSource(SourcePattern::new("kernel/bpf/*.c").unwrap());
         let bpf = |program: &str, function: Option<&str>| Target::Bpf {
             program: program.to_owned(),
             function: function.map(str::to_owned),
@@ -209,6 +245,26 @@ mod tests {
             (
                 "kretprobe:vfs_?ead",
                 function("vfs_?ead", Moment::Return, By::Probe),
+            ),
+            (
+                ":kernel/bpf/*.c",
+                of(source.clone(), Moment::Return, By::Any),
+            ),
+            (
+                "kprobe::kernel/bpf/*.c",
+                of(source, Moment::Entry, By::Probe),
+            ),
+            (
+                "@/a:b",
+                of(FunctionSet::Listed("/a:b".into()), Moment::Return, By::Any),
+            ),
+            (
+                "kretprobe:@names",
+                of(
+                    FunctionSet::Listed("names".into()),
+                    Moment::Return,
+                    By::Probe,
+                ),
             ),
             ("fexit:bpf:42", bpf("42", None)),
             ("fexit:bpf:prog:sub", bpf("prog", Some("sub"))),
@@ -243,6 +299,9 @@ mod tests {
         for (text, message) in [
             ("", "no name"),
             ("fexit:", "no name"),
+            (":", "no name"),
+            ("@", "no name"),
+            ("kprobe::[", "kernel/bpf/*.c"),
             ("fexit:bpf:", "no name"),
             ("rt:", "no name"),
             ("usdt:x:y", "\"usdt\" is no kind"),

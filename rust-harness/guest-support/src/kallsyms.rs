@@ -1,6 +1,8 @@
 //! The running kernel's symbols, as `/proc/kallsyms` has them.
 
-use std::fs;
+use std::collections::HashMap;
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader};
 use std::ops::Range;
 use std::sync::OnceLock;
 
@@ -9,6 +11,9 @@ use branch_records::capture::{Anchor, GuestSymbol};
 
 const PATH: &str = "/proc/kallsyms";
 const ANCHOR: &str = "_stext";
+/// The message for symbols that all have the address 0.
+const HIDDEN: &str = "/proc/kallsyms hides addresses from this user: run as root, with \
+     kernel.kptr_restrict below 2";
 /// The bits of an address that are the offset in its page.
 const PAGE: u64 = 0xfff;
 /// The symbol at the end of the kernel image.
@@ -18,6 +23,43 @@ const END: &str = "_end";
 /// for the helper.
 pub const NO_SNAPSHOTS: &str = "this kernel does not implement branch snapshots for its PMU: \
      bpf_get_branch_snapshot() can only return -ENOENT";
+
+/// Whether the running kernel has a function that reads branch records for BPF. The kernel writes
+/// its symbols one by one as they are read: they are read up to that function alone.
+///
+/// # Errors
+///
+/// When the symbols cannot be read, or their addresses are hidden.
+pub fn kernel_has_snapshot_function() -> Result<bool> {
+    let file = File::open(PATH).with_context(|| format!("cannot open {PATH}"))?;
+    has_snapshot_function(BufReader::new(file))
+}
+
+fn has_snapshot_function(mut symbols: impl BufRead) -> Result<bool> {
+    let mut line = String::new();
+    let (mut has_address, mut has_function) = (false, false);
+    while !(has_address && has_function) {
+        line.clear();
+        let length = symbols.read_line(&mut line);
+        if length.with_context(|| format!("cannot read {PATH}"))? == 0 {
+            break;
+        }
+        let mut words = line.split_ascii_whitespace();
+        has_address |= words
+            .next()
+            .is_some_and(|address| address.contains(|c| c != '0'));
+        has_function |= words.nth(1).is_some_and(is_snapshot_function);
+    }
+    ensure!(has_address, HIDDEN);
+    Ok(has_function)
+}
+
+/// Whether a function of this name reads branch records for BPF.
+fn is_snapshot_function(name: &str) -> bool {
+    !name.contains("perf_snapshot_branch_stack")
+        && (name.ends_with("_snapshot_branch_stack")
+            || name.ends_with("_snapshot_arch_branch_stack"))
+}
 
 /// All symbols of the running kernel, sorted by address.
 #[derive(Debug)]
@@ -74,10 +116,7 @@ impl Kallsyms {
             .lines()
             .filter_map(|line| parse_line(&text, line))
             .collect();
-        ensure!(
-            places.iter().any(|place| place.address != 0),
-            "{PATH} hides addresses from this user: run as root, with kernel.kptr_restrict below 2"
-        );
+        ensure!(places.iter().any(|place| place.address != 0), HIDDEN);
         places.sort_by(|one, other| one.symbol(&text).cmp(&other.symbol(&text)));
         Ok(Self { text, places })
     }
@@ -101,11 +140,8 @@ impl Kallsyms {
     /// Whether this kernel has a function that reads branch records for BPF. Without one
     /// the helper can only return `-ENOENT`.
     pub fn has_snapshot_function(&self) -> bool {
-        self.symbols().any(|symbol| {
-            !symbol.name.contains("perf_snapshot_branch_stack")
-                && (symbol.name.ends_with("_snapshot_branch_stack")
-                    || symbol.name.ends_with("_snapshot_arch_branch_stack"))
-        })
+        self.symbols()
+            .any(|symbol| is_snapshot_function(symbol.name))
     }
 
     /// Whether a symbol of this name is at `address`.
@@ -124,6 +160,17 @@ impl Kallsyms {
         named
             .find(|symbol| symbol.module.is_none())
             .map(|symbol| symbol.address)
+    }
+
+    /// How many functions of the kernel and its modules have each of `names`, in their order.
+    pub fn count(&self, names: &[&str]) -> Vec<usize> {
+        let mut counts: HashMap<_, _> = names.iter().map(|name| (*name, 0)).collect();
+        for symbol in self.symbols() {
+            if let Some(count) = counts.get_mut(symbol.name) {
+                *count += 1;
+            }
+        }
+        names.iter().map(|name| counts[name]).collect()
     }
 
     /// `address` as a text: the last symbol at or before it, and the offset from there.
@@ -245,6 +292,17 @@ ffff80007a000100 t bpf_prog_0badc0de_on_fexit\t[bpf]
 ";
 
     #[test]
+    fn symbols_are_read_up_to_the_snapshot() {
+        let has = |text: &str| has_snapshot_function(text.as_bytes());
+        assert!(has(TEXT).unwrap());
+        assert!(!has("ffff800080010000 T _stext\n").unwrap());
+        let hidden = "0000000000000000 T arm_brbe_snapshot_branch_stack\n";
+        let error = has(hidden).unwrap_err().to_string();
+        assert!(error.contains("kptr_restrict"), "{error}");
+        assert!(has(&format!("{hidden}{TEXT}")).unwrap());
+    }
+
+    #[test]
     fn an_address_is_within_what_covers_it() {
         let symbols = Kallsyms::parse(TEXT.to_owned()).unwrap();
         let name = "arm_brbe_snapshot_branch_stack";
@@ -260,6 +318,13 @@ ffff80007a000100 t bpf_prog_0badc0de_on_fexit\t[bpf]
             Some(0xffff_8000_7a00_0000..0xffff_8000_7a00_0100)
         );
         assert_eq!(symbols.until_next(u64::MAX), None);
+    }
+
+    #[test]
+    fn names_that_several_functions_have_are_counted() {
+        let text = format!("{TEXT}ffff800080020000 t s_show\nffff800080030000 t s_show\n");
+        let symbols = Kallsyms::parse(text).unwrap();
+        assert_eq!(symbols.count(&["s_show", "no", "_stext"]), [2, 0, 1]);
     }
 
     #[test]

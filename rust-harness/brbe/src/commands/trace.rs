@@ -1,6 +1,7 @@
 //! `brbe trace`: branch-trace on a patched kernel, in a virtual machine or on a machine that
 //! is reached by ssh.
 
+mod by_source;
 mod stop;
 
 use std::io::{self, Write as _};
@@ -11,6 +12,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use branch_records::capture::Capture;
 use branch_records::files::Files;
+use branch_records::modules::{ModuleFiles, Modules};
 use branch_records::show::Show;
 use branch_records::vmlinux::{KernelSymbols, Vmlinux};
 use clap::Args;
@@ -77,8 +79,8 @@ pub struct Trace {
 
 const HELP: &str = "\
 branch-trace's arguments, after the options above:
-  FUNCTION, fentry:, fexit:, kprobe:, kretprobe:, tracepoint:CATEGORY:NAME,
-  rawtracepoint:NAME, fexit:bpf:PROGRAM, uprobe:FILE:SYMBOL, uretprobe:...
+  FUNCTION, :SOURCE-FILES, fentry:, fexit:, kprobe:, kretprobe:,
+  tracepoint:CATEGORY:NAME, rawtracepoint:NAME, fexit:bpf:PROGRAM, uprobe:FILE:SYMBOL, uretprobe:...
   --errors, --ret EXPR, --filter EXPR, --lbr FILTERS, -n N, --duration SECONDS,
   --args[=DEPTH], --stack kernel,user, --dry-run
   -- COMMAND, run in the guest
@@ -117,6 +119,10 @@ impl Trace {
         );
         let words = self.words.iter().take_while(|word| *word != "--");
         let own = ["--compare", "--group", "--summary", "--between", "--color"];
+        ensure!(
+            words.clone().all(|word| word != "--top"),
+            "--top is for branch-trace on the machine itself: ./brbe vm has a shell there"
+        );
         let misplaced = words.clone().find(|word| own.contains(&word.as_str()));
         if let (Some(misplaced), Some(first)) = (misplaced, self.words.first()) {
             bail!(
@@ -158,7 +164,7 @@ impl Trace {
     ) -> Result<bool> {
         let share = Share::new(paths)?;
         let name = format!("trace on {title}");
-        let words = self.words();
+        let words = by_source::listed(self.words(), kernel.vmlinux()?, &share)?;
         let words = || words.iter().map(String::as_str);
         let limit = limit(words(), LONGEST_IN_MACHINES);
         let command = if self.is_dry() {
@@ -201,8 +207,7 @@ impl Trace {
     fn there(&self, paths: &Paths, ssh: &Ssh) -> Result<bool> {
         let share = Share::new(paths)?;
         let words = self.words();
-        let words = || words.iter().map(String::as_str);
-        let limit = limit(words(), LONGEST);
+        let limit = limit(words.iter().map(String::as_str), LONGEST);
         let timeout = limit + GRACE;
         let run = |command: &str| {
             let task = Task {
@@ -217,13 +222,20 @@ impl Trace {
             !self.given.is_given(),
             "--kernel is for machines that boot: over ssh the kernel is there"
         );
+        let words = match self.given.vmlinux() {
+            Some(vmlinux) => by_source::listed(words, vmlinux, &share)?,
+            None => words,
+        };
         let Some(vmlinux) = self.given.vmlinux().filter(|_| !self.is_dry()) else {
             ensure!(
-                self.capture.is_none() && self.show.html.is_none() && self.show.source.is_none(),
-                "--capture, --html and --source need --vmlinux with --on ssh://…"
+                self.capture.is_none()
+                    && self.show.html.is_none()
+                    && self.show.source.is_none()
+                    && self.show.modules.is_empty(),
+                "--capture, --html, --source and --modules need --vmlinux with --on ssh://…"
             );
             let shown = self.show.words();
-            let words = shown.iter().chain(&self.words).map(String::as_str);
+            let words = shown.iter().chain(&words).map(String::as_str);
             let run = run(&captures::branch_trace(words))?;
             let mut out = io::stdout().lock();
             out.write_all(run.output.as_bytes())
@@ -231,7 +243,7 @@ impl Trace {
                 .context("writing what was recorded")?;
             return has_recorded(&run, limit);
         };
-        let run = run(&captures::command(words()))?;
+        let run = run(&captures::command(words.iter().map(String::as_str)))?;
         eprint!("{}", run.output);
         if !has_recorded(&run, limit)? {
             return Ok(false);
@@ -303,13 +315,18 @@ pub fn show(
 ) -> Result<()> {
     let vmlinux = Vmlinux::open(vmlinux).context("the kernel's debug information")?;
     let files = Files::new(&capture.processes, files);
-    let symbols =
-        KernelSymbols::new(&vmlinux, capture, files).context("putting names to the addresses")?;
-    show.print(capture, &symbols, source, &mut anstream::stdout().lock())?;
+    let modules = Modules::new(ModuleFiles::below(show.modules.iter().cloned()));
+    for problem in modules.open(&capture.modules) {
+        progress::say(&problem.to_string());
+    }
+    let symbols = KernelSymbols::new(&vmlinux, capture, files)
+        .context("putting names to the addresses")?
+        .with_modules(&modules, capture);
     show.draw(capture, &symbols, source)?;
     if let Some(path) = &show.html {
         progress::say(&format!("the path on the source: {}", path.display()));
     }
+    show.print_paged(capture, &symbols, source)?;
     Ok(())
 }
 
