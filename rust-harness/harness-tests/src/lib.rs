@@ -26,7 +26,7 @@ use kernel_tests::registry::Batch;
 /// All tests of the harness.
 pub fn tests() -> Vec<Batch> {
     let several = [
-        trace_tests::tests().into(),
+        trace_tests::tests(),
         machine_tests::tests(),
         plugin_tests::tests(),
         lane_tests::tests(),

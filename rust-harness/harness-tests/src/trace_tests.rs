@@ -9,7 +9,9 @@ use anyhow::{Context as _, Result, ensure};
 use branch_records::vmlinux::Vmlinux;
 
 use kernel_tests::context::Context;
+use kernel_tests::guest_tests;
 use kernel_tests::registry::{Batch, Scope, Test};
+use kernels::subject::Configuration;
 use machines::guest;
 use machines::machine_spec::MachineSpec;
 use report::Verdict;
@@ -18,18 +20,18 @@ mod addr2line;
 mod beside;
 mod captured;
 mod compared;
+pub mod depths;
 mod instructions;
 mod local;
 mod many;
 mod stopped;
-pub mod x86;
 
 /// How long the boot with some fifty runs of branch-trace may take. It takes 130 s beside
 /// another guest, and 450 s on a slow machine beside a compiler.
 const TIMEOUT: Duration = Duration::from_secs(1200);
 
 /// The tests of branch-trace, on machines with and without BRBE.
-pub fn tests() -> [Batch; 2] {
+pub fn tests() -> Vec<Batch> {
     let test = |name| Test {
         needs_plugin: true,
         ..Test::new(name, Scope::DEFAULT)
@@ -50,16 +52,21 @@ pub fn tests() -> [Batch; 2] {
         },
         ..test("branch-trace, without BRBE")
     };
-    [
-        Batch::inseparable(tests.map(test).into(), in_one_boot),
+    let boots = [
+        Batch::inseparable(tests.map(test).into(), in_one_boot)
+            .needing(|context, _| vec![guest_tests::module(context, Configuration::Ordinary)]),
         Batch::of_one(without, without_brbe),
-    ]
+    ];
+    boots.into_iter().chain(depths::arm64_tests()).collect()
 }
 
 fn in_one_boot(context: &Context<'_>) -> Result<Vec<Verdict>> {
     let (share, kernel) = (context.share()?, context.kernel()?);
     let vmlinux_file = kernel.vmlinux()?;
     share.put(vmlinux_file)?;
+    let module = guest_tests::built_module(context, Configuration::Ordinary)?;
+    share.put(&module)?;
+    local::prepare(&share)?;
     let script = [
         many::script(),
         captured::script(),

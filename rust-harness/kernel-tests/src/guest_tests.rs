@@ -294,22 +294,26 @@ fn batch(boot: Vec<GuestTest>) -> Batch {
     });
     batch.needing(move |context, wanted| {
         let needs_it = wanted.iter().any(|place| has_module[*place]);
-        needs_it.then(|| module(context)).into_iter().collect()
+        let module = needs_it.then(|| module(context, Configuration::Debug));
+        module.into_iter().collect()
     })
 }
 
-/// The module that tests on the debug kernel load, as an artefact.
-fn module<'a>(context: &Context<'a>) -> Artefact<'a> {
-    let debug = Configuration::Debug;
-    let module = context.made_of_source("guest module of", debug, move |context| {
-        built_module(context, debug).map(|_| ())
+/// The module that tests on the kernel of `context` in a configuration load, as an artefact.
+pub fn module<'a>(context: &Context<'a>, configuration: Configuration) -> Artefact<'a> {
+    let module = context.made_of_source("guest module of", configuration, move |context| {
+        built_module(context, configuration).map(|_| ())
     });
-    module.needing([context.kernel_artefact(debug)])
+    module.needing([context.kernel_artefact(configuration)])
 }
 
 /// Path of the module for the kernel of `context` in a configuration, built unless the cache has
 /// it.
-fn built_module(context: &Context<'_>, configuration: Configuration) -> Result<PathBuf> {
+///
+/// # Errors
+///
+/// When the module or the kernel cannot be built.
+pub fn built_module(context: &Context<'_>, configuration: Configuration) -> Result<PathBuf> {
     let Revision { subject, commit } = context.revision()?;
     let builder = subject.builder_of(configuration);
     guest_module::build(context.paths, builder, commit, &context.title)

@@ -2,8 +2,9 @@
 //! that machine, too.
 
 use std::io;
+use std::process::Command;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result, ensure};
 
 use machines::share::Share;
 use report::Verdict;
@@ -34,12 +35,21 @@ const fn refuses(line: &'static str, says: &'static [&'static str]) -> Case {
     }
 }
 
+/// A program of user space that has debug information.
+const PROGRAM: &str = "\
+#include <stdlib.h>
+__attribute__((noipa)) unsigned char small(void) { return 200; }
+__attribute__((noipa)) char *text(void) { return NULL; }
+__attribute__((noipa)) void nothing(void) {}
+int main(void) { nothing(); return text() == NULL && small() == 200 ? 0 : 1; }
+";
+
 /// The HTML page that the first of [`CASES`] writes, in the shared directory.
 const PAGE: &str = "why.html";
 /// The most bytes of the page that are read.
 const MOST: u64 = 64 << 20;
 
-const CASES: [Case; 26] = [
+const CASES: [Case; 34] = [
     says(
         "./branch-trace --vmlinux vmlinux --html why.html --errors array_map_alloc_check -- \
          ./branch-guest provoke refused-map",
@@ -113,6 +123,62 @@ const CASES: [Case; 26] = [
             ],
         )
     },
+    says(
+        "insmod brbe_sections.ko; \
+         ./branch-trace --vmlinux vmlinux --modules . brbe_section -- \
+         sh -c 'echo masked > /sys/module/brbe_sections/parameters/enter'",
+        &[
+            "brbe_section() returned",
+            "enter+0x5c [brbe_sections] ",
+            "brbe_sections.c:47)",
+            "brbe_sections.c:31)",
+        ],
+    ),
+    Case {
+        never: &["brbe_sections.c"],
+        ..says(
+            "./branch-trace --vmlinux vmlinux brbe_section -- \
+             sh -c 'echo masked > /sys/module/brbe_sections/parameters/enter'; rmmod brbe_sections",
+            &["no file of module brbe_sections is here, with the build id "],
+        )
+    },
+    says(
+        "./branch-trace --vmlinux vmlinux --dry-run --errors :kernel/bpf/arraymap.c",
+        &[
+            "kretprobe.multi  array_map_alloc_check, which returns a signed number of 32 bits",
+            "kretprobe.multi  array_map_alloc, which returns a pointer",
+            "not              array_map_free: ",
+        ],
+    ),
+    refuses(
+        "./branch-trace :kernel/bpf/arraymap.c",
+        &["known from the kernel's debug information, which is not here"],
+    ),
+    says(
+        "./branch-trace --vmlinux vmlinux --top --duration 9 vfs_read | \
+         tee seen | tail -n 1; [ $(grep -c '^Paths' seen) -gt 2 ] && cat seen",
+        &[
+            "snapshots of vfs_read(), ",
+            "branch-trace: tracing vfs_read",
+        ],
+    ),
+    says(
+        "./branch-trace --dry-run uretprobe:/usr/bin/bash:main uretprobe:./returns:text \
+         uretprobe:./returns:small",
+        &[
+            "uretprobe  main, which returns a signed number of 32 bits",
+            "uretprobe  text, which returns a pointer",
+            "uretprobe  small, which returns an unsigned number of 8 bits",
+        ],
+    ),
+    refuses(
+        "./branch-trace --errors uretprobe:./returns:nothing -- ./returns",
+        &["nothing cannot be filtered or compared by errors"],
+    ),
+    says(
+        "./branch-trace -n 1 uretprobe:./returns:small -- ./returns",
+        &["small() returned 200"],
+    ),
     says(
         "./branch-trace --features --json",
         &["\"format\": \"branch-features\"", "\"records\": 64"],
@@ -205,6 +271,17 @@ const CASES: [Case; 26] = [
 const BEGIN: &str = "=== case ";
 /// The beginning of the line after the output of each case. The exit status follows.
 const STATUS: &str = "=== status ";
+
+/// Compiles the program of user space into the shared directory.
+pub(super) fn prepare(share: &Share) -> Result<()> {
+    share.write("returns.c", PROGRAM)?;
+    let mut compiler = Command::new("aarch64-linux-gnu-gcc");
+    compiler.args(["-O1", "-g", "-static", "-o", "returns", "returns.c"]);
+    let status = compiler.current_dir(share.path()).status();
+    let status = status.context("starting the compiler for arm64")?;
+    ensure!(status.success(), "the compiler for arm64: {status}");
+    Ok(())
+}
 
 /// Lines of shell that run all [`CASES`].
 pub(super) fn script() -> String {

@@ -259,7 +259,7 @@ impl<'a> Planner<'a> {
             let context = Context::patched(paths, guest, subject);
             let mut tested = Plan::default();
             tested.any(x86::tests().jobs(&context, Extent::Whole));
-            for batch in trace_tests::x86::tests() {
+            for batch in trace_tests::depths::x86_tests() {
                 tested.any(batch.jobs(&context, Extent::Whole));
             }
             tested.at_least(Tier::Full);

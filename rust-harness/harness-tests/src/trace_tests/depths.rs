@@ -1,4 +1,4 @@
-//! Test of branch-trace on x86-64, whose CPUs keep 8, 16 or 32 records (LBR).
+//! Tests of branch-trace on CPUs that keep few records: 8, 16 or 32 with BRBE, and with x86-64's LBR.
 
 use anyhow::{Context as _, Result};
 use branch_records::capture::{ArgumentValue, Moment};
@@ -25,30 +25,61 @@ const SPENT: u8 = 7;
 /// to the other: the second has older ones once more.
 const TWICE: &str = "twice.json";
 
-/// The tests, one for each number of records. They are for a kernel for x86-64.
-pub fn tests() -> Vec<Batch> {
-    let test = |(name, records, tier)| {
-        let test = Test {
-            tier,
-            machine: MachineSpec {
-                records: Some(records),
-                ..x86::emulated()
-            },
-            ..Test::new(name, Scope::DEFAULT)
-        };
-        Batch::of_one(test, move |context, machine| of(context, machine, records))
-    };
-    [
-        // The tracer does not know how many records there are.
-        ("branch-trace, 8 records", 8, Tier::All),
-        ("branch-trace, 16 records", 16, Tier::All),
-        ("branch-trace, 32 records", 32, Tier::Full),
-    ]
-    .map(test)
-    .into()
+/// The tests, one for each number of records. The tracer does not know how many there are.
+const TESTS: [(&str, u8, Tier); 3] = [
+    ("branch-trace, 8 records", 8, Tier::All),
+    ("branch-trace, 16 records", 16, Tier::All),
+    ("branch-trace, 32 records", 32, Tier::Full),
+];
+
+/// What keeps the records.
+#[derive(Clone, Copy)]
+enum Hardware {
+    /// BRBE. The kernel discards the records that it hands out.
+    Brbe,
+    /// x86-64's LBR. The kernel leaves the records there.
+    Lbr,
 }
 
-fn of(context: &Context<'_>, machine: &MachineSpec, records: u8) -> Result<Verdict> {
+/// The tests for a kernel for x86-64.
+pub fn x86_tests() -> impl Iterator<Item = Batch> {
+    TESTS.into_iter().map(|(name, records, tier)| {
+        let test = test(name, records, tier, x86::emulated());
+        Batch::of_one(test, move |context, machine| {
+            of(context, machine, records, Hardware::Lbr)
+        })
+    })
+}
+
+/// The tests for a kernel for arm64. Other tests have 64 records.
+pub(super) fn arm64_tests() -> impl Iterator<Item = Batch> {
+    TESTS.into_iter().map(|(name, records, _)| {
+        let test = test(name, records, Tier::All, MachineSpec::default());
+        Batch::of_one(test, move |context, machine| {
+            of(context, machine, records, Hardware::Brbe)
+        })
+    })
+}
+
+fn test(name: &'static str, records: u8, tier: Tier, machine: MachineSpec) -> Test {
+    Test {
+        tier,
+        machine: MachineSpec {
+            records: Some(records),
+            ..machine
+        },
+        ..Test::new(name, Scope::DEFAULT)
+    }
+}
+
+/// Checks the path, the stack and the arguments of a call that failed, and which records were there
+/// before.
+fn of(
+    context: &Context<'_>,
+    machine: &MachineSpec,
+    records: u8,
+    hardware: Hardware,
+) -> Result<Verdict> {
     let share = context.share()?;
     let words = ["--args", "--stack=kernel"].into_iter();
     let words = words.chain(captures::WORDS);
@@ -66,7 +97,9 @@ fn of(context: &Context<'_>, machine: &MachineSpec, records: u8) -> Result<Verdi
     let script = format!("{twice} && mv capture.json {TWICE} && {once}");
     let run = context.run(machine, "branch-trace", &script, &share)?;
     let status = guest::status(&run)?;
-    let Ok(capture) = captures::read(&share) else {
+    let capture = captures::read(&share).ok();
+    let capture = capture.filter(|capture| status == 0 && !capture.snapshots.is_empty());
+    let Some(capture) = capture else {
         return Ok(Verdict::Fail(format!("status {status}: {}", run.output)));
     };
     let vmlinux = Vmlinux::open(context.kernel()?.vmlinux()?);
@@ -106,8 +139,12 @@ fn of(context: &Context<'_>, machine: &MachineSpec, records: u8) -> Result<Verdi
         .iter()
         .filter(|it| it.moment == Moment::Return);
     let (kept, new): (Vec<_>, Vec<_>) = at_return.partition(|snapshot| snapshot.repeated > 0);
-    // An interrupt in between has indirect calls of its own.
-    if kept.len() <= new.len() {
+    let is_expected = match hardware {
+        Hardware::Brbe => kept.is_empty() && !new.is_empty(),
+        // An interrupt in between has indirect calls of its own.
+        Hardware::Lbr => kept.len() > new.len(),
+    };
+    if !is_expected {
         return Ok(Verdict::Fail(format!(
             "{} snapshots at the return have records of those at the entry, and {} have none",
             kept.len(),
