@@ -71,7 +71,7 @@ fn in_one_boot(context: &Context<'_>) -> Result<Vec<Verdict>> {
         many::script(),
         captured::script(),
         beside::script(),
-        compared::script(),
+        compared::script(&compared::CASES),
         stopped::script(),
         local::script(),
     ];
@@ -83,7 +83,7 @@ fn in_one_boot(context: &Context<'_>) -> Result<Vec<Verdict>> {
     let source = |file: &str| subject.source(file);
     Ok(vec![
         captured::verdict(context.guest, &share, &vmlinux, &source, &run.output)?,
-        compared::verdict(&share, &vmlinux, &source, &run.output)?,
+        compared::verdict(&compared::CASES, &share, &vmlinux, &source, &run.output)?,
         local::verdict(&share, &run.output)?,
         many::verdict(&share, vmlinux_file)?,
         instructions::verdict(&share, &vmlinux, vmlinux_file)?,

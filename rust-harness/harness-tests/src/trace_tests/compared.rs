@@ -17,7 +17,7 @@ use machines::share::Share;
 use report::Verdict;
 
 /// What is compared, and what has to come of it.
-struct Case {
+pub(super) struct Case {
     /// What is done before.
     first: &'static str,
     /// What branch-trace is started by, if not by the shell.
@@ -67,7 +67,8 @@ const WITHOUT_ENTRIES: Parted = Parted {
     ],
 };
 
-const CASES: [Case; 6] = [
+/// The comparisons on arm64.
+pub(super) const CASES: [Case; 6] = [
     // Two outcomes of one call.
     Case {
         first: "",
@@ -172,8 +173,63 @@ const CASES: [Case; 6] = [
     },
 ];
 
-/// Lines of shell that run all [`CASES`].
-pub(super) fn script() -> String {
+/// The comparisons on x86-64, whose code has other branches.
+pub(super) const X86_CASES: [Case; 2] = [
+    Case {
+        first: "",
+        by: "",
+        groups: ["failed", "!failed"],
+        words: &[
+            "array_map_alloc_check",
+            "--",
+            "./branch-guest",
+            "provoke",
+            "maps",
+        ],
+        expected: Expected::At(Parted {
+            text: "attr->max_entries == 0",
+            before: 0,
+            outcomes: [Taken::Yes, Taken::No],
+            next: [
+                &["}"],
+                &[
+                    "if (attr->map_type != BPF_MAP_TYPE_PERF_EVENT_ARRAY &&",
+                    "if (percpu && round_up(attr->value_size, 8) > PCPU_MIN_UNIT_SIZE)",
+                    "}",
+                ],
+            ],
+        }),
+    },
+    Case {
+        first: "",
+        by: "",
+        groups: ["ret == 3", "ret == 5"],
+        words: &[
+            "bpf_obj_name_cpy",
+            "--",
+            "./branch-guest",
+            "provoke",
+            "names",
+        ],
+        expected: Expected::At(Parted {
+            text: "while (src < end && *src) {",
+            before: 3,
+            outcomes: [Taken::Yes, Taken::No],
+            next: [
+                &["return src - orig_src;", "}"],
+                &[
+                    "if (!isalnum(*src) &&",
+                    "while (src < end && *src) {",
+                    "return src - orig_src;",
+                    "}",
+                ],
+            ],
+        }),
+    },
+];
+
+/// Lines of shell that run all `cases`.
+pub(super) fn script(cases: &[Case]) -> String {
     let line = |(number, case): (usize, &Case)| {
         let [a, b] = case.groups;
         let groups = ["--compare", "--group", a, "--group", b];
@@ -184,18 +240,19 @@ pub(super) fn script() -> String {
              echo comparison {number}: status $?\n"
         )
     };
-    CASES.iter().enumerate().map(line).collect()
+    cases.iter().enumerate().map(line).collect()
 }
 
-/// The verdict on what all [`CASES`] recorded. `output` is what was printed in the guest.
+/// The verdict on what all `cases` recorded. `output` is what was printed in the guest.
 pub(super) fn verdict(
+    cases: &[Case],
     share: &Share,
     vmlinux: &Vmlinux,
     source: &dyn Fn(&str) -> Option<String>,
     output: &str,
 ) -> Result<Verdict> {
     let mut snapshots = 0;
-    for (number, case) in CASES.iter().enumerate() {
+    for (number, case) in cases.iter().enumerate() {
         let Ok(capture) = captures::read_as(share, &format!("compared-{number}.json")) else {
             return Ok(Verdict::Fail(format!("{:?}:\n{output}", case.words)));
         };
@@ -209,7 +266,7 @@ pub(super) fn verdict(
     }
     Ok(Verdict::Pass(format!(
         "{} comparisons, {snapshots} snapshots",
-        CASES.len()
+        cases.len()
     )))
 }
 

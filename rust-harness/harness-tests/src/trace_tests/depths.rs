@@ -16,6 +16,7 @@ use machines::{captures, guest};
 use report::{Tier, Verdict};
 
 use super::captured::{self, RunOfCase};
+use super::compared;
 
 /// How many records a snapshot at a function's return spends before it is taken: of 8, the oldest
 /// one is that of the return itself.
@@ -94,7 +95,13 @@ fn of(
         "refused-map",
     ]);
     let once = captures::command(words);
-    let script = format!("{twice} && mv capture.json {TWICE} && {once}");
+    // Whole calls fit into 32 records.
+    let comparisons: &[_] = match hardware {
+        Hardware::Lbr if records >= 32 => &compared::X86_CASES,
+        _ => &[],
+    };
+    let comparing = compared::script(comparisons);
+    let script = format!("{comparing}{twice} && mv capture.json {TWICE} && {once}");
     let run = context.run(machine, "branch-trace", &script, &share)?;
     let status = guest::status(&run)?;
     let capture = captures::read(&share).ok();
@@ -156,9 +163,15 @@ fn of(
     } else {
         begins_with_the_return(&seen.report.snapshots)
     };
-    Ok(match problem {
-        None => Verdict::Pass(format!("{} snapshots", seen.report.snapshots.len())),
-        Some(problem) => Verdict::Fail(problem),
+    if let Some(problem) = problem {
+        return Ok(Verdict::Fail(problem));
+    }
+    let compared = compared::verdict(comparisons, &share, &vmlinux, seen.source, &run.output)?;
+    Ok(match compared {
+        Verdict::Pass(said) => {
+            Verdict::Pass(format!("{} snapshots; {said}", seen.report.snapshots.len()))
+        }
+        verdict => verdict,
     })
 }
 
