@@ -49,7 +49,7 @@ const PAGE: &str = "why.html";
 /// The most bytes of the page that are read.
 const MOST: u64 = 64 << 20;
 
-const CASES: [Case; 34] = [
+const CASES: [Case; 35] = [
     says(
         "./branch-trace --vmlinux vmlinux --html why.html --errors array_map_alloc_check -- \
          ./branch-guest provoke refused-map",
@@ -132,6 +132,15 @@ const CASES: [Case; 34] = [
             "enter+0x5c [brbe_sections] ",
             "brbe_sections.c:47)",
             "brbe_sections.c:31)",
+        ],
+    ),
+    says(
+        "./branch-trace --modules . brbe_section -- \
+         sh -c 'echo masked > /sys/module/brbe_sections/parameters/enter'",
+        &[
+            "no debug information of kernel",
+            "enter+0x5c [brbe_sections] ",
+            "brbe_sections.c:47)",
         ],
     ),
     Case {
