@@ -90,9 +90,19 @@ pub fn logged(name: &str, log: &Path, command: &mut Command) -> Result<()> {
         name: name.to_owned(),
         status,
         excerpt: excerpt(&text),
-        log: log.to_owned(),
+        log: kept(log),
     }
     .into())
+}
+
+/// Keeps a copy of the log of a program that failed, and returns the copy's path: the next build in
+/// the same place begins the log anew. Without room for a copy, that is the log itself.
+fn kept(log: &Path) -> PathBuf {
+    let copy = log.with_extension("failed.log");
+    match fs::copy(log, &copy) {
+        Ok(_) => copy,
+        Err(_) => log.to_owned(),
+    }
 }
 
 /// Runs a program and returns its exit status. Its output is appended to `log`.
@@ -231,10 +241,14 @@ mod tests {
             error.starts_with("counting failed (exit status: 3)\n    line 26\n"),
             "{error}"
         );
+        let kept = log.with_extension("failed.log");
         assert!(
-            error.ends_with(&format!("the whole log: {}", log.display())),
+            error.ends_with(&format!("the whole log: {}", kept.display())),
             "{error}"
         );
+        // Another program begins the log anew.
+        fresh(log).unwrap();
+        assert!(fs::read_to_string(kept).unwrap().ends_with("line 40\n"));
     }
 
     #[test]
