@@ -1,8 +1,10 @@
 //! Converts what blazesym reports of an address to this crate's types.
 
+use std::panic::{self, AssertUnwindSafe};
 use std::path::Path;
 
-use blazesym::symbolize::{CodeInfo, Sym};
+use blazesym::symbolize::source::Source;
+use blazesym::symbolize::{CodeInfo, Input, Sym, Symbolized, Symbolizer};
 
 use crate::symbol::{Inlined, Location, Symbol};
 
@@ -15,6 +17,18 @@ pub fn build_id(path: &Path) -> Result<Option<Vec<u8>>, String> {
     let id = blazesym::helper::read_elf_build_id(&path);
     let id = id.map_err(|error| format!("{error:#}"))?;
     Ok(id.map(|id| id.into_owned()))
+}
+
+/// The symbol at `place` in `source`. A file that is so damaged that the symboliser panics has none.
+pub(crate) fn look_up<'a>(
+    symbolizer: &'a Symbolizer,
+    source: &Source,
+    place: Input<u64>,
+) -> Option<Sym<'a>> {
+    // What a panic leaves of the symboliser's caches is of the damaged file.
+    let look_up = AssertUnwindSafe(|| symbolizer.symbolize_single(source, place));
+    let found = panic::catch_unwind(look_up).ok()?;
+    found.ok().and_then(Symbolized::into_sym)
 }
 
 /// Converts a symbol of blazesym and the functions that are inlined at its address.

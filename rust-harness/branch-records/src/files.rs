@@ -6,7 +6,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use blazesym::symbolize::source::{Elf, Source};
-use blazesym::symbolize::{Input, Symbolized, Symbolizer};
+use blazesym::symbolize::{Input, Symbolizer};
 
 use crate::capture::Process;
 use crate::debug_info;
@@ -53,10 +53,8 @@ impl<'a> Files<'a> {
 
     fn symbol_at(&self, file: PathBuf, offset: u64) -> Option<Symbol> {
         let source = Source::Elf(Elf::new(file));
-        let found = self
-            .symbolizer
-            .symbolize_single(&source, Input::FileOffset(offset));
-        let symbol = found.ok().and_then(Symbolized::into_sym)?;
+        let place = Input::FileOffset(offset);
+        let symbol = debug_info::look_up(&self.symbolizer, &source, place)?;
         Some(debug_info::symbol(&symbol, debug_info::location))
     }
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use blazesym::inspect::{self, Inspector};
 use blazesym::symbolize::source::{Elf, Source};
-use blazesym::symbolize::{Input, Symbolized, Symbolizer};
+use blazesym::symbolize::{Input, Symbolizer};
 
 use crate::assembly::Assembly;
 use crate::capture::Capture;
@@ -156,12 +156,8 @@ impl Vmlinux {
 
     /// The symbol at `address`, an address of the kernel image as linked.
     fn symbol_at(&self, address: u64) -> Option<Symbol> {
-        let look_up = |source| {
-            self.symbolizer
-                .symbolize_single(source, Input::VirtOffset(address))
-                .ok()
-                .and_then(Symbolized::into_sym)
-        };
+        let place = Input::VirtOffset(address);
+        let look_up = |source| debug_info::look_up(&self.symbolizer, source, place);
         // The symboliser cannot read the lines of some assembly files. For these it finds
         // no name either.
         let symbol = look_up(&self.source)
@@ -182,10 +178,8 @@ impl Vmlinux {
 
     /// The addresses of the function at `address`, all as linked.
     fn extent_at(&self, address: u64) -> Option<Range<u64>> {
-        let found = self
-            .symbolizer
-            .symbolize_single(&self.names, Input::VirtOffset(address));
-        let symbol = found.ok().and_then(Symbolized::into_sym)?;
+        let place = Input::VirtOffset(address);
+        let symbol = debug_info::look_up(&self.symbolizer, &self.names, place)?;
         let size = symbol.size.filter(|size| *size > 0)?;
         Some(symbol.addr..symbol.addr.saturating_add(size as u64))
     }

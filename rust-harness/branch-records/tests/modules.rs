@@ -114,6 +114,22 @@ impl FakeModule {
         (file.to_owned(), line.parse().unwrap())
     }
 
+    /// Where a section is in the file, by the account of `objdump`.
+    fn section(&self, name: &str) -> std::ops::Range<usize> {
+        let mut objdump = Command::new("objdump");
+        objdump
+            .arg("-h")
+            .arg(self.folder().join("kernel/demo-x.ko"));
+        let text = String::from_utf8(objdump.output().unwrap().stdout).unwrap();
+        let words = |line: &str| -> Vec<_> { line.split_whitespace().map(str::to_owned).collect() };
+        let mut lines = text.lines().map(words);
+        let words = lines
+            .find(|words| words.get(1).is_some_and(|it| it == name))
+            .unwrap();
+        let number = |place: usize| usize::from_str_radix(&words[place], 16).unwrap();
+        number(5)..number(5) + number(2)
+    }
+
     fn capture(&self, build_id: &str) -> Capture {
         let kernel = CapturedKernel {
             release: "1".to_owned(),
@@ -237,6 +253,7 @@ fn a_module_of_no_use_says_why() {
 
     let path = module.folder().join("kernel/demo-x.ko");
     let whole = fs::read(&path).unwrap();
+    let lines = module.section(".debug_line");
     let problems = |bytes: &[u8]| {
         fs::write(&path, bytes).unwrap();
         module.symbols(BUILD_ID).1
@@ -249,12 +266,13 @@ fn a_module_of_no_use_says_why() {
     for cut in (64..whole.len()).step_by(whole.len() / 40) {
         problems(&whole[..cut]);
     }
-    for at in (0..whole.len()).step_by(whole.len() / 200) {
+    let everywhere = (0..whole.len()).step_by(whole.len() / 200);
+    for at in everywhere.chain(lines) {
         let mut damaged = whole.clone();
-        damaged[at..]
-            .iter_mut()
-            .take(8)
-            .for_each(|byte| *byte = 0xff);
+        damaged[at] = 0x7f;
+        problems(&damaged);
+        let end = damaged.len().min(at + 8);
+        damaged[at..end].fill(0xff);
         problems(&damaged);
     }
     fs::write(&path, &whole).unwrap();

@@ -11,7 +11,7 @@ use std::os::fd::AsRawFd as _;
 use std::path::PathBuf;
 
 use blazesym::symbolize::source::{Elf, Source};
-use blazesym::symbolize::{Input, Symbolized, Symbolizer};
+use blazesym::symbolize::{Input, Symbolizer};
 
 use crate::capture::{Capture, GuestSymbol, Module};
 use crate::debug_info;
@@ -112,10 +112,8 @@ impl Modules {
         let linked = range.start.checked_add(offset);
         // Behind the last function, the kernel puts branches to places that are far away.
         let linked = linked.filter(|linked| range.contains(linked))?;
-        let found = self
-            .symbolizer
-            .symbolize_single(&open.source, Input::VirtOffset(linked));
-        let found = found.ok().and_then(Symbolized::into_sym)?;
+        let place = Input::VirtOffset(linked);
+        let found = debug_info::look_up(&self.symbolizer, &open.source, place)?;
         let symbol = debug_info::symbol(&found, debug_info::location);
         Some(Symbol {
             module: Some(module.name.clone()),
