@@ -53,6 +53,24 @@ enum Taken {
     No,
 }
 
+/// Maps without entries and maps with one.
+const MAPS: [&str; 5] = [
+    "array_map_alloc_check",
+    "--",
+    "./branch-guest",
+    "provoke",
+    "maps",
+];
+
+/// Names of three and of five characters.
+const NAMES: [&str; 5] = [
+    "bpf_obj_name_cpy",
+    "--",
+    "./branch-guest",
+    "provoke",
+    "names",
+];
+
 /// Where maps without entries part from others.
 const WITHOUT_ENTRIES: Parted = Parted {
     text: "attr->max_entries == 0",
@@ -74,13 +92,7 @@ pub(super) const CASES: [Case; 6] = [
         first: "",
         by: "",
         groups: ["failed", "!failed"],
-        words: &[
-            "array_map_alloc_check",
-            "--",
-            "./branch-guest",
-            "provoke",
-            "maps",
-        ],
+        words: &MAPS,
         expected: Expected::At(WITHOUT_ENTRIES),
     },
     // Two values of a field of an argument.
@@ -140,13 +152,7 @@ pub(super) const CASES: [Case; 6] = [
         first: "",
         by: "",
         groups: ["ret == 3", "ret == 5"],
-        words: &[
-            "bpf_obj_name_cpy",
-            "--",
-            "./branch-guest",
-            "provoke",
-            "names",
-        ],
+        words: &NAMES,
         expected: Expected::At(Parted {
             text: "while (src < end && *src) {",
             before: 3,
@@ -179,13 +185,7 @@ pub(super) const X86_CASES: [Case; 2] = [
         first: "",
         by: "",
         groups: ["failed", "!failed"],
-        words: &[
-            "array_map_alloc_check",
-            "--",
-            "./branch-guest",
-            "provoke",
-            "maps",
-        ],
+        words: &MAPS,
         expected: Expected::At(Parted {
             text: "attr->max_entries == 0",
             before: 0,
@@ -204,13 +204,7 @@ pub(super) const X86_CASES: [Case; 2] = [
         first: "",
         by: "",
         groups: ["ret == 3", "ret == 5"],
-        words: &[
-            "bpf_obj_name_cpy",
-            "--",
-            "./branch-guest",
-            "provoke",
-            "names",
-        ],
+        words: &NAMES,
         expected: Expected::At(Parted {
             text: "while (src < end && *src) {",
             before: 3,
