@@ -81,7 +81,7 @@ fn a_kernel_tree_that_is_none_is_named() {
 fn no_network_is_said_and_leaves_no_entry() {
     let dir = home();
     let said = predicate::str::contains("could not be fetched from apt's mirror")
-        .and(predicate::str::contains("fetch-7.3.log"));
+        .and(predicate::str::contains("fetch-7.3.failed.log"));
     brbe(&dir).arg("snapshot").assert().code(3).stderr(said);
     assert_eq!(
         std::fs::read_dir(dir.path().join("cache")).unwrap().count(),
