@@ -1,7 +1,7 @@
 //! Converts what blazesym reports of an address to this crate's types.
 
 use std::panic::{self, AssertUnwindSafe};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use blazesym::symbolize::source::Source;
 use blazesym::symbolize::{CodeInfo, Input, Sym, Symbolized, Symbolizer};
@@ -17,6 +17,13 @@ pub fn build_id(path: &Path) -> Result<Option<Vec<u8>>, String> {
     let id = blazesym::helper::read_elf_build_id(&path);
     let id = id.map_err(|error| format!("{error:#}"))?;
     Ok(id.map(|id| id.into_owned()))
+}
+
+/// Where distributions have the debug information of the file with this build ID, which is given as
+/// hexadecimal digits.
+pub fn debug_file(build_id: &str) -> PathBuf {
+    let (first, rest) = build_id.split_at_checked(2).unwrap_or((build_id, ""));
+    PathBuf::from(format!("/usr/lib/debug/.build-id/{first}/{rest}.debug"))
 }
 
 /// The symbol at `place` in `source`. A file that is so damaged that the symboliser panics has none.

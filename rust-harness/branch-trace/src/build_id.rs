@@ -36,9 +36,7 @@ impl BuildId {
 
     /// Where distributions have the debug information of the file with this build ID.
     pub(crate) fn debug_file(&self) -> PathBuf {
-        let id = self.to_string();
-        let (first, rest) = id.split_at(id.len().min(2));
-        PathBuf::from(format!("/usr/lib/debug/.build-id/{first}/{rest}.debug"))
+        branch_records::debug_info::debug_file(&self.to_string())
     }
 
     /// The build ID of an ELF file, if it has one.

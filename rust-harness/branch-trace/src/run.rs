@@ -235,15 +235,17 @@ impl<'a> Session<'_, 'a> {
         if batch.is_empty() {
             return Ok(());
         }
-        if self.stream.keeps() {
-            self.kept.append(batch.clone());
-        }
         let shown = if let Some(newest) = self.stream.renews() {
+            self.kept.append(batch);
             self.kept.keep_newest(newest);
             self.kept.clone()
         } else if self.stream.is_live() {
+            if self.stream.keeps() {
+                self.kept.append(batch.clone());
+            }
             batch
         } else {
+            self.kept.append(batch);
             return Ok(());
         };
         // The BPF programs are still loaded here: their code and their names can be read.

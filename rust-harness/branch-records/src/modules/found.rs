@@ -10,6 +10,7 @@ use object::Object as _;
 use super::ModuleError;
 use super::compressed;
 use crate::capture::Module;
+use crate::debug_info;
 
 /// The most directories below each other that are looked into.
 const DEPTH: usize = 16;
@@ -18,8 +19,8 @@ const DEPTH: usize = 16;
 #[derive(Debug)]
 pub struct ModuleFiles {
     folders: Vec<PathBuf>,
-    /// The directory whose files are called by their build IDs, if it is searched.
-    by_id: Option<PathBuf>,
+    /// Whether files of this machine that are called by their build IDs are among them.
+    by_id: bool,
     /// The files by the names of their modules, in the order of the folders. They are looked for
     /// when the first module is.
     by_name: OnceCell<HashMap<String, Vec<PathBuf>>>,
@@ -31,7 +32,7 @@ impl ModuleFiles {
     pub fn below(folders: impl IntoIterator<Item = PathBuf>) -> Self {
         Self {
             folders: folders.into_iter().collect(),
-            by_id: None,
+            by_id: false,
             by_name: OnceCell::new(),
         }
     }
@@ -45,7 +46,7 @@ impl ModuleFiles {
             format!("/lib/modules/{release}"),
         ];
         Self {
-            by_id: Some("/usr/lib/debug/.build-id".into()),
+            by_id: true,
             ..Self::below(folders.into_iter().chain(installed.map(PathBuf::from)))
         }
     }
@@ -54,12 +55,13 @@ impl ModuleFiles {
     pub(super) fn read(&self, module: &Module) -> Result<(PathBuf, Vec<u8>), ModuleError> {
         let by_name = self.by_name.get_or_init(|| self.look());
         let named = by_name.get(&normalized(&module.name));
-        let (first, rest) = module.build_id.split_at(2);
-        let by_id = self.by_id.iter();
-        let by_id = by_id.map(|folder| folder.join(first).join(format!("{rest}.debug")));
+        let by_id = self.by_id.then(|| debug_info::debug_file(&module.build_id));
         let by_id = by_id.filter(|path| path.is_file());
         let mut problem = None;
-        for path in by_id.chain(named.into_iter().flatten().cloned()) {
+        for path in by_id
+            .into_iter()
+            .chain(named.into_iter().flatten().cloned())
+        {
             match read(&path, module) {
                 Ok(None) => {}
                 Ok(Some(bytes)) => return Ok((path, bytes)),
