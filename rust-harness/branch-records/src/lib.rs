@@ -78,7 +78,7 @@ pub mod filter;
 #[cfg(feature = "symbolize")]
 pub mod functions;
 pub mod html;
-#[cfg(feature = "path")]
+#[cfg(feature = "show")]
 pub mod instructions;
 pub mod listing;
 pub mod machinery;

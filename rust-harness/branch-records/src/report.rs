@@ -13,7 +13,7 @@ use crate::symbol::{Resolve, Symbol, SymbolCache, is_kernel};
 /// The value of `format` in every report.
 const FORMAT: &str = "branch-report";
 /// The version of the JSON. It grows when a field changes its meaning or is removed.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 
 /// A symbolised capture.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -130,7 +130,7 @@ pub struct NamedBranch {
     pub speculation: Speculation,
     /// The instructions that were executed since the branch before, this branch included, where
     /// they were asked for and are known.
-    #[cfg(feature = "path")]
+    #[cfg(feature = "show")]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub instructions: Vec<crate::instructions::ExecutedInstruction>,
 }
@@ -203,7 +203,7 @@ impl TraceReport {
 
     /// The report with the instructions that were executed. `capture` and `symbols` must be those
     /// that the report was made of.
-    #[cfg(feature = "path")]
+    #[cfg(feature = "show")]
     pub fn with_instructions(mut self, capture: &Capture, symbols: &dyn Resolve) -> Self {
         let mut disassembler = crate::instructions::Disassembler::new(capture, symbols);
         for (report, snapshot) in self.snapshots.iter_mut().zip(&capture.snapshots) {
@@ -358,7 +358,7 @@ impl NamedBranch {
             cycles: record.cycles,
             privilege: record.privilege,
             speculation: record.speculation,
-            #[cfg(feature = "path")]
+            #[cfg(feature = "show")]
             instructions: Vec::new(),
         }
     }

@@ -38,7 +38,7 @@ pub struct Show {
     #[arg(long, group = "form")]
     pub brstack: bool,
 
-    /// Print what `perf script -F comm,pid,cpu,time,event,brstackinsn` would, with arm64's
+    /// Print what `perf script -F comm,pid,cpu,time,event,brstackinsn` would, with the
     /// instructions disassembled
     #[arg(long, group = "form")]
     pub brstackinsn: bool,
@@ -130,7 +130,9 @@ pub enum ShowError {
     #[error("--perfscript needs the kernel's symbols: give --vmlinux FILE")]
     NoImage,
     /// The capture is of a machine whose instructions are not known.
-    #[error("--insn and --brstackinsn show arm64's instructions, and this is a trace of {0}")]
+    #[error(
+        "--insn and --brstackinsn show instructions of arm64 and x86-64, and this is a trace of {0}"
+    )]
     NoInstructions(String),
     /// The output stream could not be written: the terminal, or what stands for it.
     #[error("cannot write what was recorded: {0}")]
@@ -286,7 +288,7 @@ impl Show {
         out: &mut dyn Write,
     ) -> Result<(), ShowError> {
         let machine = &capture.kernel.machine;
-        if (self.insn || self.brstackinsn) && machine != instructions::MACHINE {
+        if (self.insn || self.brstackinsn) && !instructions::are_known_of(machine) {
             return Err(ShowError::NoInstructions(machine.clone()));
         }
         // Each branch is written by itself.

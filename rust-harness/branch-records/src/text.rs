@@ -8,7 +8,7 @@ use crate::capture::Moment;
 use crate::report::{NamedBranch, SnapshotReport, TraceReport};
 
 pub(crate) mod fold;
-#[cfg(feature = "path")]
+#[cfg(feature = "show")]
 pub(crate) mod instructions;
 pub(crate) mod row;
 pub(crate) mod words;

@@ -207,7 +207,7 @@ pub(crate) const SECTIONS: [(&str, &str); 9] = [
         "Instructions",
         "\
   --insn shows the instructions between branches, as they were when they ran, below
-  their source lines; arm64 only. --brstackinsn has them as perf script does. A profile
+  their source lines. --brstackinsn has them as perf script does. A profile
   for clang: branch-trace --perfscript -n 1000 'vfs_*' >script; llvm-profgen --kernel
   --binary vmlinux --perfscript script --output profile",
     ),

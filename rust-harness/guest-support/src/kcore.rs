@@ -25,6 +25,32 @@ struct Segment {
     offset: u64,
 }
 
+/// Where the instructions of a machine are.
+#[derive(Clone, Copy, Debug)]
+struct Instructions {
+    /// Addresses of instructions are multiples of this.
+    alignment: u64,
+    /// The bytes of the longest one.
+    longest: u64,
+}
+
+const A64: Instructions = Instructions {
+    alignment: 4,
+    longest: 4,
+};
+
+const X86: Instructions = Instructions {
+    alignment: 1,
+    longest: 15,
+};
+
+/// The instructions of this machine.
+const OURS: Instructions = if cfg!(target_arch = "x86_64") {
+    X86
+} else {
+    A64
+};
+
 /// The code around records.
 #[derive(Debug, Default)]
 pub struct Around {
@@ -66,7 +92,7 @@ impl Kcore {
     /// The records of a list are newest first.
     pub fn around<'a>(&self, lists: impl IntoIterator<Item = &'a [RawRecord]>) -> Around {
         let mut around = Around::default();
-        for (first, last) in merged(ranges(lists)) {
+        for (first, last) in merged(ranges(lists, OURS)) {
             match self.read(first, last) {
                 Ok(range) => around.code.push(range),
                 Err(error) => around.missing = around.missing.or(Some(error)),
@@ -96,24 +122,30 @@ impl Kcore {
     }
 }
 
-/// The ranges of code to be read: the addresses of the first and the last instruction of
-/// each.
-fn ranges<'a>(lists: impl IntoIterator<Item = &'a [RawRecord]>) -> BTreeSet<(u64, u64)> {
+/// The ranges of code to be read: the addresses of the first and the last word of each. Words are
+/// at multiples of 4.
+fn ranges<'a>(
+    lists: impl IntoIterator<Item = &'a [RawRecord]>,
+    instructions: Instructions,
+) -> BTreeSet<(u64, u64)> {
+    let Instructions { alignment, longest } = instructions;
+    let word = |address: u64| address & !3;
     let mut ranges = BTreeSet::new();
     for records in lists {
         for (index, newer) in records.iter().enumerate() {
             let end = newer.from;
             // The range includes the SVC, HVC or SMC, which is before the source of its
-            // record.
-            let call = matches!(newer.decode().kind, BranchType::Syscall);
-            let alone = end.saturating_sub(if call { 4 } else { 0 });
+            // record. On x86 the source is the instruction.
+            let is_behind = alignment > 1 && newer.decode().kind == BranchType::Syscall;
+            let alone = end.saturating_sub(if is_behind { alignment } else { 0 });
             let start = records.get(index + 1).map_or(alone, |older| older.to);
             let way = end.checked_sub(start).unwrap_or(u64::MAX);
-            // A64 instructions are at multiples of 4.
-            let straight = start != 0 && way <= MAX_CODE_BYTES && way.is_multiple_of(4);
+            let room = MAX_CODE_BYTES - (longest - alignment);
+            let straight = start != 0 && way <= room && way.is_multiple_of(alignment);
             let start = if straight { start.min(alone) } else { alone };
-            if start != 0 && start.is_multiple_of(4) {
-                ranges.insert((start, end));
+            if start != 0 && start.is_multiple_of(alignment) {
+                // The last instruction is read whole.
+                ranges.insert((word(start), word(end.saturating_add(longest - 1))));
             }
         }
     }
@@ -180,7 +212,7 @@ mod tests {
             (0x9000_0000, 0x9000_0000),
         ];
         let twice = [&records[..], &records[..]];
-        assert_eq!(ranges(twice), BTreeSet::from(expected));
+        assert_eq!(ranges(twice, A64), BTreeSet::from(expected));
     }
 
     #[test]
@@ -216,9 +248,30 @@ mod tests {
         };
         let records = [record(0x2000, 0x8400), record(0x1008, 0x2000)];
         assert_eq!(
-            ranges([&records[..]]),
+            ranges([&records[..]], A64),
             BTreeSet::from([(0x1ffc, 0x2000), (0x1004, 0x1008)])
         );
+    }
+
+    #[test]
+    fn instructions_of_x86_are_anywhere_and_the_last_is_read_whole() {
+        let record = |from, to| RawRecord { from, to, flags: 0 };
+        let far = 0x3001 + MAX_CODE_BYTES;
+        let records = [
+            record(far, 0x3000),
+            record(0x2007, 0x3001),
+            record(0x1005, 0x2003),
+        ];
+        assert_eq!(
+            ranges([&records[..]], X86),
+            BTreeSet::from([
+                (0x1004, 0x1010),
+                (0x2000, 0x2014),
+                (far & !3, (far + 14) & !3)
+            ])
+        );
+        let longest = [record(far - 14, 0), records[1]];
+        assert!(ranges([&longest[..]], X86).contains(&(0x3000, far & !3)));
     }
 
     #[test]

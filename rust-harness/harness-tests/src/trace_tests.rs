@@ -24,6 +24,7 @@ pub mod depths;
 mod instructions;
 mod local;
 mod many;
+mod program;
 mod stopped;
 
 /// How long the boot with some fifty runs of branch-trace may take. It takes 130 s beside
@@ -61,6 +62,7 @@ pub fn tests() -> Vec<Batch> {
 }
 
 fn in_one_boot(context: &Context<'_>) -> Result<Vec<Verdict>> {
+    program::check(context.guest)?;
     let (share, kernel) = (context.share()?, context.kernel()?);
     let vmlinux_file = kernel.vmlinux()?;
     share.put(vmlinux_file)?;
@@ -79,14 +81,15 @@ fn in_one_boot(context: &Context<'_>) -> Result<Vec<Verdict>> {
     let run = context.run_within(TIMEOUT, &machine, "branch-trace", &script.concat(), &share)?;
     guest::status(&run)?;
     let vmlinux = Vmlinux::open(vmlinux_file).context("the kernel's debug information")?;
+    let many = many::read(&share)?;
     let subject = context.subject()?;
     let source = |file: &str| subject.source(file);
     Ok(vec![
         captured::verdict(context.guest, &share, &vmlinux, &source, &run.output)?,
         compared::verdict(&compared::CASES, &share, &vmlinux, &source, &run.output)?,
         local::verdict(&share, &run.output)?,
-        many::verdict(&share, vmlinux_file)?,
-        instructions::verdict(&share, &vmlinux, vmlinux_file)?,
+        many::verdict(&many, vmlinux_file)?,
+        instructions::verdict(&many, &vmlinux, vmlinux_file)?,
         beside::verdict(context.guest, &share, &vmlinux, &run.output)?,
         stopped::verdict(&share, &run.output)?,
     ])

@@ -6,23 +6,39 @@ use super::{CaptureError, check, hex};
 
 /// The most ranges of code in a capture. A capture with more is refused.
 pub const MAX_CODE: usize = 100_000;
-/// The most bytes from the first to the last instruction of a range of code.
+/// The most bytes from the first to the last word of a range of code.
 pub const MAX_CODE_BYTES: u64 = crate::path::STRAIGHT;
 
-/// A range of instructions, as the running kernel had them.
+/// A range of code, as the running kernel had it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CodeRange {
-    /// The address of the first instruction: a multiple of 4, as for every A64
-    /// instruction.
+    /// The address of the first word: a multiple of 4.
     #[serde(with = "hex")]
     pub address: u64,
-    /// The instructions, each as 8 hexadecimal digits.
+    /// Words of 4 bytes, the byte at the lowest address in the lowest bits, each as 8 hexadecimal
+    /// digits. On arm64 each is an instruction. x86's instructions begin and end anywhere in them.
     #[serde(with = "words")]
     pub words: Vec<u32>,
 }
 
-/// Looks up code in ranges that are sorted by address and do not overlap, as those of a
+/// The bytes of code from `address` on, to the end of the range that has it. There are none where
+/// no range does. The ranges are sorted by address and do not overlap.
+#[cfg(feature = "show")]
+pub(crate) fn bytes_at(code: &[CodeRange], address: u64) -> impl Iterator<Item = u8> {
+    let after = code.partition_point(|range| range.address <= address);
+    let words = code[..after].last().and_then(|range| {
+        let words = usize::try_from((address - range.address) / 4).ok()?;
+        range.words.get(words..)
+    });
+    let bytes = words
+        .unwrap_or_default()
+        .iter()
+        .flat_map(|word| word.to_le_bytes());
+    bytes.skip((address % 4) as usize)
+}
+
+/// Looks up A64 instructions in ranges that are sorted by address and do not overlap, as those of a
 /// capture are.
 #[cfg(feature = "path")]
 impl crate::path::Code for Vec<CodeRange> {
@@ -61,7 +77,7 @@ pub(crate) fn check_code(code: &[CodeRange]) -> Result<(), CaptureError> {
     Ok(())
 }
 
-/// Serialises instructions as one text of 8 hexadecimal digits each.
+/// Serialises words as one text of 8 hexadecimal digits each.
 mod words {
     use std::fmt::Write as _;
 
@@ -87,6 +103,6 @@ mod words {
         let words: Option<Vec<_>> = words.iter().map(word).collect();
         words
             .filter(|_| rest.is_empty())
-            .ok_or_else(|| D::Error::custom("not instructions of 8 hexadecimal digits each"))
+            .ok_or_else(|| D::Error::custom("not words of 8 hexadecimal digits each"))
     }
 }

@@ -1,22 +1,26 @@
 //! The instructions that were executed between branches, disassembled from the code as it was when
 //! the records were taken.
 //!
-//! Captures hold the code of arm64's kernel, of its modules and of BPF programs, and none of user
+//! Captures hold the code of the kernel, of its modules and of BPF programs, and none of user
 //! space.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::rc::Rc;
 
 use serde::{Serialize, Serializer};
 
-use crate::capture::{Capture, Snapshot};
-use crate::path::{Code as _, Flow, PathBranch, executed, flow};
+use crate::capture::{Capture, Snapshot, bytes_at};
+use crate::path::{self, Code as _, Flow, PathBranch, flow};
 use crate::record::RawRecord;
 use crate::symbol::{Resolve, Symbol, SymbolCache};
 
 mod a64;
 pub(crate) mod perf;
 mod system_registers;
+mod x86;
+
+pub use x86::X86Bytes;
 
 /// An instruction that was executed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -25,8 +29,8 @@ pub struct ExecutedInstruction {
     #[serde(serialize_with = "crate::capture::hex::serialize")]
     pub address: u64,
     /// The encoding of the instruction.
-    #[serde(serialize_with = "word")]
-    pub word: u32,
+    #[serde(serialize_with = "encoding")]
+    pub encoding: Encoding,
     /// The instruction in the syntax of assemblers. The target of a branch is a symbol and an
     /// offset where it is known, else an address.
     #[serde(serialize_with = "shared")]
@@ -42,6 +46,58 @@ pub struct ExecutedInstruction {
     pub after_gap: bool,
 }
 
+/// The encoding of an instruction. Shown, it is hexadecimal: the word of an A64 instruction, and
+/// the bytes of an instruction of x86 in the order of their addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Encoding {
+    /// The encoding of an A64 instruction.
+    A64(u32),
+    /// The encoding of an instruction of x86.
+    X86(X86Bytes),
+}
+
+impl Encoding {
+    /// How many bytes the instruction has.
+    pub fn length(&self) -> u64 {
+        match self {
+            Self::A64(_) => 4,
+            Self::X86(bytes) => bytes.as_slice().len() as u64,
+        }
+    }
+
+    /// The bytes of the instruction, in the order of their addresses.
+    pub fn to_bytes(self) -> Vec<u8> {
+        match self {
+            Self::A64(word) => word.to_le_bytes().to_vec(),
+            Self::X86(bytes) => bytes.as_slice().to_vec(),
+        }
+    }
+
+    /// Whether the instruction encodes where it branches to.
+    pub(crate) fn has_target(&self) -> bool {
+        match self {
+            Self::A64(word) => matches!(flow(*word), Flow::Direct { .. }),
+            Self::X86(bytes) => bytes.target(0).is_some(),
+        }
+    }
+}
+
+impl fmt::Display for Encoding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::A64(word) => write!(f, "{word:08x}"),
+            Self::X86(bytes) => {
+                let mut bytes = bytes.as_slice().iter();
+                bytes.try_for_each(|byte| write!(f, "{byte:02x}"))
+            }
+        }
+    }
+}
+
+fn encoding<S: Serializer>(encoding: &Encoding, to: S) -> Result<S::Ok, S::Error> {
+    to.collect_str(encoding)
+}
+
 fn shared<S: Serializer>(text: &Rc<str>, to: S) -> Result<S::Ok, S::Error> {
     to.serialize_str(text)
 }
@@ -50,29 +106,48 @@ fn shared_symbol<S: Serializer>(symbol: &Option<Rc<Symbol>>, to: S) -> Result<S:
     symbol.as_deref().serialize(to)
 }
 
-fn word<S: Serializer>(word: &u32, to: S) -> Result<S::Ok, S::Error> {
-    to.collect_str(&format_args!("{word:08x}"))
+impl ExecutedInstruction {
+    /// Whether a branch whose record's source is `from` was this instruction's. Where arm64 has
+    /// recorded a system call, the source is behind its instruction.
+    pub(crate) fn branches(&self, from: u64) -> bool {
+        let is_behind = |word| self.address.wrapping_add(4) == from && flow(word) == Flow::Call;
+        self.address == from || matches!(self.encoding, Encoding::A64(word) if is_behind(word))
+    }
 }
 
-impl ExecutedInstruction {
-    /// Whether a branch whose record's source is `from` was this instruction's. Where a system call
-    /// was recorded, the source is behind its instruction.
-    pub(crate) fn branches(&self, from: u64) -> bool {
-        let behind = self.address.wrapping_add(4);
-        self.address == from || (behind == from && flow(self.word) == Flow::Call)
+/// The instructions of a machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum InstructionSet {
+    A64,
+    X86,
+}
+
+/// The instructions of the machine with a name, as `uname -m` prints it; `None` for a machine whose
+/// instructions are not known.
+fn instruction_set(machine: &str) -> Option<InstructionSet> {
+    match machine {
+        "aarch64" => Some(InstructionSet::A64),
+        "x86_64" => Some(InstructionSet::X86),
+        _ => None,
     }
+}
+
+/// Whether the instructions of a machine are known.
+pub(crate) fn are_known_of(machine: &str) -> bool {
+    instruction_set(machine).is_some()
 }
 
 /// Disassembles the code of a capture.
 pub(crate) struct Disassembler<'a, R: ?Sized> {
     capture: &'a Capture,
     symbols: SymbolCache<'a, R>,
-    /// The texts so far: many snapshots share few instructions.
-    texts: HashMap<u64, Rc<str>>,
+    /// `None` for a machine whose instructions are not known.
+    instructions: Option<InstructionSet>,
+    /// The instructions so far, by their addresses: many snapshots share few. The code of a capture
+    /// is of one time, and of the kernel.
+    known: HashMap<u64, Option<(Encoding, Rc<str>)>>,
 }
 
-/// The machine whose captures hold code.
-pub(crate) const MACHINE: &str = "aarch64";
 /// The most instructions of a snapshot. Those of newer branches are left out: 64 branches on a real
 /// path have some hundreds.
 const MAX_INSTRUCTIONS: usize = 1 << 16;
@@ -82,7 +157,8 @@ impl<'a, R: Resolve + ?Sized> Disassembler<'a, R> {
         Self {
             capture,
             symbols: SymbolCache::of(symbols),
-            texts: HashMap::new(),
+            instructions: instruction_set(&capture.kernel.machine),
+            known: HashMap::new(),
         }
     }
 
@@ -94,50 +170,103 @@ impl<'a, R: Resolve + ?Sized> Disassembler<'a, R> {
         let mut left = MAX_INSTRUCTIONS;
         let block = |(index, newer): (usize, &RawRecord)| {
             let older = records.get(index + 1);
-            let way = executed(older.map(|older| (*older).into()), PathBranch::from(*newer));
-            // What was executed before the oldest branch, nobody expects to know.
-            let mut next = older.map_or(way.start, |older| older.to);
-            let addresses = way.step_by(4).take(left);
-            let instruction = |address| {
-                let instruction = self.instruction(snapshot.pid, address)?;
-                let after_gap = std::mem::replace(&mut next, address.wrapping_add(4)) != address;
-                Some(ExecutedInstruction {
-                    after_gap,
-                    ..instruction
-                })
-            };
-            let block: Vec<_> = addresses.filter_map(instruction).collect();
+            let block = self.block(snapshot.pid, older, newer, left);
             left -= block.len();
             block
         };
         oldest_first.map(block).collect()
     }
 
+    /// At most `most` of the instructions that were executed between two records, the branch of the
+    /// newer one included.
+    fn block(
+        &mut self,
+        pid: u32,
+        older: Option<&RawRecord>,
+        newer: &RawRecord,
+        most: usize,
+    ) -> Vec<ExecutedInstruction> {
+        let older = older.map(|older| PathBranch::from(*older));
+        let newer = PathBranch::from(*newer);
+        let way = match self.instructions {
+            Some(InstructionSet::A64) => path::executed(older, newer),
+            Some(InstructionSet::X86) => {
+                let known = self.known(pid, newer.from).map(|(encoding, _)| encoding);
+                let branched = match known {
+                    Some(Encoding::X86(bytes)) => bytes.leads(newer.from, newer.to),
+                    _ => false,
+                };
+                x86::executed(older, newer, branched)
+            }
+            None => return Vec::new(),
+        };
+        // What was executed before the oldest branch, nobody expects to know.
+        let mut next = older.map_or(way.start, |older| older.to);
+        let mut at = way.start;
+        let mut block = Vec::new();
+        while way.contains(&at) && block.len() < most {
+            let Some(instruction) = self.instruction(pid, at) else {
+                at = match self.instructions {
+                    // Where the next instruction of x86 begins is not known either.
+                    Some(InstructionSet::X86) if at < newer.from => newer.from,
+                    Some(InstructionSet::X86) => way.end,
+                    _ => at.saturating_add(4),
+                };
+                continue;
+            };
+            let after_gap = next != at;
+            next = at.saturating_add(instruction.encoding.length());
+            // The branch is where its record says, whatever the bytes before it seem to be.
+            at = if at < newer.from {
+                next.min(newer.from)
+            } else {
+                next
+            };
+            block.push(ExecutedInstruction {
+                after_gap,
+                ..instruction
+            });
+        }
+        block
+    }
+
     /// The instruction at an address in the process `pid`, if the capture holds it.
     fn instruction(&mut self, pid: u32, address: u64) -> Option<ExecutedInstruction> {
-        let is_known = self.capture.kernel.machine == MACHINE;
-        let word = is_known.then(|| self.capture.code.fetch(address))??;
+        let (encoding, text) = self.known(pid, address)?;
         Some(ExecutedInstruction {
             address,
-            word,
-            text: self.text(pid, address, word),
+            encoding,
+            text,
             symbol: self.symbols.resolve(pid, address),
             after_gap: false,
         })
     }
 
-    fn text(&mut self, pid: u32, address: u64, word: u32) -> Rc<str> {
-        // The code of a capture is of one time, and of the kernel.
-        if let Some(known) = self.texts.get(&address) {
+    /// The encoding and the text of the instruction at an address.
+    fn known(&mut self, pid: u32, address: u64) -> Option<(Encoding, Rc<str>)> {
+        if let Some(known) = self.known.get(&address) {
             return known.clone();
         }
         let mut name = |target| {
             let symbol = self.symbols.resolve(pid, target)?;
             Some(symbol.place())
         };
-        let text: Rc<str> = a64::text(word, address, &mut name).into();
-        self.texts.insert(address, text.clone());
-        text
+        let code = &self.capture.code;
+        let known = match self.instructions? {
+            InstructionSet::A64 => code.fetch(address).map(|word| {
+                let text = a64::text(word, address, &mut name);
+                (Encoding::A64(word), text.into())
+            }),
+            InstructionSet::X86 => {
+                let bytes = X86Bytes::first(bytes_at(code, address));
+                bytes.map(|bytes| {
+                    let text = bytes.text(address, &mut name);
+                    (Encoding::X86(bytes), text.into())
+                })
+            }
+        };
+        self.known.insert(address, known.clone());
+        known
     }
 }
 

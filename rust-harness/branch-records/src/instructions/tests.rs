@@ -86,7 +86,7 @@ fn a_system_call_is_before_its_source() {
 }
 
 #[test]
-fn code_is_of_arm64_alone_and_bounded() {
+fn code_is_of_known_machines_and_bounded() {
     let mut capture = capture();
     capture.snapshots[0].records = vec![record(ALLOC_CHECK + 4 * 0x3fff, 0, RETURN); 8];
     for older in &mut capture.snapshots[0].records {
@@ -101,6 +101,69 @@ fn code_is_of_arm64_alone_and_bounded() {
         blocks.iter().map(Vec::len).sum::<usize>()
     };
     assert_eq!(count(&capture), MAX_INSTRUCTIONS);
-    capture.kernel.machine = "x86_64".to_owned();
+    capture.kernel.machine = "riscv64".to_owned();
     assert_eq!(count(&capture), 0);
+}
+
+/// What `path` executes of code of x86, each instruction with its address from
+/// `ALLOC_CHECK` on and with a mark if it comes after a gap. The records are newest first.
+fn of_x86(code: &[u8], path: Vec<RawRecord>) -> Vec<Vec<(u64, String)>> {
+    let mut capture = made_up::capture(vec![made_up::snapshot(path)]);
+    capture.kernel.machine = "x86_64".to_owned();
+    let words = code.as_chunks().0.iter();
+    capture.code = vec![CodeRange {
+        address: ALLOC_CHECK,
+        words: words.map(|word| u32::from_le_bytes(*word)).collect(),
+    }];
+    let blocks = Disassembler::new(&capture, &MadeUp).of_snapshot(&capture.snapshots[0]);
+    let shown = |it: &ExecutedInstruction| {
+        let gap = if it.after_gap { "… " } else { "" };
+        (
+            it.address.wrapping_sub(ALLOC_CHECK),
+            format!("{gap}{}", it.text),
+        )
+    };
+    let blocks = blocks.iter().map(|block| block.iter().map(shown).collect());
+    blocks.collect()
+}
+
+#[test]
+fn instructions_of_x86_follow_each_other() {
+    // push %rbp; mov %rsp,%rbp; nop; jmp; ret.
+    let code = [0x55, 0x48, 0x89, 0xe5, 0x90, 0xeb, 0x7f, 0xc3];
+    let at = |offset| ALLOC_CHECK + offset;
+    let blocks = of_x86(
+        &code,
+        vec![
+            // In the order of the path: a call, an interrupt before the jump, the jump.
+            record(0, at(0), CALL),
+            record(at(5), MIGRATE, CALL),
+            record(MIGRATE, at(5), CALL),
+            record(at(5), at(0x86), CALL),
+        ],
+    );
+    let shown = |block: &[(u64, String)]| {
+        let texts = block.iter().map(|(at, text)| format!("{at}: {text}"));
+        texts.collect::<Vec<_>>().join("; ")
+    };
+    assert_eq!(shown(&blocks[1]), "0: push %rbp; 1: mov %rsp,%rbp; 4: nop");
+    assert_eq!(blocks[2], [], "code that is not known");
+    assert_eq!(shown(&blocks[3]), "5: jmp array_map_alloc_check+0x86");
+    // A branch where no instruction begins, by the bytes before it, is where it was recorded.
+    let blocks = of_x86(
+        &code,
+        vec![record(0, at(2), CALL), record(at(7), MIGRATE, CALL)],
+    );
+    assert_eq!(
+        shown(&blocks[1]),
+        "2: mov %esp,%ebp; 4: nop; 5: jmp array_map_alloc_check+0x86; 7: ret"
+    );
+    let mut overlapping = code;
+    // A call, whose bytes go on behind the ret.
+    overlapping[5] = 0xe8;
+    let blocks = of_x86(
+        &overlapping,
+        vec![record(0, at(4), CALL), record(at(7), MIGRATE, CALL)],
+    );
+    assert_eq!(shown(&blocks[1]), "4: nop; 7: … ret");
 }

@@ -7,7 +7,6 @@ use anstyle::Style;
 
 use super::{TextForm, words, write_each};
 use crate::instructions::ExecutedInstruction;
-use crate::path::{Flow, flow};
 use crate::report::{NamedBranch, TraceReport};
 use crate::sources::{self, Sources};
 use crate::symbol::{Location, Symbol};
@@ -89,10 +88,10 @@ impl Listing<'_, '_> {
                 writeln!(self.out, "  {place:>8}  {}", instruction.text)?;
                 continue;
             }
-            let target = match flow(instruction.word) {
-                // The instruction says where it leads.
-                Flow::Direct { .. } => String::new(),
-                _ => format!(" -> {}", words::name(&branch.to)),
+            let target = if instruction.encoding.has_target() {
+                String::new()
+            } else {
+                format!(" -> {}", words::name(&branch.to))
             };
             let line = format!(
                 "{place:>8}  {:<30}  {number}{target}  {notes}",

@@ -16,7 +16,7 @@ use machines::{captures, guest};
 use report::{Tier, Verdict};
 
 use super::captured::{self, RunOfCase};
-use super::compared;
+use super::{compared, instructions, many, program};
 
 /// How many records a snapshot at a function's return spends before it is taken: of 8, the oldest
 /// one is that of the return itself.
@@ -81,6 +81,7 @@ fn of(
     records: u8,
     hardware: Hardware,
 ) -> Result<Verdict> {
+    program::check(context.guest)?;
     let share = context.share()?;
     let words = ["--args", "--stack=kernel"].into_iter();
     let words = words.chain(captures::WORDS);
@@ -101,7 +102,14 @@ fn of(
         _ => &[],
     };
     let comparing = compared::script(comparisons);
-    let script = format!("{comparing}{twice} && mv capture.json {TWICE} && {once}");
+    // On arm64, a test of its own has them.
+    let has_instructions = !comparisons.is_empty();
+    let many = if has_instructions {
+        many::script()
+    } else {
+        String::new()
+    };
+    let script = format!("{comparing}{many}{twice} && mv capture.json {TWICE} && {once}");
     let run = context.run(machine, "branch-trace", &script, &share)?;
     let status = guest::status(&run)?;
     let capture = captures::read(&share).ok();
@@ -109,8 +117,9 @@ fn of(
     let Some(capture) = capture else {
         return Ok(Verdict::Fail(format!("status {status}: {}", run.output)));
     };
-    let vmlinux = Vmlinux::open(context.kernel()?.vmlinux()?);
-    let vmlinux = vmlinux.context("the kernel's debug information")?;
+    let kernel = context.kernel()?;
+    let vmlinux_file = kernel.vmlinux()?;
+    let vmlinux = Vmlinux::open(vmlinux_file).context("the kernel's debug information")?;
     let symbols = KernelSymbols::new(&vmlinux, &capture, Files::new(&[], &|_| None))
         .context("putting names to the addresses")?;
     let subject = context.subject()?;
@@ -166,13 +175,29 @@ fn of(
     if let Some(problem) = problem {
         return Ok(Verdict::Fail(problem));
     }
-    let compared = compared::verdict(comparisons, &share, &vmlinux, seen.source, &run.output)?;
-    Ok(match compared {
-        Verdict::Pass(said) => {
-            Verdict::Pass(format!("{} snapshots; {said}", seen.report.snapshots.len()))
+    let mut passed = vec![format!("{} snapshots", seen.report.snapshots.len())];
+    let mut verdicts = Vec::new();
+    if !comparisons.is_empty() {
+        let output = &run.output;
+        verdicts.push(compared::verdict(
+            comparisons,
+            &share,
+            &vmlinux,
+            seen.source,
+            output,
+        )?);
+    }
+    if has_instructions {
+        let many = many::read(&share)?;
+        verdicts.push(instructions::verdict(&many, &vmlinux, vmlinux_file)?);
+    }
+    for verdict in verdicts {
+        match verdict {
+            Verdict::Pass(said) => passed.push(said),
+            verdict => return Ok(verdict),
         }
-        verdict => verdict,
-    })
+    }
+    Ok(Verdict::Pass(passed.join("; ")))
 }
 
 /// Checks that the oldest record is the return of the function, and the only one of its own.

@@ -9,34 +9,32 @@ use std::process::Command;
 use anyhow::{Context as _, Result, ensure};
 use branch_records::capture::Capture;
 use branch_records::files::Files;
-use branch_records::instructions::ExecutedInstruction;
+use branch_records::instructions::{Encoding, ExecutedInstruction};
 use branch_records::perfscript;
 use branch_records::report::TraceReport;
 use branch_records::symbol::{GuestSymbols, Resolve as _};
 use branch_records::vmlinux::{KernelSymbols, Vmlinux};
 
-use machines::captures;
-use machines::share::Share;
 use object::{Object as _, ObjectSection as _};
 use report::Verdict;
 
-use super::{answer, many};
+mod a64;
+mod x86;
 
 const DISASSEMBLER: &str = "llvm-mc-19";
 const PROFILER: &str = "llvm-profgen-19";
 /// What llvm-profgen has for an address outside of the file.
 const EXTERNAL: u64 = 1;
-/// The bytes of the pages that `ADRP` counts.
-const PAGE: u64 = 4096;
 
-/// The verdict on the capture that [`many::script`] leaves. `vmlinux_file` is the kernel's.
-pub(super) fn verdict(share: &Share, vmlinux: &Vmlinux, vmlinux_file: &Path) -> Result<Verdict> {
-    let Ok(capture) = captures::read_as(share, many::FILE) else {
-        return Ok(Verdict::Fail("nothing was recorded".to_owned()));
-    };
+/// The verdict on the instructions of a capture. `vmlinux_file` is the kernel's.
+pub(super) fn verdict(
+    capture: &Capture,
+    vmlinux: &Vmlinux,
+    vmlinux_file: &Path,
+) -> Result<Verdict> {
     // Without symbols, targets are addresses.
     let nameless = GuestSymbols::new(&[]);
-    let report = TraceReport::new(&capture, &nameless).with_instructions(&capture, &nameless);
+    let report = TraceReport::new(capture, &nameless).with_instructions(capture, &nameless);
     let branches = report
         .snapshots
         .iter()
@@ -55,23 +53,32 @@ pub(super) fn verdict(share: &Share, vmlinux: &Vmlinux, vmlinux_file: &Path) -> 
             some.join("; ")
         )));
     }
-    let symbols = KernelSymbols::new(vmlinux, &capture, Files::new(&[], &|_| None))?;
-    let profile = Profile::by_llvm(&capture, &symbols, vmlinux_file)?;
-    let counted = Profile::of(&capture, &symbols);
+    let symbols = KernelSymbols::new(vmlinux, capture, Files::new(&[], &|_| None))?;
+    let profile = Profile::by_llvm(capture, &symbols, vmlinux_file)?;
+    let counted = Profile::of(capture, &symbols);
     let bytes = fs::read(vmlinux_file).context("the kernel's vmlinux")?;
     let linked = object::File::parse(&*bytes).context("the kernel's vmlinux")?;
-    let word_as_linked = |address| {
+    let as_linked = |address, length| {
         let mut sections = linked.sections();
-        let bytes = sections.find_map(|section| section.data_range(address, 4).ok()?);
-        bytes?.first_chunk().copied().map(u32::from_le_bytes)
+        sections.find_map(|section| section.data_range(address, length).ok()?)
     };
-    let now: HashMap<u64, u32> = executed
+    let now: HashMap<u64, Vec<u8>> = executed
         .values()
-        .filter_map(|it| Some((symbols.linked(it.address)?, it.word)))
+        .filter_map(|it| Some((symbols.linked(it.address)?, it.encoding.to_bytes())))
         .collect();
     let is_changed = |(from, to): (u64, u64)| {
-        let mut code = (from..=to).step_by(4);
-        code.any(|address| now.get(&address).copied() != word_as_linked(address))
+        let mut at = from;
+        while at <= to {
+            let Some(bytes) = now.get(&at) else {
+                return true;
+            };
+            let length = bytes.len() as u64;
+            if as_linked(at, length) != Some(bytes) {
+                return true;
+            }
+            at += length;
+        }
+        false
     };
     if let Some(problem) = counted.problem(&profile, is_changed) {
         return Ok(Verdict::Fail(problem));
@@ -87,140 +94,40 @@ pub(super) fn verdict(share: &Share, vmlinux: &Vmlinux, vmlinux_file: &Path) -> 
 
 /// The instructions whose text is another by LLVM's disassembler, in words.
 fn different(executed: &BTreeMap<u64, &ExecutedInstruction>) -> Result<Vec<String>> {
-    let words: BTreeSet<u32> = executed.values().map(|it| it.word).collect();
-    let theirs = disassembled(&words)?;
+    let (mut words, mut bytes) = (BTreeSet::new(), BTreeSet::new());
+    for instruction in executed.values() {
+        match instruction.encoding {
+            Encoding::A64(word) => words.insert(word),
+            Encoding::X86(encoding) => bytes.insert(encoding),
+        };
+    }
+    let (words, bytes) = (a64::disassembled(&words)?, x86::disassembled(&bytes)?);
     let mut different = Vec::new();
     for (address, instruction) in executed {
-        let their = theirs.get(&instruction.word).map_or("", |text| text);
-        let (a, b) = (
-            Plain::ours(&instruction.text),
-            Plain::llvms(their, *address),
-        );
-        if !a.is(&b) {
-            let word = instruction.word;
-            let text = &instruction.text;
+        let ExecutedInstruction { encoding, text, .. } = instruction;
+        let (their, is_same) = match encoding {
+            Encoding::A64(word) => {
+                let their = words.get(word).map_or("", |text| text);
+                (their, a64::is_same(text, their, *address))
+            }
+            Encoding::X86(encoding) => {
+                let their = bytes.get(encoding).map_or("", |text| text);
+                let next = address.wrapping_add(instruction.encoding.length());
+                (their, x86::is_same(text, their, next))
+            }
+        };
+        if !is_same {
             different.push(format!(
-                "{word:08x} at {address:#x}: {text:?} and {their:?}"
+                "{encoding} at {address:#x}: {text:?} and {their:?}"
             ));
         }
     }
     Ok(different)
 }
 
-/// The text of each word, by LLVM's disassembler.
-fn disassembled(words: &BTreeSet<u32>) -> Result<HashMap<u32, String>> {
-    let bytes = |word: &u32| {
-        word.to_le_bytes()
-            .map(|byte| format!("{byte:#04x}"))
-            .join(" ")
-    };
-    let list: String = words.iter().map(|word| bytes(word) + "\n").collect();
-    let mut command = Command::new(DISASSEMBLER);
-    command.args([
-        "--disassemble",
-        "--triple=aarch64",
-        "--mattr=+all",
-        "--show-encoding",
-    ]);
-    let text = answer(&mut command, list)?;
-    // `	ret	// encoding: [0xc0,0x03,0x5f,0xd6]`
-    let parse = |line: &str| {
-        let (text, encoding) = line.rsplit_once("// encoding: [")?;
-        let bytes = encoding.strip_suffix(']')?.split(',');
-        let bytes = bytes.map(|byte| u8::from_str_radix(byte.strip_prefix("0x")?, 16).ok());
-        let bytes: Option<Vec<_>> = bytes.collect();
-        Some((
-            u32::from_le_bytes(bytes?.try_into().ok()?),
-            text.trim().to_owned(),
-        ))
-    };
-    Ok(text.lines().filter_map(parse).collect())
-}
-
-/// An instruction without what two disassemblers write differently: a mnemonic, and its operands
-/// one by one, numbers in decimal.
-#[derive(Debug, PartialEq, Eq)]
-struct Plain {
-    mnemonic: String,
-    operands: Vec<String>,
-}
-
-impl Plain {
-    /// Of this project's text.
-    fn ours(text: &str) -> Self {
-        Self::new(text, |operand| operand)
-    }
-
-    /// Of LLVM's text of the instruction at `address`. It writes how far away a target is.
-    fn llvms(text: &str, address: u64) -> Self {
-        let text = text.split("//").next().unwrap_or_default();
-        let mnemonic = text.split_whitespace().next().unwrap_or_default();
-        let last = text.rsplit(',').next().unwrap_or_default();
-        let is_branch = mnemonic.starts_with("b.")
-            || ["b", "bl", "cbz", "cbnz", "tbz", "tbnz"].contains(&mnemonic);
-        let is_load = mnemonic.starts_with("ldr") && !text.contains('[');
-        let base = match mnemonic {
-            "adrp" => Some(address & !(PAGE - 1)),
-            "adr" => Some(address),
-            _ if is_branch || is_load => Some(address),
-            _ => None,
-        };
-        let last = last.rsplit(['\t', ' ']).next().unwrap_or_default();
-        let offset = number(last).filter(|_| base.is_some());
-        let target = base
-            .zip(offset)
-            .map(|(base, offset)| base.wrapping_add(offset.cast_unsigned()));
-        Self::new(text, |operand| match target {
-            Some(target) if operand == last => target.to_string(),
-            _ => operand,
-        })
-    }
-
-    fn new(text: &str, place: impl Fn(String) -> String) -> Self {
-        let text = text.replace(['{', '}', '[', ']', '!'], " ");
-        let mut parts = text.split([' ', ',', '\t']).filter(|part| !part.is_empty());
-        let mnemonic = parts.next().unwrap_or_default().to_owned();
-        let operand = |part: &str| {
-            let placed = place(part.to_owned());
-            number(&placed).map_or(placed.to_lowercase(), |number| number.to_string())
-        };
-        let mut operands: Vec<_> = parts.map(operand).collect();
-        // `[x0, #0]` is `[x0]`, and `sxtw #0` is `sxtw`.
-        if operands.last().is_some_and(|last| last == "0") && operands.len() > 2 {
-            operands.pop();
-        }
-        Self { mnemonic, operands }
-    }
-
-    /// Whether it is what LLVM has, which has names for system registers and their instructions.
-    fn is(&self, llvm: &Self) -> bool {
-        let known = |a: &String, b: &String| {
-            let bits = |text: &str| text.parse::<i64>().ok();
-            // Moved into 32 bits, a number may have a sign.
-            let same = bits(a)
-                .zip(bits(b))
-                .is_some_and(|(a, b)| a == b || (a as u32 == b as u32 && self.mnemonic == "mov"));
-            a == b || same || is_system_register(a)
-        };
-        let operands = self.operands.iter().zip(&llvm.operands);
-        let is_named = ["sys", ".inst"].contains(&&*self.mnemonic);
-        is_named
-            || (self.mnemonic == llvm.mnemonic
-                && self.operands.len() == llvm.operands.len()
-                && operands.into_iter().all(|(a, b)| known(a, b)))
-    }
-}
-
-/// Whether an operand is a system register by its encoding, as in `s3_0_c4_c1_0`.
-fn is_system_register(operand: &str) -> bool {
-    let fields = operand.split('_').collect::<Vec<_>>();
-    let numbered = |field: &&str| field.trim_start_matches(['s', 'c']).parse::<u8>().is_ok();
-    fields.len() == 5 && fields.iter().all(numbered)
-}
-
-/// A number with a `#` or without, in hexadecimal or in decimal.
+/// A number with a `#` or `$` or without, in hexadecimal or in decimal.
 fn number(text: &str) -> Option<i64> {
-    let text = text.trim_start_matches('#');
+    let text = text.trim_start_matches(['#', '$']);
     let (sign, digits) = match text.strip_prefix('-') {
         Some(digits) => (-1, digits),
         None => (1, text),
@@ -375,33 +282,5 @@ mod tests {
         let mut more = ours();
         more.ranges.insert((0x2000, 0x2004), 1);
         assert_eq!(more.problem(&llvm, |range| range == (0x2000, 0x2004)), None);
-    }
-
-    #[test]
-    fn disassemblers_write_numbers_and_targets_in_their_ways() {
-        let same = |ours, llvms| Plain::ours(ours).is(&Plain::llvms(llvms, 0x1000));
-        for (ours, llvms) in [
-            ("lsr w8, w19, #0xd", "lsr\tw8, w19, #13"),
-            ("mov w9, #0xef000000", "mov\tw9, #-285212672"),
-            ("b.ne 0x1010", "b.ne\t#16"),
-            ("tbz w3, #0x3, 0xff0", "tbz\tw3, #3, #-16"),
-            ("adrp x0, 0x3000", "adrp\tx0, #8192"),
-            ("ldrb w0, [x20, w22, sxtw #0]", "ldrb\tw0, [x20, w22, sxtw]"),
-            ("mrs x0, s3_0_c15_c2_0", "mrs\tx0, S3_0_C15_C2_0"),
-            ("msr s3_0_c4_c0_1, x21", "msr\tELR_EL1, x21"),
-            ("stp x29, x30, [sp, #-0x40]!", "stp\tx29, x30, [sp, #-64]!"),
-        ] {
-            assert!(same(ours, llvms), "{ours} and {llvms}");
-        }
-        for (ours, llvms) in [
-            ("lsr w8, w19, #0xd", "lsr\tw8, w19, #12"),
-            ("b.ne 0x1010", "b.ne\t#12"),
-            ("b.ne 0x1010", "b.eq\t#16"),
-            ("msr s3_0_c4_c0_1, x5", "msr\tELR_EL1, x21"),
-            ("add x23, x28, w2, lsl #4", "add\tx23, x28, w2, uxtw #4"),
-            ("sub x9, x10, w9", "sub\tx9, x10, w9, uxtw"),
-        ] {
-            assert!(!same(ours, llvms), "{ours} and {llvms}");
-        }
     }
 }

@@ -22,7 +22,7 @@ const SNAPSHOTS: usize = 1000;
 /// How often the snapshots are repeated for a summary: a capture has 100,000 at the most.
 const TIMES: usize = 100;
 /// The name of the capture in the shared directory.
-pub(super) const FILE: &str = "many.json";
+const FILE: &str = "many.json";
 const WORDS: [&str; 8] = [
     "-n",
     "1000",
@@ -40,11 +40,17 @@ pub(super) fn script() -> String {
     format!("{trace} >/dev/null && mv capture.json {FILE}\n")
 }
 
+/// The capture that the lines of [`script`] leave.
+///
+/// # Errors
+///
+/// When nothing was recorded.
+pub(super) fn read(share: &Share) -> Result<Capture> {
+    captures::read_as(share, FILE).context("1,000 snapshots")
+}
+
 /// The verdict on the capture that the lines of [`script`] leave. `vmlinux` is the kernel's.
-pub(super) fn verdict(share: &Share, vmlinux: &Path) -> Result<Verdict> {
-    let Ok(capture) = captures::read_as(share, FILE) else {
-        return Ok(Verdict::Fail("nothing was recorded".to_owned()));
-    };
+pub(super) fn verdict(capture: &Capture, vmlinux: &Path) -> Result<Verdict> {
     let records: usize = capture.snapshots.iter().map(|s| s.records.len()).sum();
     if capture.snapshots.len() != SNAPSHOTS || capture.dropped > 0 {
         return Ok(Verdict::Fail(format!(
@@ -55,11 +61,11 @@ pub(super) fn verdict(share: &Share, vmlinux: &Path) -> Result<Verdict> {
     }
     let began = Instant::now();
     let file = Vmlinux::open(vmlinux)?;
-    let symbols = KernelSymbols::new(&file, &capture, Files::new(&[], &|_| None))?;
+    let symbols = KernelSymbols::new(&file, capture, Files::new(&[], &|_| None))?;
     let opened = Instant::now();
-    let report = TraceReport::new(&capture, &symbols);
+    let report = TraceReport::new(capture, &symbols);
     let named = Instant::now();
-    let (problem, summed_up) = sum_up(&capture, &file)?;
+    let (problem, summed_up) = sum_up(capture, &file)?;
     if let Some(problem) = problem {
         return Ok(Verdict::Fail(problem));
     }
