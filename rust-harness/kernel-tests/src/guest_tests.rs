@@ -479,6 +479,15 @@ impl Watch {
         all
     }
 
+    /// The test `name` by itself, if it is one of them.
+    pub fn alone(&self, name: &str) -> Option<Self> {
+        let mut tests = self.tests.iter();
+        let test = tests.find(|test| test.name == name)?;
+        Some(Self {
+            tests: vec![test.clone()],
+        })
+    }
+
     /// The names of the tests.
     pub fn names(&self) -> impl Iterator<Item = &'static str> {
         self.tests.iter().map(|test| test.name)

@@ -5,9 +5,9 @@
 //! the drivers do: such a mutant is explained, in [`EXPLAINED`] beside the mutants of the series.
 
 mod explanations;
+mod kept;
 mod table;
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -19,8 +19,9 @@ use crate::context::Context;
 use crate::guest_tests::Watch;
 use crate::registry::{self, Batch};
 pub use explanations::{EXPLAINED, Explanations};
-use host::cache::{self, Key};
+use host::cache::Key;
 use host::made::Made;
+use kept::{KeptOutcome, KeptOutcomes};
 use kernels::driver_module::{
     self, Compiled, DriverModules, DriverMutant, DriverMutants, DriverSource,
 };
@@ -57,7 +58,7 @@ pub enum Outcome {
     Killed {
         /// The name of the test.
         by: String,
-        /// What the test said.
+        /// The first line of what the test said.
         says: String,
     },
     /// No test notices it.
@@ -86,6 +87,16 @@ impl Round {
             .collect()
     }
 
+    /// The test `name` of this round by itself, if it is one of them.
+    fn alone(&self, name: &str) -> Option<Self> {
+        match self {
+            Self::Boot(configuration, watch) => {
+                Some(Self::Boot(*configuration, watch.alone(name)?))
+            }
+            Self::Test(test) => (*test == name).then_some(Self::Test(test)),
+        }
+    }
+
     /// The configuration of the kernel.
     fn configuration(&self) -> Configuration {
         match self {
@@ -107,6 +118,7 @@ struct Trial<'a> {
     durations: Vec<Made<Result<Duration, String>>>,
     /// The key for all that an outcome depends on, beside the mutant.
     key: Made<Key>,
+    kept: KeptOutcomes<'a>,
     explanations: Explanations,
     outcomes: Mutex<Vec<(DriverMutant, Outcome)>>,
 }
@@ -151,6 +163,7 @@ impl<'a> Systematic<'a> {
                 durations: rounds.iter().map(|_| Made::default()).collect(),
                 rounds,
                 key: Made::default(),
+                kept: KeptOutcomes::of(context.paths, subject.name()),
                 explanations,
                 outcomes: Mutex::default(),
             }),
@@ -367,7 +380,6 @@ impl<'a> Trial<'a> {
             (Outcome::Refused, _) => Verdict::Pass("does not compile".to_owned()),
             (Outcome::SameCode, _) => Verdict::Pass("the compiler makes the same code".to_owned()),
             (Outcome::Killed { by, says }, None) => {
-                let says = says.lines().next().unwrap_or_default().to_owned();
                 Verdict::Pass(format!("killed by {by}: {says}"))
             }
             (Outcome::Killed { by, .. }, Some(_)) => Verdict::Fail(format!(
@@ -382,7 +394,7 @@ impl<'a> Trial<'a> {
     fn key(&self) -> Result<Key> {
         let Context { paths, guest, .. } = self.context;
         let subject = self.context.subject()?;
-        let mut key = Key::new("mutant outcome 3");
+        let mut key = Key::new("mutant outcome 4");
         for header in driver_module::headers(paths) {
             key = key.with_file(&header)?;
         }
@@ -392,7 +404,8 @@ impl<'a> Trial<'a> {
         }
         let plugin = guest.plugin_file(&MachineSpec::default())?;
         let plugin = plugin.map(|plugin| plugin.path);
-        for program in guest.programs_for_people()?.into_iter().chain(plugin) {
+        let [tests, _] = guest.programs_for_people()?;
+        for program in [tests].into_iter().chain(plugin) {
             key = key.with_file(&program)?;
         }
         for round in &self.rounds {
@@ -401,27 +414,48 @@ impl<'a> Trial<'a> {
         Ok(key)
     }
 
-    /// What came of a mutant, from the cache if it was tried before on these kernels with these
+    /// What came of a mutant: what is kept of an earlier run, if that had these kernels and these
     /// tests. `module` is that of the ordinary configuration, where its code is another one.
     fn kept_outcome(&self, mutant: &DriverMutant, module: Option<&Path>) -> Result<Outcome> {
-        const FILE: &str = "outcome.json";
         let key = self.key.get(|| self.key())?;
-        let key = key.with(mutant.file().path());
-        let key = key.with(mutant.line().to_string()).with(mutant.what());
-        let dir = cache::entry(self.context.paths, "mutant-outcome", &key, |into| {
-            let outcome = self.outcome(mutant, module)?;
-            let text = serde_json::to_string(&outcome).context("writing an outcome")?;
-            fs::write(into.join(FILE), text).context("keeping an outcome")
-        })?;
-        let text = fs::read_to_string(dir.join(FILE)).context("reading an outcome")?;
-        serde_json::from_str(&text).context("reading an outcome")
+        let key = key.with(mutant.line().to_string()).name();
+        let kept = self.kept.get(&mutant.id())?;
+        let killer = match kept {
+            Some(kept) if kept.key == key => return Ok(kept.outcome),
+            Some(KeptOutcome {
+                outcome: Outcome::Killed { by, .. },
+                ..
+            }) => Some(by),
+            _ => None,
+        };
+        let outcome = self.outcome(mutant, module, killer.as_deref())?;
+        let kept = KeptOutcome {
+            key,
+            outcome: outcome.clone(),
+        };
+        self.kept.put(mutant.id(), kept)?;
+        Ok(outcome)
     }
 
     /// Runs round after round on a mutant, until one notices it. Rounds are left out where the code
     /// is that of the drivers as they are: what only lockdep hears of is in the debug kernel alone.
-    fn outcome(&self, mutant: &DriverMutant, module: Option<&Path>) -> Result<Outcome> {
+    ///
+    /// The test `killer` comes first, by itself. It has noticed the mutant in an earlier run, and
+    /// most of the time it does so again on another kernel.
+    fn outcome(
+        &self,
+        mutant: &DriverMutant,
+        module: Option<&Path>,
+        killer: Option<&str>,
+    ) -> Result<Outcome> {
+        let all = self.rounds.iter().enumerate();
+        let alone = killer.and_then(|name| {
+            let mut rounds = all.clone();
+            rounds.find_map(|(place, round)| Some((place, round.alone(name)?)))
+        });
+        let all = all.map(|(place, round)| (place, round.clone()));
         let mut outcome = Outcome::SameCode;
-        for (place, round) in self.rounds.iter().enumerate() {
+        for (place, round) in alone.into_iter().chain(all) {
             let configuration = round.configuration();
             let module = match configuration {
                 Configuration::Ordinary => module.map(Path::to_owned),
@@ -440,7 +474,8 @@ impl<'a> Trial<'a> {
             let taken = self.duration(place)?;
             let kernel = self.kernel(configuration, module)?;
             let timeout = LEAST + PATIENCE * taken;
-            if let Some((by, says)) = self.run(round, &kernel, &name(mutant), timeout)? {
+            if let Some((by, says)) = self.run(&round, &kernel, &name(mutant), timeout)? {
+                let says = says.lines().next().unwrap_or_default().to_owned();
                 return Ok(Outcome::Killed { by, says });
             }
         }

@@ -118,6 +118,8 @@ pub struct DriverMutant {
     change: CodeChange,
     /// The line that is changed, without white space around it.
     text: String,
+    /// Which of the equal changes of equal lines of its function it is, from 1 on.
+    nth: usize,
 }
 
 impl DriverMutant {
@@ -145,6 +147,12 @@ impl DriverMutant {
     pub fn what(&self) -> String {
         let words: Vec<_> = self.change.what.split_whitespace().collect();
         words.join(" ")
+    }
+
+    /// What the mutant is, wherever its line is. No other mutant of a series has this name.
+    pub fn id(&self) -> String {
+        let (file, function, text) = (self.file.path(), self.function(), &self.text);
+        format!("{file} {function}: {text}: {} ({})", self.what(), self.nth)
     }
 }
 
@@ -194,17 +202,23 @@ impl DriverSource {
     /// When git fails, or the parser does.
     pub fn mutants(&self, subject: &Subject) -> Result<DriverMutants> {
         let mut mutants = DriverMutants::default();
+        let mut equal = BTreeMap::<String, usize>::new();
         for (file, text) in &self.texts {
             let CodeChanges { all, unknown } = c_mutants::changes(text, &added(subject, *file)?)
                 .with_context(|| format!("parsing {}", file.path()))?;
             let lines: Vec<_> = text.lines().map(str::trim).collect();
-            mutants
-                .all
-                .extend(all.into_iter().map(|change| DriverMutant {
+            for change in all {
+                let mut mutant = DriverMutant {
                     file: *file,
                     text: lines[change.line - 1].to_owned(),
                     change,
-                }));
+                    nth: 0,
+                };
+                let count = equal.entry(mutant.id()).or_default();
+                *count += 1;
+                mutant.nth = *count;
+                mutants.all.push(mutant);
+            }
             let unknown = unknown.into_iter().map(|line| (*file, line));
             mutants.unknown.extend(unknown);
         }
@@ -487,6 +501,7 @@ mod tests {
             file,
             change: changes.all[0].clone(),
             text: "g();".to_owned(),
+            nth: 1,
         }
     }
 
