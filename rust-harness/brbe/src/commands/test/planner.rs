@@ -201,7 +201,14 @@ impl<'a> Planner<'a> {
         let context = Context::patched(self.paths, &base.guest, subject);
         let mut tested = Plan::default();
         tested.any(patches::style(self.paths, subject));
-        tested.in_order(patches::builds(subject, None));
+        let mut builds = Plan::default();
+        builds.in_order(patches::builds(subject, None));
+        // The snapshot's first patch changes a header that nearly all files include: the fixes
+        // without it are a kernel from nothing. With it, the snapshot's builds compile them, too.
+        if !is_asked_for {
+            builds.at_least(Tier::Full);
+        }
+        tested.group(builds);
         if is_asked_for {
             self.tests(&context, Extent::Whole, Vec::new(), &mut tested);
             // The mutants go on top of the snapshot: the tests that fail without a fix take
