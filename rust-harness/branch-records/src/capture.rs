@@ -22,8 +22,6 @@ pub(crate) mod raw_records;
 mod snapshot;
 
 pub use argument::{Argument, ArgumentValue, MAX_VALUES, have_room};
-#[cfg(feature = "show")]
-pub(crate) use code::bytes_at;
 pub(crate) use code::check_code;
 pub use code::{CodeRange, MAX_CODE, MAX_CODE_BYTES};
 use field::{check, check_name, check_path, check_printable, check_text};

@@ -23,7 +23,7 @@
 //! * [`listing`] and [`html`]: the source of the functions on the path, with the path
 //!   drawn on it, from [`sources`].
 #![cfg_attr(
-    feature = "path",
+    feature = "show",
     doc = "* [`instructions`]: what was executed between branches, disassembled."
 )]
 #![cfg_attr(
@@ -78,6 +78,7 @@ pub mod filter;
 #[cfg(feature = "symbolize")]
 pub mod functions;
 pub mod html;
+mod instruction_set;
 #[cfg(feature = "show")]
 pub mod instructions;
 pub mod listing;
@@ -101,3 +102,5 @@ pub mod text;
 #[cfg(feature = "symbolize")]
 pub mod vmlinux;
 mod walk;
+
+pub use instruction_set::InstructionSet;

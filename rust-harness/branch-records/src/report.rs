@@ -5,6 +5,7 @@ use std::collections::HashMap;
 
 use serde::{Serialize, Serializer};
 
+use crate::InstructionSet;
 use crate::capture::{Argument, Capture, Moment, Returned, Snapshot};
 use crate::machinery::{self, Machinery};
 use crate::record::{BranchType, Cycles, Privilege, RawRecord, Record, Speculation};
@@ -232,10 +233,7 @@ fn repeated(newer: &[RawRecord], older: &[RawRecord], least_new: usize) -> usize
 
 /// The least distance from one instruction to the next on a machine, in bytes.
 pub(crate) fn step_of(machine: &str) -> u64 {
-    match machine {
-        "aarch64" => 4,
-        _ => 1,
-    }
+    InstructionSet::of(machine).map_or(1, |set| *set.lengths().start())
 }
 
 impl SnapshotReport {

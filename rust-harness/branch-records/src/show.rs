@@ -9,12 +9,13 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
+use crate::InstructionSet;
 use crate::brstack;
 use crate::capture::Capture;
 use crate::compare::{self, GroupComparison, SnapshotGroup};
 use crate::filter::FilterField;
 use crate::html;
-use crate::instructions::{self, perf};
+use crate::instructions::perf;
 use crate::perfscript;
 use crate::report::TraceReport;
 use crate::sources::{self, Sources};
@@ -288,7 +289,7 @@ impl Show {
         out: &mut dyn Write,
     ) -> Result<(), ShowError> {
         let machine = &capture.kernel.machine;
-        if (self.insn || self.brstackinsn) && !instructions::are_known_of(machine) {
+        if (self.insn || self.brstackinsn) && InstructionSet::of(machine).is_none() {
             return Err(ShowError::NoInstructions(machine.clone()));
         }
         // Each branch is written by itself.

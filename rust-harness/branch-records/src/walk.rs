@@ -6,6 +6,7 @@ use std::num::NonZeroU64;
 use std::ops::RangeInclusive;
 use std::rc::Rc;
 
+use crate::InstructionSet;
 use crate::capture::{Capture, Moment, Process, Snapshot};
 use crate::machinery::Machinery;
 use crate::record::{BranchType, NewType, RawRecord};
@@ -143,10 +144,9 @@ impl<'a, R: Resolve + ?Sized> Walker<'a, R> {
             symbols: SymbolCache::of(symbols),
             processes: processes.map(|process| (process.pid, process)).collect(),
             files: HashMap::new(),
-            return_distance: match &*capture.kernel.machine {
-                "aarch64" => 4..=4,
-                _ => 1..=15,
-            },
+            return_distance: InstructionSet::of(&capture.kernel.machine)
+                .unwrap_or(InstructionSet::X86)
+                .lengths(),
             addresses: HashMap::new(),
         }
     }

@@ -8,6 +8,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 
 use anyhow::{Context as _, Error, Result};
+use branch_records::InstructionSet;
 use branch_records::capture::{CodeRange, MAX_CODE_BYTES};
 use branch_records::record::{BranchType, RawRecord};
 use object::elf::{FileHeader64, PT_LOAD};
@@ -25,30 +26,11 @@ struct Segment {
     offset: u64,
 }
 
-/// Where the instructions of a machine are.
-#[derive(Clone, Copy, Debug)]
-struct Instructions {
-    /// Addresses of instructions are multiples of this.
-    alignment: u64,
-    /// The bytes of the longest one.
-    longest: u64,
-}
-
-const A64: Instructions = Instructions {
-    alignment: 4,
-    longest: 4,
-};
-
-const X86: Instructions = Instructions {
-    alignment: 1,
-    longest: 15,
-};
-
 /// The instructions of this machine.
-const OURS: Instructions = if cfg!(target_arch = "x86_64") {
-    X86
+const OURS: InstructionSet = if cfg!(target_arch = "x86_64") {
+    InstructionSet::X86
 } else {
-    A64
+    InstructionSet::A64
 };
 
 /// The code around records.
@@ -126,9 +108,9 @@ impl Kcore {
 /// at multiples of 4.
 fn ranges<'a>(
     lists: impl IntoIterator<Item = &'a [RawRecord]>,
-    instructions: Instructions,
+    instructions: InstructionSet,
 ) -> BTreeSet<(u64, u64)> {
-    let Instructions { alignment, longest } = instructions;
+    let (alignment, longest) = instructions.lengths().into_inner();
     let word = |address: u64| address & !3;
     let mut ranges = BTreeSet::new();
     for records in lists {
@@ -212,7 +194,7 @@ mod tests {
             (0x9000_0000, 0x9000_0000),
         ];
         let twice = [&records[..], &records[..]];
-        assert_eq!(ranges(twice, A64), BTreeSet::from(expected));
+        assert_eq!(ranges(twice, InstructionSet::A64), BTreeSet::from(expected));
     }
 
     #[test]
@@ -248,7 +230,7 @@ mod tests {
         };
         let records = [record(0x2000, 0x8400), record(0x1008, 0x2000)];
         assert_eq!(
-            ranges([&records[..]], A64),
+            ranges([&records[..]], InstructionSet::A64),
             BTreeSet::from([(0x1ffc, 0x2000), (0x1004, 0x1008)])
         );
     }
@@ -263,7 +245,7 @@ mod tests {
             record(0x1005, 0x2003),
         ];
         assert_eq!(
-            ranges([&records[..]], X86),
+            ranges([&records[..]], InstructionSet::X86),
             BTreeSet::from([
                 (0x1004, 0x1010),
                 (0x2000, 0x2014),
@@ -271,7 +253,7 @@ mod tests {
             ])
         );
         let longest = [record(far - 14, 0), records[1]];
-        assert!(ranges([&longest[..]], X86).contains(&(0x3000, far & !3)));
+        assert!(ranges([&longest[..]], InstructionSet::X86).contains(&(0x3000, far & !3)));
     }
 
     #[test]

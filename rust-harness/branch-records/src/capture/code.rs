@@ -22,23 +22,7 @@ pub struct CodeRange {
     pub words: Vec<u32>,
 }
 
-/// The bytes of code from `address` on, to the end of the range that has it. There are none where
-/// no range does. The ranges are sorted by address and do not overlap.
-#[cfg(feature = "show")]
-pub(crate) fn bytes_at(code: &[CodeRange], address: u64) -> impl Iterator<Item = u8> {
-    let after = code.partition_point(|range| range.address <= address);
-    let words = code[..after].last().and_then(|range| {
-        let words = usize::try_from((address - range.address) / 4).ok()?;
-        range.words.get(words..)
-    });
-    let bytes = words
-        .unwrap_or_default()
-        .iter()
-        .flat_map(|word| word.to_le_bytes());
-    bytes.skip((address % 4) as usize)
-}
-
-/// Looks up A64 instructions in ranges that are sorted by address and do not overlap, as those of a
+/// Looks up words in ranges that are sorted by address and do not overlap, as those of a
 /// capture are.
 #[cfg(feature = "path")]
 impl crate::path::Code for Vec<CodeRange> {

@@ -10,8 +10,9 @@ use std::rc::Rc;
 
 use serde::{Serialize, Serializer};
 
-use crate::capture::{Capture, Snapshot, bytes_at};
-use crate::path::{self, Code as _, Flow, PathBranch, flow};
+use crate::InstructionSet;
+use crate::capture::{Capture, Snapshot};
+use crate::path::{self, Code as _, Flow, FlowKind, PathBranch, flow};
 use crate::record::RawRecord;
 use crate::symbol::{Resolve, Symbol, SymbolCache};
 
@@ -73,6 +74,18 @@ impl Encoding {
         }
     }
 
+    /// Whether the next instruction may be executed after this one, without a branch.
+    pub fn goes_on(&self) -> bool {
+        match self {
+            Self::A64(word) => match flow(*word) {
+                Flow::Direct { kind, .. } => kind == FlowKind::Conditional,
+                Flow::Indirect { .. } | Flow::ExceptionReturn => false,
+                Flow::Call | Flow::On => true,
+            },
+            Self::X86(bytes) => bytes.goes_on(),
+        }
+    }
+
     /// Whether the instruction encodes where it branches to.
     pub(crate) fn has_target(&self) -> bool {
         match self {
@@ -115,28 +128,6 @@ impl ExecutedInstruction {
     }
 }
 
-/// The instructions of a machine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum InstructionSet {
-    A64,
-    X86,
-}
-
-/// The instructions of the machine with a name, as `uname -m` prints it; `None` for a machine whose
-/// instructions are not known.
-fn instruction_set(machine: &str) -> Option<InstructionSet> {
-    match machine {
-        "aarch64" => Some(InstructionSet::A64),
-        "x86_64" => Some(InstructionSet::X86),
-        _ => None,
-    }
-}
-
-/// Whether the instructions of a machine are known.
-pub(crate) fn are_known_of(machine: &str) -> bool {
-    instruction_set(machine).is_some()
-}
-
 /// Disassembles the code of a capture.
 pub(crate) struct Disassembler<'a, R: ?Sized> {
     capture: &'a Capture,
@@ -145,7 +136,7 @@ pub(crate) struct Disassembler<'a, R: ?Sized> {
     instructions: Option<InstructionSet>,
     /// The instructions so far, by their addresses: many snapshots share few. The code of a capture
     /// is of one time, and of the kernel.
-    known: HashMap<u64, Option<(Encoding, Rc<str>)>>,
+    known: HashMap<u64, (Encoding, Rc<str>)>,
 }
 
 /// The most instructions of a snapshot. Those of newer branches are left out: 64 branches on a real
@@ -157,7 +148,7 @@ impl<'a, R: Resolve + ?Sized> Disassembler<'a, R> {
         Self {
             capture,
             symbols: SymbolCache::of(symbols),
-            instructions: instruction_set(&capture.kernel.machine),
+            instructions: InstructionSet::of(&capture.kernel.machine),
             known: HashMap::new(),
         }
     }
@@ -186,19 +177,23 @@ impl<'a, R: Resolve + ?Sized> Disassembler<'a, R> {
         newer: &RawRecord,
         most: usize,
     ) -> Vec<ExecutedInstruction> {
+        let Some(instructions) = self.instructions else {
+            return Vec::new();
+        };
+        // Between two of the branches that were asked for, there may have been others.
+        let older = older.filter(|_| self.capture.has_all_branches());
         let older = older.map(|older| PathBranch::from(*older));
         let newer = PathBranch::from(*newer);
-        let way = match self.instructions {
-            Some(InstructionSet::A64) => path::executed(older, newer),
-            Some(InstructionSet::X86) => {
-                let known = self.known(pid, newer.from).map(|(encoding, _)| encoding);
+        let way = match instructions {
+            InstructionSet::A64 => path::executed(older, newer),
+            InstructionSet::X86 => {
+                let known = self.known(pid, newer.from);
                 let branched = match known {
-                    Some(Encoding::X86(bytes)) => bytes.leads(newer.from, newer.to),
+                    Some((Encoding::X86(bytes), _)) => bytes.leads(newer.from, newer.to),
                     _ => false,
                 };
                 x86::executed(older, newer, branched)
             }
-            None => return Vec::new(),
         };
         // What was executed before the oldest branch, nobody expects to know.
         let mut next = older.map_or(way.start, |older| older.to);
@@ -206,21 +201,26 @@ impl<'a, R: Resolve + ?Sized> Disassembler<'a, R> {
         let mut block = Vec::new();
         while way.contains(&at) && block.len() < most {
             let Some(instruction) = self.instruction(pid, at) else {
-                at = match self.instructions {
-                    // Where the next instruction of x86 begins is not known either.
-                    Some(InstructionSet::X86) if at < newer.from => newer.from,
-                    Some(InstructionSet::X86) => way.end,
-                    _ => at.saturating_add(4),
+                at = match instructions {
+                    InstructionSet::A64 => at.saturating_add(4),
+                    // Where the next one begins is not known either.
+                    InstructionSet::X86 if at < newer.from => newer.from,
+                    InstructionSet::X86 => way.end,
                 };
                 continue;
             };
-            let after_gap = next != at;
-            next = at.saturating_add(instruction.encoding.length());
+            let behind = at.saturating_add(instruction.encoding.length());
             // The branch is where its record says, whatever the bytes before it seem to be.
-            at = if at < newer.from {
-                next.min(newer.from)
+            if at < newer.from && behind > newer.from {
+                at = newer.from;
+                continue;
+            }
+            let after_gap = next != at;
+            (next, at) = if at < newer.from && !instruction.encoding.goes_on() {
+                // What it led to was not recorded, or is user space.
+                (0, newer.from)
             } else {
-                next
+                (behind, behind)
             };
             block.push(ExecutedInstruction {
                 after_gap,
@@ -245,7 +245,7 @@ impl<'a, R: Resolve + ?Sized> Disassembler<'a, R> {
     /// The encoding and the text of the instruction at an address.
     fn known(&mut self, pid: u32, address: u64) -> Option<(Encoding, Rc<str>)> {
         if let Some(known) = self.known.get(&address) {
-            return known.clone();
+            return Some(known.clone());
         }
         let mut name = |target| {
             let symbol = self.symbols.resolve(pid, target)?;
@@ -257,15 +257,15 @@ impl<'a, R: Resolve + ?Sized> Disassembler<'a, R> {
                 let text = a64::text(word, address, &mut name);
                 (Encoding::A64(word), text.into())
             }),
-            InstructionSet::X86 => {
-                let bytes = X86Bytes::first(bytes_at(code, address));
-                bytes.map(|bytes| {
-                    let text = bytes.text(address, &mut name);
-                    (Encoding::X86(bytes), text.into())
-                })
-            }
+            InstructionSet::X86 => X86Bytes::fetch(code, address).map(|bytes| {
+                let text = bytes.text(address, &mut name);
+                (Encoding::X86(bytes), text.into())
+            }),
         };
-        self.known.insert(address, known.clone());
+        // A capture may ask for more addresses that it has no code for than there is memory.
+        if let Some(known) = &known {
+            self.known.insert(address, known.clone());
+        }
         known
     }
 }

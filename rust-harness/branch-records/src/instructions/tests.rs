@@ -149,21 +149,48 @@ fn instructions_of_x86_follow_each_other() {
     assert_eq!(shown(&blocks[1]), "0: push %rbp; 1: mov %rsp,%rbp; 4: nop");
     assert_eq!(blocks[2], [], "code that is not known");
     assert_eq!(shown(&blocks[3]), "5: jmp array_map_alloc_check+0x86");
-    // A branch where no instruction begins, by the bytes before it, is where it was recorded.
-    let blocks = of_x86(
-        &code,
-        vec![record(0, at(2), CALL), record(at(7), MIGRATE, CALL)],
-    );
+    let to = |code: &[u8], from| {
+        let path = vec![record(0, at(2), CALL), record(at(from), MIGRATE, CALL)];
+        let blocks = of_x86(code, path);
+        shown(&blocks[1])
+    };
+    // What comes after a jump was not executed after it, but for the branch.
     assert_eq!(
-        shown(&blocks[1]),
-        "2: mov %esp,%ebp; 4: nop; 5: jmp array_map_alloc_check+0x86; 7: ret"
+        to(&code, 7),
+        "2: mov %esp,%ebp; 4: nop; 5: jmp array_map_alloc_check+0x86; 7: … ret"
     );
-    let mut overlapping = code;
-    // A call, whose bytes go on behind the ret.
-    overlapping[5] = 0xe8;
-    let blocks = of_x86(
-        &overlapping,
-        vec![record(0, at(4), CALL), record(at(7), MIGRATE, CALL)],
-    );
-    assert_eq!(shown(&blocks[1]), "4: nop; 7: … ret");
+    // A branch is where it was recorded, whatever the bytes before it seem to be.
+    let overlapping = [0x55, 0x48, 0x89, 0xe5, 0x90, 0xb8, 0x7f, 0xc3, 0, 0, 0, 0];
+    assert_eq!(to(&overlapping, 7), "2: mov %esp,%ebp; 4: nop; 7: … ret");
+    // Code that is no branch has changed since.
+    assert_eq!(to(&code, 4), "2: mov %esp,%ebp");
+}
+
+#[test]
+fn an_instruction_may_be_in_two_ranges_of_code() {
+    let path = vec![
+        record(0, ALLOC_CHECK, CALL),
+        record(ALLOC_CHECK + 5, MIGRATE, CALL),
+    ];
+    let mut capture = made_up::capture(vec![made_up::snapshot(path)]);
+    capture.kernel.machine = "x86_64".to_owned();
+    // mov $1,%eax; ret.
+    let words = [0x0000_01b8, 0x0000_c300];
+    capture.code = [0, 1]
+        .map(|index| CodeRange {
+            address: ALLOC_CHECK + 4 * index,
+            words: vec![words[index as usize]],
+        })
+        .into();
+    let blocks = Disassembler::new(&capture, &MadeUp).of_snapshot(&capture.snapshots[0]);
+    let texts: Vec<_> = blocks[1].iter().map(|it| &*it.text).collect();
+    assert_eq!(texts, ["mov $1,%eax", "ret"]);
+}
+
+#[test]
+fn between_some_of_the_branches_there_were_others() {
+    let mut capture = capture();
+    capture.branches = vec!["ind_call".to_owned()];
+    let blocks = Disassembler::new(&capture, &MadeUp).of_snapshot(&capture.snapshots[0]);
+    assert!(blocks.iter().all(|block| block.len() <= 1), "{blocks:?}");
 }

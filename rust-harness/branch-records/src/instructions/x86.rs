@@ -3,13 +3,15 @@
 use std::ops::Range;
 
 use iced_x86::{
-    Decoder, DecoderOptions, FlowControl, Formatter as _, GasFormatter, Instruction, OpKind,
+    Decoder, DecoderOptions, FlowControl, Formatter as _, GasFormatter, Instruction, Mnemonic,
+    OpKind,
 };
 
-use crate::path::{PathBranch, STRAIGHT};
+use crate::InstructionSet;
+use crate::path::{Code, PathBranch, STRAIGHT};
 
 /// The most bytes that an instruction has.
-const LONGEST: usize = 15;
+const LONGEST: usize = *InstructionSet::X86.lengths().end() as usize;
 
 /// The bytes of one instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -20,8 +22,18 @@ pub struct X86Bytes {
 }
 
 impl X86Bytes {
+    /// The instruction at `address` in `code`, which is looked up in words at multiples of 4.
+    pub(super) fn fetch(code: &impl Code, address: u64) -> Option<Self> {
+        let byte = |offset| {
+            let address = address.checked_add(offset)?;
+            let word = code.fetch(address & !3)?;
+            Some(word.to_le_bytes()[(address % 4) as usize])
+        };
+        Self::first((0..LONGEST as u64).map_while(byte))
+    }
+
     /// The instruction that `code` begins with; `None` if it is none, or cut.
-    pub(super) fn first(code: impl Iterator<Item = u8>) -> Option<Self> {
+    fn first(code: impl Iterator<Item = u8>) -> Option<Self> {
         let mut bytes = [0; LONGEST];
         let mut there = 0;
         for (to, byte) in bytes.iter_mut().zip(code) {
@@ -49,12 +61,25 @@ impl X86Bytes {
         target(&decoded(self.as_slice(), address))
     }
 
-    /// Whether the instruction at `from` can have branched to `to`. If not, it was interrupted: the
-    /// source of an interrupt's or a fault's record is the instruction that is executed afterwards.
+    /// Whether the instruction at `from` can have branched to `to`, which is 0 where that is not
+    /// known. If not, an interrupt came before it, or the kernel has changed its code since.
     pub(super) fn leads(&self, from: u64, to: u64) -> bool {
         let instruction = decoded(self.as_slice(), from);
         instruction.flow_control() != FlowControl::Next
-            && target(&instruction).is_none_or(|target| target == to)
+            && (to == 0 || target(&instruction).is_none_or(|target| target == to))
+    }
+
+    /// Whether the next instruction may be executed after this one, without a branch.
+    pub(super) fn goes_on(&self) -> bool {
+        let instruction = decoded(self.as_slice(), 0);
+        match instruction.flow_control() {
+            FlowControl::Next | FlowControl::ConditionalBranch | FlowControl::XbeginXabortXend => {
+                true
+            }
+            // Those to a hypervisor return without a record.
+            FlowControl::Call => instruction.mnemonic() != Mnemonic::Call,
+            _ => false,
+        }
     }
 
     /// The text of the instruction at `address`. `name` is asked for the name of the target of a
@@ -91,6 +116,9 @@ fn target(instruction: &Instruction) -> Option<u64> {
 /// branch of the record `newer`. If it has not `branched`, the range ends before its source. Where
 /// the way is not known, the range has the branch alone.
 pub(super) fn executed(older: Option<PathBranch>, newer: PathBranch, branched: bool) -> Range<u64> {
+    if newer.from == 0 {
+        return 0..0;
+    }
     let start = older.map(|older| older.to).filter(|start| {
         let way = newer.from.checked_sub(*start);
         *start != 0 && way.is_some_and(|way| way <= STRAIGHT)
@@ -167,7 +195,28 @@ mod tests {
         };
         assert!(leads(&[0x74, 0x05], AT + 7) && !leads(&[0x74, 0x05], AT + 8));
         assert!(leads(&[0xc3], 1) && leads(&[0xff, 0xd0], 1) && leads(&[0x0f, 0x0b], 1));
-        assert!(!leads(&[0x90], AT + 1), "it was interrupted");
+        assert!(!leads(&[0x90], AT + 1), "it is no branch");
+        assert!(leads(&[0x74, 0x05], 0));
+    }
+
+    #[test]
+    fn what_follows_a_jump_was_not_executed_after_it() {
+        let goes_on = |bytes: &[u8]| X86Bytes::first(bytes.iter().copied()).unwrap().goes_on();
+        // nop; je; vmcall.
+        assert!(goes_on(&[0x90]) && goes_on(&[0x74, 0x05]) && goes_on(&[0x0f, 0x01, 0xc1]));
+        // jmp; ret; sysretq; iretq; call; call *%rax; ud2; int3.
+        for bytes in [
+            &[0xeb, 0x05][..],
+            &[0xc3],
+            &[0x48, 0x0f, 0x07],
+            &[0x48, 0xcf],
+            &[0xe8, 0, 0, 0, 0],
+            &[0xff, 0xd0],
+            &[0x0f, 0x0b],
+            &[0xcc],
+        ] {
+            assert!(!goes_on(bytes), "{bytes:x?}");
+        }
     }
 
     #[test]
@@ -186,6 +235,7 @@ mod tests {
         assert_eq!(way(0x1001, 0x9_0000, true), 0x9_0000..0x9_0001);
         assert_eq!(way(0, 0x1000, false), 0x1000..0x1000);
         assert_eq!(executed(None, branch(0x1000, 0), true), 0x1000..0x1001);
+        assert_eq!(way(0x1001, 0, true), 0..0);
     }
 
     proptest! {

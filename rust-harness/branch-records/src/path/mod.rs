@@ -7,11 +7,13 @@
 //! later.
 
 mod cycles;
+#[cfg(feature = "show")]
 mod executed;
 mod findings;
 mod flow;
 
 pub use cycles::{can_count, instructions};
+#[cfg(feature = "show")]
 pub(crate) use executed::executed;
 pub use findings::{Broken, Findings};
 pub use flow::{Flow, FlowKind, flow, is_breakpoint};

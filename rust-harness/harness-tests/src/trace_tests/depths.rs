@@ -96,20 +96,14 @@ fn of(
         "refused-map",
     ]);
     let once = captures::command(words);
-    // Whole calls fit into 32 records.
-    let comparisons: &[_] = match hardware {
-        Hardware::Lbr if records >= 32 => &compared::X86_CASES,
-        _ => &[],
-    };
-    let comparing = compared::script(comparisons);
-    // On arm64, a test of its own has them.
-    let has_instructions = !comparisons.is_empty();
-    let many = if has_instructions {
-        many::script()
+    // Whole calls fit into 32 records. On arm64, other tests have more of them.
+    let has_more = matches!(hardware, Hardware::Lbr) && records >= 32;
+    let more = if has_more {
+        compared::script(&compared::X86_CASES) + &many::script()
     } else {
         String::new()
     };
-    let script = format!("{comparing}{many}{twice} && mv capture.json {TWICE} && {once}");
+    let script = format!("{more}{twice} && mv capture.json {TWICE} && {once}");
     let run = context.run(machine, "branch-trace", &script, &share)?;
     let status = guest::status(&run)?;
     let capture = captures::read(&share).ok();
@@ -176,25 +170,16 @@ fn of(
         return Ok(Verdict::Fail(problem));
     }
     let mut passed = vec![format!("{} snapshots", seen.report.snapshots.len())];
-    let mut verdicts = Vec::new();
-    if !comparisons.is_empty() {
-        let output = &run.output;
-        verdicts.push(compared::verdict(
-            comparisons,
-            &share,
-            &vmlinux,
-            seen.source,
-            output,
-        )?);
-    }
-    if has_instructions {
-        let many = many::read(&share)?;
-        verdicts.push(instructions::verdict(&many, &vmlinux, vmlinux_file)?);
-    }
-    for verdict in verdicts {
-        match verdict {
-            Verdict::Pass(said) => passed.push(said),
-            verdict => return Ok(verdict),
+    if has_more {
+        let (cases, output) = (&compared::X86_CASES, &run.output);
+        for verdict in [
+            compared::verdict(cases, &share, &vmlinux, seen.source, output)?,
+            instructions::verdict(&many::read(&share)?, &vmlinux, vmlinux_file)?,
+        ] {
+            match verdict {
+                Verdict::Pass(said) => passed.push(said),
+                verdict => return Ok(verdict),
+            }
         }
     }
     Ok(Verdict::Pass(passed.join("; ")))

@@ -43,6 +43,9 @@ pub(super) fn verdict(
         .flat_map(|branch| &branch.instructions)
         .map(|instruction| (instruction.address, instruction))
         .collect();
+    if executed.is_empty() {
+        return Ok(Verdict::Fail("no instruction is known".to_owned()));
+    }
     let different = different(&executed)?;
     if !different.is_empty() {
         let some: Vec<_> = different.iter().take(5).map(String::as_str).collect();
@@ -62,21 +65,22 @@ pub(super) fn verdict(
         let mut sections = linked.sections();
         sections.find_map(|section| section.data_range(address, length).ok()?)
     };
-    let now: HashMap<u64, Vec<u8>> = executed
+    let now: HashMap<u64, Encoding> = executed
         .values()
-        .filter_map(|it| Some((symbols.linked(it.address)?, it.encoding.to_bytes())))
+        .filter_map(|it| Some((symbols.linked(it.address)?, it.encoding)))
         .collect();
+    // LLVM leaves out what follows a branch that is always taken, too.
     let is_changed = |(from, to): (u64, u64)| {
         let mut at = from;
         while at <= to {
-            let Some(bytes) = now.get(&at) else {
-                return true;
+            let Some(encoding) = now.get(&at) else {
+                return false;
             };
-            let length = bytes.len() as u64;
-            if as_linked(at, length) != Some(bytes) {
+            let is_as_linked = as_linked(at, encoding.length()) == Some(&encoding.to_bytes());
+            if !is_as_linked || (at < to && !encoding.goes_on()) {
                 return true;
             }
-            at += length;
+            at += encoding.length();
         }
         false
     };

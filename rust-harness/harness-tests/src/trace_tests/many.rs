@@ -5,7 +5,7 @@ use std::io::Seek as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail, ensure};
 use branch_records::capture::Capture;
 use branch_records::files::Files;
 use branch_records::report::TraceReport;
@@ -44,21 +44,24 @@ pub(super) fn script() -> String {
 ///
 /// # Errors
 ///
-/// When nothing was recorded.
+/// When it is not there, or lacks snapshots or code.
 pub(super) fn read(share: &Share) -> Result<Capture> {
-    captures::read_as(share, FILE).context("1,000 snapshots")
+    let capture = captures::read_as(share, FILE).context("1,000 snapshots")?;
+    ensure!(
+        capture.snapshots.len() == SNAPSHOTS && capture.dropped == 0,
+        "{} snapshots, and {} are lost",
+        capture.snapshots.len(),
+        capture.dropped
+    );
+    if let Some(why) = &capture.code_missing {
+        bail!("some of the code is not known: {why}");
+    }
+    Ok(capture)
 }
 
 /// The verdict on the capture that the lines of [`script`] leave. `vmlinux` is the kernel's.
 pub(super) fn verdict(capture: &Capture, vmlinux: &Path) -> Result<Verdict> {
     let records: usize = capture.snapshots.iter().map(|s| s.records.len()).sum();
-    if capture.snapshots.len() != SNAPSHOTS || capture.dropped > 0 {
-        return Ok(Verdict::Fail(format!(
-            "{} snapshots, and {} are lost",
-            capture.snapshots.len(),
-            capture.dropped
-        )));
-    }
     let began = Instant::now();
     let file = Vmlinux::open(vmlinux)?;
     let symbols = KernelSymbols::new(&file, capture, Files::new(&[], &|_| None))?;

@@ -12,6 +12,9 @@ use crate::trace_tests::answer;
 /// The letters at the end of a mnemonic that tell the size of operands. LLVM always writes them.
 const SIZES: [&str; 4] = ["b", "w", "l", "q"];
 
+/// The instructions that go on from byte to byte.
+const STRINGS: [&str; 3] = ["movsb", "movsq", "stos"];
+
 /// The text of each instruction, by LLVM's disassembler.
 pub(super) fn disassembled(encodings: &BTreeSet<X86Bytes>) -> Result<HashMap<X86Bytes, String>> {
     if encodings.is_empty() {
@@ -55,9 +58,15 @@ pub(super) fn is_same(ours: &str, llvms: &str, next: u64) -> bool {
         if is_branch && llvms.operands.len() == 1 {
             return a_number == b_number.wrapping_add(next.cast_signed());
         }
-        // Numbers that an instruction extends are written with a sign, or whole.
-        let same_in = |bits: u32| (a_number ^ b_number) << (64 - bits) == 0;
-        [8, 16, 32, 64].into_iter().any(same_in)
+        // A number of fewer bits may be written with a sign, or without.
+        let same_in = |bits: u32| {
+            let signed = a_number << (64 - bits) >> (64 - bits);
+            let unsigned = a_number & ((1 << bits) - 1);
+            [a_number, b_number]
+                .iter()
+                .all(|it| [signed, unsigned].contains(it))
+        };
+        a_number == b_number || [8, 16, 32].into_iter().any(same_in)
     };
     ours.is_called(&llvms)
         && ours.prefix == llvms.prefix
@@ -80,8 +89,6 @@ impl Plain {
         let text = ["(", ")", "*"].iter().fold(text.to_owned(), |text, mark| {
             text.replace(mark, &format!(" {mark} "))
         });
-        // The segment of a string's target cannot be another one.
-        let text = text.replace("%es:", "");
         let parts = text
             .split([' ', ',', '\t', ':'])
             .filter(|part| !part.is_empty());
@@ -96,6 +103,10 @@ impl Plain {
             }
             "shl" | "shr" | "sar" if operands.first().is_some_and(|by| by == "$1") => {
                 operands.remove(0);
+            }
+            // The segment of a string's target cannot be another one.
+            _ if STRINGS.iter().any(|string| mnemonic.starts_with(string)) => {
+                operands.retain(|operand| operand != "%es");
             }
             "imull" | "imulq" if operands.len() == 3 && operands[1] == operands[2] => {
                 operands.pop();
@@ -149,6 +160,9 @@ mod tests {
             ("mov %rsp,%rbp", "movabsq\t%rsp, %rbp"),
             ("mov 0x10(,%rax,4),%eax", "movl\t16(,%rax,8), %eax"),
             ("mov 0x10(%rax,%rbx),%eax", "movl\t16(%rax), %eax"),
+            ("mov 0x110(%rax),%eax", "movl\t16(%rax), %eax"),
+            ("mov 0x10(%rax),%eax", "movl\t%es:16(%rax), %eax"),
+            ("cmpl $0xbeef,(%rax)", "cmpl\t$239, (%rax)"),
             ("add $7,%esp", "addl\t$8, %esp"),
             ("stos %al,(%rdi)", "rep\t\tstosb\t%al, %es:(%rdi)"),
             ("callq *0x20(%rdi)", "callq\t*36(%rdi)"),
