@@ -8,8 +8,9 @@ mod explanations;
 mod kept;
 mod table;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Error, Result};
@@ -119,6 +120,9 @@ struct Trial<'a> {
     /// The key for all that an outcome depends on, beside the mutant.
     key: Made<Key>,
     kept: KeptOutcomes<'a>,
+    /// The tests that have noticed a mutant before, each by itself: see [`Trial::alone`].
+    alone: Mutex<BTreeMap<String, Option<(usize, Round)>>>,
+    killers: Mutex<BTreeMap<String, String>>,
     explanations: Explanations,
     outcomes: Mutex<Vec<(DriverMutant, Outcome)>>,
 }
@@ -164,6 +168,8 @@ impl<'a> Systematic<'a> {
                 rounds,
                 key: Made::default(),
                 kept: KeptOutcomes::of(context.paths, subject.name()),
+                alone: Mutex::default(),
+                killers: Mutex::default(),
                 explanations,
                 outcomes: Mutex::default(),
             }),
@@ -335,6 +341,29 @@ impl<'a> Trial<'a> {
         result?.map_err(Error::msg)
     }
 
+    /// The test `name` by itself, with the place of its round. `None` if there is no such test, or if
+    /// it needs those before it: then it fails on the drivers as they are.
+    fn alone(&self, name: &str) -> Result<Option<(usize, Round)>> {
+        let mut known = self.alone.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = known.get(name) {
+            return Ok(known.clone());
+        }
+        let mut rounds = self.rounds.iter().enumerate();
+        let found = rounds.find_map(|(place, round)| Some((place, round.alone(name)?)));
+        let found = match found {
+            Some((place, round @ Round::Boot(..))) => {
+                let modules = self.modules(round.configuration(), &[])?;
+                let kernel = self.kernel(round.configuration(), modules.unchanged())?;
+                let noticed = self.run(&round, &kernel, "drivers as they are", UNCHANGED)?;
+                noticed.is_none().then_some((place, round))
+            }
+            // The control has run it by itself.
+            found => found,
+        };
+        known.insert(name.to_owned(), found.clone());
+        Ok(found)
+    }
+
     /// Which test of a round notices something about the drivers, and what it says.
     fn run(
         &self,
@@ -426,9 +455,21 @@ impl<'a> Trial<'a> {
                 outcome: Outcome::Killed { by, .. },
                 ..
             }) => Some(by),
-            _ => None,
+            _ => self.killers().get(mutant.function()).cloned(),
         };
         let outcome = self.outcome(mutant, module, killer.as_deref())?;
+        // Tests of the first round come first anyway.
+        let is_late = |name: &str| {
+            self.rounds
+                .first()
+                .is_none_or(|it| it.alone(name).is_none())
+        };
+        if let Outcome::Killed { by, .. } = &outcome
+            && is_late(by)
+        {
+            let function = mutant.function().to_owned();
+            self.killers().insert(function, by.clone());
+        }
         let kept = KeptOutcome {
             key,
             outcome: outcome.clone(),
@@ -437,25 +478,35 @@ impl<'a> Trial<'a> {
         Ok(outcome)
     }
 
+    /// For each function, the test of a later round that noticed a mutant of it last.
+    fn killers(&self) -> MutexGuard<'_, BTreeMap<String, String>> {
+        self.killers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Runs round after round on a mutant, until one notices it. Rounds are left out where the code
     /// is that of the drivers as they are: what only lockdep hears of is in the debug kernel alone.
     ///
-    /// The test `killer` comes first, by itself. It has noticed the mutant in an earlier run, and
-    /// most of the time it does so again on another kernel.
+    /// The test `killer` comes first, by itself. It has noticed the mutant in an earlier run, or
+    /// another mutant of the function, and most of the time it does so again.
     fn outcome(
         &self,
         mutant: &DriverMutant,
         module: Option<&Path>,
         killer: Option<&str>,
     ) -> Result<Outcome> {
+        let alone = match killer {
+            Some(name) => self.alone(name)?,
+            None => None,
+        };
+        let is_done = |round: &Round| {
+            let tried = alone.as_ref().map(|(_, round)| round);
+            matches!((round, tried), (Round::Test(name), Some(Round::Test(tried))) if name == tried)
+        };
         let all = self.rounds.iter().enumerate();
-        let alone = killer.and_then(|name| {
-            let mut rounds = all.clone();
-            rounds.find_map(|(place, round)| Some((place, round.alone(name)?)))
-        });
+        let all = all.filter(|(_, round)| !is_done(round));
         let all = all.map(|(place, round)| (place, round.clone()));
         let mut outcome = Outcome::SameCode;
-        for (place, round) in alone.into_iter().chain(all) {
+        for (place, round) in alone.clone().into_iter().chain(all) {
             let configuration = round.configuration();
             let module = match configuration {
                 Configuration::Ordinary => module.map(Path::to_owned),

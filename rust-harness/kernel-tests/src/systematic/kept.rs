@@ -5,7 +5,7 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::PathBuf;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Error, Result};
 use serde::{Deserialize, Serialize};
 
 use super::Outcome;
@@ -50,21 +50,29 @@ impl<'a> KeptOutcomes<'a> {
         let mut all = self.read()?;
         all.entry(self.series.clone()).or_default().insert(id, kept);
         let text = serde_json::to_vec_pretty(&all).context("writing outcomes")?;
-        cache::write_atomically(&self.file(), &text)
+        let file = self.file();
+        fs::create_dir_all(file.parent().context("a directory for outcomes")?)
+            .context("a directory for outcomes")?;
+        cache::write_atomically(&file, &text)
     }
 
-    /// The outcomes of all series. A file that cannot be read as outcomes has none.
+    /// The outcomes of all series.
     fn read(&self) -> Result<Document> {
         let file = self.file();
-        match fs::read(&file) {
-            Ok(bytes) => Ok(serde_json::from_slice(&bytes).unwrap_or_default()),
+        let read = || match fs::read(&file) {
+            Ok(bytes) => Ok(serde_json::from_slice(&bytes)?),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(Document::new()),
-            Err(error) => Err(error).with_context(|| format!("reading {}", file.display())),
-        }
+            Err(error) => Err(Error::from(error)),
+        };
+        // Hours of work may be in it.
+        read().with_context(|| {
+            let file = file.display();
+            format!("{file} has the outcomes of mutants, and cannot be read: move it away")
+        })
     }
 
     fn file(&self) -> PathBuf {
-        self.paths.home("mutants.json")
+        self.paths.home("tested").join("mutants.json")
     }
 }
 
@@ -89,6 +97,7 @@ mod tests {
         assert_eq!(of("b").get("x").unwrap(), Some(kept("2")));
         assert_eq!(of("b").get("y").unwrap(), None);
         fs::write(of("a").file(), "{").unwrap();
-        assert_eq!(of("a").get("x").unwrap(), None);
+        assert!(of("a").get("x").is_err(), "what is in the file is kept");
+        assert!(of("a").put("x".to_owned(), kept("4")).is_err());
     }
 }
