@@ -75,7 +75,7 @@ fn in_one_boot(context: &Context<'_>) -> Result<Vec<Verdict>> {
         beside::script(),
         compared::script(&compared::CASES),
         stopped::script(),
-        local::script(),
+        local::script(&local::CASES),
     ];
     let machine = MachineSpec::default();
     let run = context.run_within(TIMEOUT, &machine, "branch-trace", &script.concat(), &share)?;
@@ -87,7 +87,7 @@ fn in_one_boot(context: &Context<'_>) -> Result<Vec<Verdict>> {
     Ok(vec![
         captured::verdict(context.guest, &share, &vmlinux, &source, &run.output)?,
         compared::verdict(&compared::CASES, &share, &vmlinux, &source, &run.output)?,
-        local::verdict(&share, &run.output)?,
+        local::verdict(&local::CASES, &share, &run.output)?,
         many::verdict(&many, vmlinux_file)?,
         instructions::verdict(&many, &vmlinux, vmlinux_file)?,
         beside::verdict(context.guest, &share, &vmlinux, &run.output)?,

@@ -19,7 +19,6 @@ use branch_records::vmlinux::{KernelSymbols, Vmlinux};
 use super::answer;
 
 const LLVM: &str = "llvm-addr2line";
-const BINUTILS: &str = "aarch64-linux-gnu-addr2line";
 
 /// How many addresses have the same names and lines by addr2line.
 pub(super) struct Compared {
@@ -66,7 +65,8 @@ pub(super) fn compare(
         .map(|(address, _)| (*address, linked[address]));
     let left: BTreeMap<_, _> = left.collect();
     if !left.is_empty() {
-        let by_both = different(BINUTILS, &left, vmlinux, file)?;
+        let binutils = format!("{}-linux-gnu-addr2line", report.machine);
+        let by_both = different(&binutils, &left, vmlinux, file)?;
         differences.retain(|(address, _)| by_both.iter().any(|(other, _)| other == address));
     }
     Ok(Compared {

@@ -16,7 +16,7 @@ use machines::{captures, guest};
 use report::{Tier, Verdict};
 
 use super::captured::{self, RunOfCase};
-use super::{compared, instructions, many, program};
+use super::{TIMEOUT, compared, instructions, local, many, program};
 
 /// How many records a snapshot at a function's return spends before it is taken: of 8, the oldest
 /// one is that of the return itself.
@@ -99,12 +99,18 @@ fn of(
     // Whole calls fit into 32 records. On arm64, other tests have more of them.
     let has_more = matches!(hardware, Hardware::Lbr) && records >= 32;
     let more = if has_more {
-        compared::script(&compared::X86_CASES) + &many::script()
+        share.put(context.kernel()?.vmlinux()?)?;
+        [
+            compared::script(&compared::X86_CASES),
+            many::script(),
+            local::script(&local::X86_CASES),
+        ]
+        .concat()
     } else {
         String::new()
     };
     let script = format!("{more}{twice} && mv capture.json {TWICE} && {once}");
-    let run = context.run(machine, "branch-trace", &script, &share)?;
+    let run = context.run_within(TIMEOUT, machine, "branch-trace", &script, &share)?;
     let status = guest::status(&run)?;
     let capture = captures::read(&share).ok();
     let capture = capture.filter(|capture| status == 0 && !capture.snapshots.is_empty());
@@ -172,9 +178,12 @@ fn of(
     let mut passed = vec![format!("{} snapshots", seen.report.snapshots.len())];
     if has_more {
         let (cases, output) = (&compared::X86_CASES, &run.output);
+        let many = many::read(&share)?;
         for verdict in [
             compared::verdict(cases, &share, &vmlinux, seen.source, output)?,
-            instructions::verdict(&many::read(&share)?, &vmlinux, vmlinux_file)?,
+            local::verdict(&local::X86_CASES, &share, output)?,
+            many::verdict(&many, vmlinux_file)?,
+            instructions::verdict(&many, &vmlinux, vmlinux_file)?,
         ] {
             match verdict {
                 Verdict::Pass(said) => passed.push(said),

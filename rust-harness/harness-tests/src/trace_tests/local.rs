@@ -10,7 +10,7 @@ use machines::share::Share;
 use report::Verdict;
 
 /// A line of shell, and what has to come of it.
-struct Case {
+pub(super) struct Case {
     line: &'static str,
     status: i32,
     says: &'static [&'static str],
@@ -44,25 +44,62 @@ __attribute__((noipa)) void nothing(void) {}
 int main(void) { nothing(); return text() == NULL && small() == 200 ? 0 : 1; }
 ";
 
-/// The HTML page that the first of [`CASES`] writes, in the shared directory.
+/// The HTML page that [`ON_A_PAGE`] writes, in the shared directory.
 const PAGE: &str = "why.html";
 /// The most bytes of the page that are read.
 const MOST: u64 = 64 << 20;
 
-const CASES: [Case; 35] = [
-    says(
-        "./branch-trace --vmlinux vmlinux --html why.html --errors array_map_alloc_check -- \
-         ./branch-guest provoke refused-map",
-        &[
-            "array_map_alloc_check() returned -22 (-EINVAL)",
-            "(kernel/bpf/arraymap.c:59)",
-            "the path on the source: why.html",
-        ],
-    ),
-    says(
-        "./branch-trace --dry-run --json vfs_read 'kretprobe:vfs_rea[d]'",
-        &["\"by\": \"fexit\"", "\"by\": \"kretprobe.multi\""],
-    ),
+/// The path on its source, in a page of HTML.
+const ON_A_PAGE: Case = says(
+    "./branch-trace --vmlinux vmlinux --html why.html --errors array_map_alloc_check -- \
+     ./branch-guest provoke refused-map",
+    &[
+        "array_map_alloc_check() returned -22 (-EINVAL)",
+        "(kernel/bpf/arraymap.c:59)",
+        "the path on the source: why.html",
+    ],
+);
+
+/// What would be attached, and how.
+const DRY_RUN: Case = says(
+    "./branch-trace --dry-run --json vfs_read 'kretprobe:vfs_rea[d]'",
+    &["\"by\": \"fexit\"", "\"by\": \"kretprobe.multi\""],
+);
+
+/// Where maps without entries part from others.
+const PARTED: Case = says(
+    "./branch-trace --vmlinux vmlinux --compare array_map_alloc_check -- \
+     ./branch-guest provoke maps",
+    &[
+        "They part at array_map_alloc_check+",
+        "A  10 of 10: the branch is",
+    ],
+);
+
+/// The functions of a source file.
+const BY_SOURCE: Case = says(
+    "./branch-trace --vmlinux vmlinux --dry-run --errors :kernel/bpf/arraymap.c",
+    &[
+        "kretprobe.multi  array_map_alloc_check, which returns a signed number of 32 bits",
+        "kretprobe.multi  array_map_alloc, which returns a pointer",
+        "not              array_map_free: ",
+    ],
+);
+
+/// Paths on a screen that is drawn anew.
+const LIVE: Case = says(
+    "./branch-trace --vmlinux vmlinux --top --duration 9 vfs_read | \
+     tee seen | tail -n 1; [ $(grep -c '^Paths' seen) -gt 2 ] && cat seen",
+    &[
+        "snapshots of vfs_read(), ",
+        "branch-trace: tracing vfs_read",
+    ],
+);
+
+/// The command lines on arm64.
+pub(super) const CASES: [Case; 35] = [
+    ON_A_PAGE,
+    DRY_RUN,
     Case {
         status: 1,
         never: &["trace: tracing", "snapshot"],
@@ -92,14 +129,7 @@ const CASES: [Case; 35] = [
             ],
         )
     },
-    says(
-        "./branch-trace --vmlinux vmlinux --compare array_map_alloc_check -- \
-         ./branch-guest provoke maps",
-        &[
-            "They part at array_map_alloc_check+",
-            "A  10 of 10: the branch is",
-        ],
-    ),
+    PARTED,
     says(
         "./branch-trace --vmlinux vmlinux --summary --between bpf_obj_name_cpy+0xc \
          kernel/bpf/syscall.c:1244 bpf_obj_name_cpy -- ./branch-guest provoke names",
@@ -151,26 +181,12 @@ const CASES: [Case; 35] = [
             &["no file of module brbe_sections is here, with the build id "],
         )
     },
-    says(
-        "./branch-trace --vmlinux vmlinux --dry-run --errors :kernel/bpf/arraymap.c",
-        &[
-            "kretprobe.multi  array_map_alloc_check, which returns a signed number of 32 bits",
-            "kretprobe.multi  array_map_alloc, which returns a pointer",
-            "not              array_map_free: ",
-        ],
-    ),
+    BY_SOURCE,
     refuses(
         "./branch-trace :kernel/bpf/arraymap.c",
         &["known from the kernel's debug information, which is not here"],
     ),
-    says(
-        "./branch-trace --vmlinux vmlinux --top --duration 9 vfs_read | \
-         tee seen | tail -n 1; [ $(grep -c '^Paths' seen) -gt 2 ] && cat seen",
-        &[
-            "snapshots of vfs_read(), ",
-            "branch-trace: tracing vfs_read",
-        ],
-    ),
+    LIVE,
     says(
         "./branch-trace --dry-run uretprobe:/usr/bin/bash:main uretprobe:./returns:text \
          uretprobe:./returns:small",
@@ -276,6 +292,34 @@ const CASES: [Case; 35] = [
     ),
 ];
 
+/// The command lines on x86-64.
+pub(super) const X86_CASES: [Case; 7] = [
+    ON_A_PAGE,
+    DRY_RUN,
+    PARTED,
+    BY_SOURCE,
+    LIVE,
+    says(
+        "./branch-trace --vmlinux vmlinux --summary --between bpf_obj_name_cpy \
+         kernel/bpf/syscall.c:1244 bpf_obj_name_cpy -- ./branch-guest provoke names",
+        &[
+            "snapshots of bpf_obj_name_cpy(), ",
+            "bpf_obj_name_cpy: 3\n",
+            "Cycles from bpf_obj_name_cpy to kernel/bpf/syscall.c:1244\n",
+            " times: ",
+        ],
+    ),
+    says(
+        "./branch-trace --features",
+        &[
+            "\nsnapshots        yes\n",
+            "\nbranch records   yes  on CPU 0, 1",
+            "\ntrampolines      yes  fentry:, fexit:\n",
+            "\ndepth            32 of cpu",
+        ],
+    ),
+];
+
 /// The beginning of the line before the output of each case. The number of the case follows.
 const BEGIN: &str = "=== case ";
 /// The beginning of the line after the output of each case. The exit status follows.
@@ -292,18 +336,18 @@ pub(super) fn prepare(share: &Share) -> Result<()> {
     Ok(())
 }
 
-/// Lines of shell that run all [`CASES`].
-pub(super) fn script() -> String {
+/// Lines of shell that run all `cases`.
+pub(super) fn script(cases: &[Case]) -> String {
     let line = |(number, case): (usize, &Case)| {
         let line = case.line;
         format!("echo '{BEGIN}{number}'; {{ {line}; }} 2>&1; echo \"{STATUS}$?\"\n")
     };
-    CASES.iter().enumerate().map(line).collect()
+    cases.iter().enumerate().map(line).collect()
 }
 
-/// The verdict on what all [`CASES`] printed. `output` is what was printed in the guest.
-pub(super) fn verdict(share: &Share, output: &str) -> Result<Verdict> {
-    for (number, case) in CASES.iter().enumerate() {
+/// The verdict on what all `cases` printed. `output` is what was printed in the guest.
+pub(super) fn verdict(cases: &[Case], share: &Share, output: &str) -> Result<Verdict> {
+    for (number, case) in cases.iter().enumerate() {
         if let Some(problem) = problem(case, said(output, number)) {
             return Ok(Verdict::Fail(format!("{}: {problem}", case.line)));
         }
@@ -318,7 +362,7 @@ pub(super) fn verdict(share: &Share, output: &str) -> Result<Verdict> {
     {
         return Ok(Verdict::Fail(format!("{PAGE} does not show the last jump")));
     }
-    Ok(Verdict::Pass(format!("{} command lines", CASES.len())))
+    Ok(Verdict::Pass(format!("{} command lines", cases.len())))
 }
 
 /// What a case printed, and its exit status; `None` if it was not run.
