@@ -122,6 +122,7 @@ struct Trial<'a> {
     kept: KeptOutcomes<'a>,
     /// The tests that have noticed a mutant before, each by itself: see [`Trial::alone`].
     alone: Mutex<BTreeMap<String, Option<(usize, Round)>>>,
+    /// For each function, the test of a later round that noticed a mutant of it last.
     killers: Mutex<BTreeMap<String, String>>,
     explanations: Explanations,
     outcomes: Mutex<Vec<(DriverMutant, Outcome)>>,
@@ -478,7 +479,7 @@ impl<'a> Trial<'a> {
         Ok(outcome)
     }
 
-    /// For each function, the test of a later round that noticed a mutant of it last.
+    /// [`Trial::killers`], locked.
     fn killers(&self) -> MutexGuard<'_, BTreeMap<String, String>> {
         self.killers.lock().unwrap_or_else(PoisonError::into_inner)
     }

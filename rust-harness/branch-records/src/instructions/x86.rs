@@ -8,7 +8,7 @@ use iced_x86::{
 };
 
 use crate::InstructionSet;
-use crate::path::{Code, PathBranch, STRAIGHT};
+use crate::path::{self, Code, PathBranch};
 
 /// The most bytes that an instruction has.
 const LONGEST: usize = *InstructionSet::X86.lengths().end() as usize;
@@ -119,11 +119,8 @@ pub(super) fn executed(older: Option<PathBranch>, newer: PathBranch, branched: b
     if newer.from == 0 {
         return 0..0;
     }
-    let start = older.map(|older| older.to).filter(|start| {
-        let way = newer.from.checked_sub(*start);
-        *start != 0 && way.is_some_and(|way| way <= STRAIGHT)
-    });
-    start.unwrap_or(newer.from)..newer.from.saturating_add(branched.into())
+    let start = path::straight_from(older, newer.from).unwrap_or(newer.from);
+    start..newer.from.saturating_add(branched.into())
 }
 
 #[cfg(test)]

@@ -20,11 +20,16 @@ pub(crate) fn executed(older: Option<PathBranch>, newer: PathBranch) -> Range<u6
             (newer.from, newer.from.saturating_add(4))
         }
     };
-    let start = older.map(|older| older.to).filter(|start| {
-        let way = last.checked_sub(*start);
-        *start != 0 && way.is_some_and(|way| way <= STRAIGHT && way.is_multiple_of(4))
-    });
+    let start = straight_from(older, last).filter(|start| (last - start).is_multiple_of(4));
     start.unwrap_or(last)..end
+}
+
+/// The target of the record `older`, if the instruction at `last` is not too far behind it to have
+/// been executed after it without a branch.
+pub(crate) fn straight_from(older: Option<PathBranch>, last: u64) -> Option<u64> {
+    let start = older.map(|older| older.to).filter(|start| *start != 0)?;
+    let way = last.checked_sub(start)?;
+    (way <= STRAIGHT).then_some(start)
 }
 
 #[cfg(test)]

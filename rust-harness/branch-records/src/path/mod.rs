@@ -14,7 +14,7 @@ mod flow;
 
 pub use cycles::{can_count, instructions};
 #[cfg(feature = "show")]
-pub(crate) use executed::executed;
+pub(crate) use executed::{executed, straight_from};
 pub use findings::{Broken, Findings};
 pub use flow::{Flow, FlowKind, flow, is_breakpoint};
 

@@ -82,7 +82,8 @@ fn of(
     hardware: Hardware,
 ) -> Result<Verdict> {
     program::check(context.guest)?;
-    let share = context.share()?;
+    let (share, kernel) = (context.share()?, context.kernel()?);
+    let vmlinux_file = kernel.vmlinux()?;
     let words = ["--args", "--stack=kernel"].into_iter();
     let words = words.chain(captures::WORDS);
     let twice = captures::command([
@@ -99,7 +100,7 @@ fn of(
     // Whole calls fit into 32 records. On arm64, other tests have more of them.
     let has_more = matches!(hardware, Hardware::Lbr) && records >= 32;
     let more = if has_more {
-        share.put(context.kernel()?.vmlinux()?)?;
+        share.put(vmlinux_file)?;
         [
             compared::script(&compared::X86_CASES),
             many::script(),
@@ -117,8 +118,6 @@ fn of(
     let Some(capture) = capture else {
         return Ok(Verdict::Fail(format!("status {status}: {}", run.output)));
     };
-    let kernel = context.kernel()?;
-    let vmlinux_file = kernel.vmlinux()?;
     let vmlinux = Vmlinux::open(vmlinux_file).context("the kernel's debug information")?;
     let symbols = KernelSymbols::new(&vmlinux, &capture, Files::new(&[], &|_| None))
         .context("putting names to the addresses")?;

@@ -12,7 +12,7 @@ use super::Outcome;
 use host::cache::{self, Lock};
 use host::paths::Paths;
 
-/// What came of mutants, by the title of the kernel and the mutant's name.
+/// What came of mutants, by the names of the series and of the mutant.
 type Document = BTreeMap<String, BTreeMap<String, KeptOutcome>>;
 
 /// What came of a mutant.
