@@ -2,6 +2,7 @@
 //! that compile most files alike. They are moved from commit to commit, so that a changed
 //! patch rebuilds only what it touches.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -31,6 +32,8 @@ enum Unknown {
 
 /// The kind of the cache entries of kernels.
 const KIND: &str = "kernel";
+/// The kind of the cache entries that say that a commit builds.
+const BUILT: &str = "built";
 /// What the cache keys of kernels begin with.
 const KERNEL: &str = "kernel 2";
 /// How much room ccache may take: a kernel's objects are some 100 MB there.
@@ -185,12 +188,45 @@ impl Builder {
     /// Checks that a commit builds, which need not be the last one of a series. If it does
     /// not, the error has the compiler's messages. `what` is the kernel's name in messages.
     pub fn builds(&self, commit: &str, what: &str) -> Result<()> {
-        // A kernel that the cache has was built in the same way.
-        if self.planned(commit)?.image.is_file() {
+        if self.is_built(commit)? {
             return Ok(());
         }
-        cache::entry(&self.paths, "built", &self.key("built 2", commit)?, |_| {
+        cache::entry(&self.paths, BUILT, &self.built_key(commit)?, |_| {
             self.with(commit, what, Unknown::LeftOut, |_| Ok(()))
+        })?;
+        Ok(())
+    }
+
+    /// Whether a commit is known to build. A kernel that the cache has was built in the same way.
+    fn is_built(&self, commit: &str) -> Result<bool> {
+        let built = cache::place(&self.paths, BUILT, &self.built_key(commit)?);
+        Ok(built.is_dir() || self.planned(commit)?.image.is_file())
+    }
+
+    fn built_key(&self, commit: &str) -> Result<Key> {
+        self.key("built 2", commit)
+    }
+
+    /// Checks that C files of a commit compile, which need not be the last one of a series. They
+    /// are named by their paths in the tree, and need not all be there. If one does not, the error has the compiler's
+    /// messages. `what` is the kernel's name in messages.
+    pub fn compiles(&self, commit: &str, what: &str, sources: &BTreeSet<String>) -> Result<()> {
+        if self.is_built(commit)? {
+            return Ok(());
+        }
+        let key = self.key("compiled 2", commit)?;
+        let key = sources.iter().fold(key, Key::with);
+        cache::entry(&self.paths, "compiled", &key, |_| {
+            self.configured(commit, |built| {
+                let step = Step::start(format!("compile what {what} changes"));
+                let is_there = |file: &&String| built.tree().join(file).is_file();
+                let sources = sources.iter().filter(is_there);
+                let objects = sources.map(|file| Path::new(file).with_extension("o"));
+                let name = format!("compilation of what {what} changes");
+                process::logged(&name, built.log, built.make().args(objects))?;
+                step.done();
+                Ok(())
+            })
         })?;
         Ok(())
     }

@@ -10,7 +10,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::objects::{self, Object};
-use crate::patches::configuration;
+use crate::patches::{configuration, is_aside};
 use crate::warnings::{self, Warnings};
 use host::cache::{self, Key};
 use host::paths::Paths;
@@ -101,11 +101,7 @@ fn changes(subject: &Subject) -> Result<Vec<Change<'_>>> {
     let git = subject.tree.git();
     let mut found = Vec::new();
     for change in subject.changes() {
-        let is_aside = |file: &String| {
-            let dirs = ["Documentation/", "tools/"];
-            dirs.iter().any(|dir| file.starts_with(dir))
-        };
-        if !change.files(&git)?.iter().all(is_aside) {
+        if !change.files(&git)?.iter().all(|file| is_aside(file)) {
             found.push(change);
         }
     }

@@ -1,5 +1,6 @@
 //! Checks that need no guest: of the Rust in this repository, and of the patches.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -114,6 +115,48 @@ pub fn style<'a>(paths: &'a Paths, subject: &'a Subject) -> Vec<Job<'a>> {
         jobs.push(rustfmt.holding(subject.tree.lock()));
     }
     jobs
+}
+
+/// The jobs that check that the C files of the kernel which a series touches compile with each
+/// patch and those before it, in the configuration of the subject. That takes a minute where
+/// [`builds`] takes a kernel from nothing: a series changes headers that nearly all files include.
+/// A patch that touches nothing of the kernel has no job.
+///
+/// # Errors
+///
+/// When git cannot list the files that a patch touches.
+pub fn compiles(subject: &Subject) -> Result<Vec<Job<'_>>> {
+    let git = subject.tree.git();
+    let (mut sources, mut of_kernel) = (BTreeSet::new(), Vec::new());
+    for change in subject.changes() {
+        let files = change.files(&git)?;
+        if !files.iter().all(|file| is_aside(file)) {
+            of_kernel.push(change);
+        }
+        sources.extend(files.into_iter().filter(|file| is_source(file)));
+    }
+    let job = |Change { patch, commit, .. }| {
+        let (builder, sources) = (subject.builder().clone(), sources.clone());
+        let test = format!("compiles up to {}", patch.short());
+        let job = Job::new(subject.name(), test, move || {
+            let what = format!("{} with {}", subject.base.version, patch.short());
+            builder.compiles(commit, &what, &sources)?;
+            Ok(Verdict::pass())
+        });
+        job.holding(subject.tree.lock())
+    };
+    Ok(of_kernel.into_iter().map(job).collect())
+}
+
+/// Whether a file of the tree is a C file of the kernel.
+fn is_source(file: &str) -> bool {
+    file.ends_with(".c") && !is_aside(file)
+}
+
+/// Whether a file of the tree is no part of the kernel: a document, or a program.
+pub(crate) fn is_aside(file: &str) -> bool {
+    let dirs = ["Documentation/", "tools/"];
+    dirs.iter().any(|dir| file.starts_with(dir))
 }
 
 /// The jobs that check that the tree builds with each patch and those before it, in the

@@ -201,14 +201,7 @@ impl<'a> Planner<'a> {
         let context = Context::patched(self.paths, &base.guest, subject);
         let mut tested = Plan::default();
         tested.any(patches::style(self.paths, subject));
-        let mut builds = Plan::default();
-        builds.in_order(patches::builds(subject, None));
-        // The snapshot's first patch changes a header that nearly all files include: the fixes
-        // without it are a kernel from nothing. With it, the snapshot's builds compile them, too.
-        if !is_asked_for {
-            builds.at_least(Tier::Full);
-        }
-        tested.group(builds);
+        self.patch_by_patch(subject, &mut tested)?;
         if is_asked_for {
             self.tests(&context, Extent::Whole, Vec::new(), &mut tested);
             // The mutants go on top of the snapshot: the tests that fail without a fix take
@@ -245,7 +238,7 @@ impl<'a> Planner<'a> {
         let mut tested = Plan::default();
         tested.any(unpatched::jobs(&without)?);
         tested.any(patches::style(paths, subject));
-        tested.in_order(patches::builds(subject, None));
+        self.patch_by_patch(subject, &mut tested)?;
         let mutants = self.mutants(subject.variant, &context)?;
         self.tests(&context, Extent::Whole, mutants, &mut tested);
         let keep = self.keep(guest, subject);
@@ -319,6 +312,23 @@ impl<'a> Planner<'a> {
         let compiles = subject.is_default && is_asked_for && variant.own_tree().is_none();
         self.sent(&context, compiles, true, &mut all)?;
         plan.group(all);
+        Ok(())
+    }
+
+    /// Plans that the tree compiles, and that it builds, with each patch and those before it. The
+    /// first patch of the snapshot and a later one change headers that nearly all files include: to
+    /// build the patches before these two takes a kernel from nothing each.
+    fn patch_by_patch(&self, subject: &'a Subject, plan: &mut Plan<'a>) -> Result<()> {
+        let build = patches::builds(subject, None).into_iter();
+        let is_asked_for = self.asked_for == Some(subject.variant);
+        let tier = if is_asked_for {
+            Tier::Quick
+        } else {
+            Tier::Full
+        };
+        let build = build.map(|job| job.in_tier(tier));
+        // What has been built compiles.
+        plan.in_order(build.chain(patches::compiles(subject)?));
         Ok(())
     }
 
