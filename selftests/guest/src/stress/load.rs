@@ -16,13 +16,18 @@ use rustix::io::Errno;
 use crate::cpus;
 use crate::perf::{self, FOR_SNAPSHOTS, OF_USER, Recording};
 
+/// How many times fewer samples there are, where a machine has no time for anything else.
+const LESS: u64 = 4;
+
 /// Where the hierarchy of control groups of version 2 is, whose groups perf can count.
 const CGROUPS: &str = "/sys/fs/cgroup";
 
 /// What is shared with the threads that make the load.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Shared {
     stop: AtomicBool,
+    /// The number of cycles from one sample of an event to the next.
+    period: AtomicU64,
     /// The number of events that were opened and closed.
     pub(super) events: AtomicU64,
     /// The number of processes that were started.
@@ -30,6 +35,31 @@ pub(super) struct Shared {
 }
 
 impl Shared {
+    pub(super) fn new(period: u64) -> Self {
+        Self {
+            stop: AtomicBool::default(),
+            period: period.into(),
+            events: AtomicU64::default(),
+            processes: AtomicU64::default(),
+        }
+    }
+
+    pub(super) fn period(&self) -> u64 {
+        self.period.load(Ordering::Relaxed)
+    }
+
+    /// From now on, there are fewer samples. Returns the period.
+    pub(super) fn sample_less(&self) -> u64 {
+        let period = self.period().saturating_mul(LESS);
+        self.period.store(period, Ordering::Relaxed);
+        period
+    }
+
+    /// The recording of samples by now.
+    pub(super) fn samples(&self) -> Recording {
+        perf::all_branches(Some(self.period()))
+    }
+
     pub(super) fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
     }
@@ -61,15 +91,15 @@ pub(super) fn work(shared: &Shared, cpu: u32) -> Result<()> {
 
 /// Opens and closes events of CPUs, of tasks with their children, and of a group,
 /// as fast as it goes.
-pub(super) fn storm(
-    shared: &Shared,
-    cpus: &[u32],
-    group: &Group,
-    samples: Recording,
-) -> Result<()> {
-    let recordings = [FOR_SNAPSHOTS, samples, OF_USER];
+pub(super) fn storm(shared: &Shared, cpus: &[u32], group: &Group) -> Result<()> {
+    let recordings = [
+        |_: &Shared| FOR_SNAPSHOTS,
+        Shared::samples,
+        |_: &Shared| OF_USER,
+    ];
     let recordings = recordings.iter().cycle();
     for (recording, &cpu) in recordings.zip(cpus.iter().cycle()) {
+        let recording = recording(shared);
         if !shared.goes_on() {
             break;
         }
@@ -78,10 +108,10 @@ pub(super) fn storm(
         // (migrate_disable(), balance_push()).
         thread::yield_now();
         for (event, whose) in [
-            (perf::open(cpu, *recording), "a CPU"),
-            (perf::open_for_this_process(*recording), "a process"),
+            (perf::open(cpu, recording), "a CPU"),
+            (perf::open_for_this_process(recording), "a process"),
             (
-                perf::open_for_group(&group.dir, cpu, *recording),
+                perf::open_for_group(&group.dir, cpu, recording),
                 "a group of processes",
             ),
         ] {
@@ -100,14 +130,14 @@ pub(super) fn storm(
 }
 
 /// Starts processes, with an event that they inherit, in the group and outside it.
-pub(super) fn start_processes(shared: &Shared, group: &Group, samples: Recording) -> Result<()> {
+pub(super) fn start_processes(shared: &Shared, group: &Group) -> Result<()> {
     let root = Path::new(CGROUPS).join("cgroup.procs");
     let inside = group.path.join("cgroup.procs");
     for procs in [&inside, &root].into_iter().cycle() {
         if !shared.goes_on() {
             break;
         }
-        let event = perf::open_inherited(samples).context("cannot open an event")?;
+        let event = perf::open_inherited(shared.samples()).context("cannot open an event")?;
         let mut child = Command::new("/proc/self/exe")
             .arg("--version")
             .stdout(Stdio::null())

@@ -40,7 +40,8 @@ const SLOWER: u32 = 4;
 const AT_ONCE: usize = 50;
 
 /// Runs the stress test for `time`, or longer on a slow machine. `period` is the number
-/// of cycles from one sample of an event to the next. `gaps` says where snapshots may have gaps.
+/// of cycles from one sample of an event to the next, and grows on a slow machine. `gaps`
+/// says where snapshots may have gaps.
 pub(crate) fn run(time: Duration, period: u64, gaps: Gaps) -> Result<Verdict> {
     let symbols = Kallsyms::once()?;
     verdict::needs_snapshots(symbols)?;
@@ -52,12 +53,11 @@ pub(crate) fn run(time: Duration, period: u64, gaps: Gaps) -> Result<Verdict> {
     let seen = RefCell::new(Seen::default());
     let code = Steady::read(symbols, gaps);
     let group = Group::new()?;
-    let samples = perf::all_branches(Some(period));
+    let shared = Shared::new(period);
     // perf's start and the opening of events take long under load, and so come first.
     let perf_record = PerfRecord::start(period)?;
-    let watch_cpu = |cpu: &u32| Watched::new(*cpu, samples, &skeleton);
+    let watch_cpu = |cpu: &u32| Watched::new(*cpu, shared.samples(), &skeleton);
     let watched = cpus.iter().map(watch_cpu).collect::<Result<_>>()?;
-    let shared = Shared::default();
     let (watchdog, signs) = Watchdog::new(HOTPLUG, hang::show_where);
     thread::scope(|scope| {
         let shared = &shared;
@@ -65,8 +65,8 @@ pub(crate) fn run(time: Duration, period: u64, gaps: Gaps) -> Result<Verdict> {
             .iter()
             .map(|&cpu| scope.spawn(move || load::work(shared, cpu)))
             .collect();
-        threads.push(scope.spawn(|| load::storm(shared, &cpus, &group, samples)));
-        threads.push(scope.spawn(|| load::start_processes(shared, &group, samples)));
+        threads.push(scope.spawn(|| load::storm(shared, &cpus, &group)));
+        threads.push(scope.spawn(|| load::start_processes(shared, &group)));
         let (back, came_back) = mpsc::channel();
         let (go_on, may_go_on) = mpsc::channel();
         let mut hotplug = Hotplug::of(&cpus);
@@ -78,7 +78,7 @@ pub(crate) fn run(time: Duration, period: u64, gaps: Gaps) -> Result<Verdict> {
             splats: &mut splats,
             came_back,
             go_on,
-            samples,
+            shared,
             watched,
             perf_record,
         };
@@ -136,8 +136,7 @@ struct Watch<'a> {
     came_back: Receiver<u32>,
     /// Lets the next CPU go offline.
     go_on: Sender<()>,
-    /// The recording of samples that is opened again on a CPU that was offline.
-    samples: Recording,
+    shared: &'a Shared,
     watched: Vec<Watched>,
     perf_record: Option<PerfRecord>,
 }
@@ -166,7 +165,14 @@ impl Watch<'_> {
             };
             start.elapsed() < needed && seen.problem.is_none()
         };
+        let mut enough = time;
         while goes_on(&self.seen.borrow()) {
+            if start.elapsed() > enough {
+                enough += time;
+                if self.seen.borrow().has_samples() {
+                    self.sample_less()?;
+                }
+            }
             // A thread that does not yield may hold up a CPU that goes offline, as in
             // `load::storm()`.
             thread::yield_now();
@@ -184,8 +190,9 @@ impl Watch<'_> {
                 self.seen.borrow_mut().hotplugs += 1;
                 // Events of a CPU that was offline do not come back with it.
                 self.watched.retain(|watched| watched.cpu != cpu);
+                let samples = self.shared.samples();
                 self.watched
-                    .push(Watched::new(cpu, self.samples, self.skeleton)?);
+                    .push(Watched::new(cpu, samples, self.skeleton)?);
                 // This fails if the thread of the hotplug has failed: its result is
                 // looked at when all is over.
                 let _ = self.go_on.send(());
@@ -197,6 +204,22 @@ impl Watch<'_> {
         }
         Ok(())
     }
+
+    /// Has all events make fewer samples, and ends `perf record`. A slow machine may do nothing but handle overflows, and
+    /// while one waits for its handler there are no snapshots.
+    fn sample_less(&mut self) -> Result<()> {
+        let period = self.shared.sample_less();
+        verdict::tell(&format!(
+            "a sample every {period} cycles from now on, and no perf record -b"
+        ));
+        for watched in &self.watched {
+            let [_, overflows] = &watched.events;
+            perf::set_period(overflows, period).context("cannot set the period of an event")?;
+        }
+        // perf takes long to start again, and does not start while a CPU goes offline.
+        self.perf_record = None;
+        Ok(())
+    }
 }
 
 /// The events of a CPU: one for snapshots, and one that overflows, which runs a
@@ -205,7 +228,7 @@ struct Watched {
     cpu: u32,
     samples: Ring,
     _link: Link,
-    _events: [OwnedFd; 2],
+    events: [OwnedFd; 2],
 }
 
 impl Watched {
@@ -225,7 +248,7 @@ impl Watched {
             cpu,
             samples,
             _link: link,
-            _events: [snapshots, overflows],
+            events: [snapshots, overflows],
         })
     }
 }

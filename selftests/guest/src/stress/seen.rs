@@ -109,6 +109,10 @@ impl Seen {
         }
     }
 
+    pub(super) fn has_samples(&self) -> bool {
+        self.samples > 0
+    }
+
     pub(super) fn note(&mut self, problem: Option<String>) {
         if self.problem.is_none() {
             self.problem = problem;
