@@ -21,6 +21,7 @@ fn main() -> anyhow::Result<()> {
             "raw_section",
             "shared",
             "stress",
+            "suspend",
             "refuse",
             "waste",
         ],

@@ -7,6 +7,8 @@ use std::mem::MaybeUninit;
 use std::path::Path;
 
 use anyhow::{Context as _, Result, bail};
+use libbpf_rs::OpenObject;
+use libbpf_rs::skel::{OpenSkel as _, Skel as _, SkelBuilder as _};
 use rustix::io::Errno;
 use rustix::system::{RebootCommand, reboot};
 
@@ -14,6 +16,7 @@ use crate::contract::{Helper, WHOLE};
 use crate::cpus;
 use crate::entry::{self, Entry};
 use crate::kallsyms::Kallsyms;
+use crate::skeleton::suspend::{SuspendSkel, SuspendSkelBuilder};
 use crate::verdict::{self, Verdict, check};
 
 /// Where the kernel is told to suspend, by a word for how deep.
@@ -53,12 +56,30 @@ pub(crate) fn run() -> Result<Verdict> {
     if let Some(wrong) = problem(&mut helper, &entry, &able)? {
         return Ok(Verdict::Fail(format!("before the suspension, {wrong}")));
     }
+    let mut object = MaybeUninit::uninit();
+    let skeleton = watch_idle(&mut object)?;
     let before = idled(&able)?;
     suspend()?;
     if let Some(wrong) = problem(&mut helper, &entry, &able)? {
         return Ok(Verdict::Fail(format!("after the suspension, {wrong}")));
     }
     let after = idled(&able)?;
+    let data = skeleton.maps.bss_data.as_deref();
+    let returns = &data
+        .context("the program has no memory in common with us")?
+        .returns;
+    // Without such a state nothing is lost. A counter may overflow then while its CPU idles, and
+    // until its interrupt is handled there are no snapshots.
+    let slept = able.iter().zip(&after).map(|(cpu, _)| cpu);
+    for (cpu, returns) in slept.filter_map(|cpu| Some((cpu, returns.get(*cpu as usize)?))) {
+        check!(
+            returns.with > 0 && returns.without == 0,
+            "CPU {cpu} came back from an idle state, before anything else ran there: {} snapshots \
+             had records, and {} had none",
+            returns.with,
+            returns.without
+        );
+    }
     let without = able.iter().zip(before.iter().zip(&after));
     let without = without.filter(|(_, (before, after))| after <= before);
     let without: Vec<_> = without.map(|(cpu, _)| cpu).collect();
@@ -95,6 +116,18 @@ pub(crate) fn run_and_power_off() -> Result<Verdict> {
         .context("writing the verdict")?;
     reboot(RebootCommand::PowerOff).context("cannot power off")?;
     outcome
+}
+
+/// The program that takes a snapshot whenever a CPU comes back from an idle state, attached.
+fn watch_idle(object: &mut MaybeUninit<OpenObject>) -> Result<SuspendSkel<'_>> {
+    let mut skeleton = SuspendSkelBuilder::default()
+        .open(object)
+        .and_then(|skeleton| skeleton.load())
+        .context("cannot load a BPF program: run as root, or with CAP_PERFMON and CAP_BPF")?;
+    skeleton
+        .attach()
+        .context("cannot attach to cpu_idle: the kernel needs its tracepoints")?;
+    Ok(skeleton)
 }
 
 /// What is wrong with the snapshots of `cpus`, if anything.
