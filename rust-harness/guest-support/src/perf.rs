@@ -147,6 +147,15 @@ pub fn open_for_this_process(recording: Recording) -> io::Result<OwnedFd> {
     open_for(Of::ThisProcess, ANY_CPU, HARDWARE, recording)
 }
 
+/// Opens an event of this process that the kernel counts by itself, without a PMU of the CPU.
+pub fn open_software() -> io::Result<OwnedFd> {
+    let clock = (
+        sys::PERF_TYPE_SOFTWARE,
+        sys::PERF_COUNT_SW_TASK_CLOCK.into(),
+    );
+    open_for(Of::ThisProcess, ANY_CPU, clock, COUNTING)
+}
+
 /// Opens an event of this process and the processes that it starts, on whatever CPUs they
 /// run.
 pub fn open_inherited(recording: Recording) -> io::Result<OwnedFd> {

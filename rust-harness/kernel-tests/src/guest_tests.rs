@@ -157,6 +157,7 @@ fn all() -> Vec<GuestTest> {
         ordinary("frozen"),
         policy("frozen-left-alone"),
         ordinary("cycle-counter"),
+        ordinary("switched"),
         ordinary("traced"),
         ordinary("sampled"),
         GuestTest {

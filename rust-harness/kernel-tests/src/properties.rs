@@ -126,7 +126,7 @@ const fn policy(
 }
 
 /// The properties, in the order in which they are printed.
-pub const PROPERTIES: [Property; 22] = [
+pub const PROPERTIES: [Property; 23] = [
     promise(
         "records are a path",
         "The records of a snapshot are the branches before it, each leads to the next, and the last \
@@ -201,6 +201,12 @@ pub const PROPERTIES: [Property; 22] = [
             ("privileges", Part::Whole),
             ("privileges, kernel at EL2 (VHE)", Part::Whole),
         ],
+    ),
+    promise(
+        "nothing of the task before",
+        "A snapshot has no branches of the task that ran on the CPU before the one that takes it, \
+         whatever events the two have",
+        &[("switched", Part::Whole)],
     ),
     promise(
         "samples stay whole",

@@ -6,7 +6,7 @@ use std::mem::MaybeUninit;
 use anyhow::{Context as _, Result, ensure};
 use branch_records::record::RawRecord;
 use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
-use libbpf_rs::{OpenObject, ProgramInput, ProgramMut};
+use libbpf_rs::{Link, OpenObject, ProgramInput, ProgramMut};
 
 use crate::path::Paths;
 use crate::skeleton::contract::{ContractSkel, ContractSkelBuilder, OpenContractSkel, types};
@@ -18,6 +18,9 @@ pub(crate) const MAX_RECORDS: usize = 64;
 pub(crate) const WHOLE: usize = RawRecord::SIZE * MAX_RECORDS;
 /// The word that memory is filled with before the helper writes there.
 pub(crate) const STALE: u64 = u64::MAX;
+
+/// What tells the program for system calls that none of them is the one.
+const NOT_YET: i64 = 1;
 
 /// The file that says whether programs are compiled that are loaded from now on.
 const JIT: &str = "/proc/sys/net/core/bpf_jit_enable";
@@ -122,17 +125,44 @@ impl<'object> Helper<'object> {
     /// Calls the helper as the kernel enters the next system call of this process.
     pub(crate) fn call_at_system_call(&mut self) -> Result<Answer> {
         self.fill(0)?;
-        let link = self
-            .skeleton
-            .progs
-            .take_at_call
+        let _link = self.attach_at_call()?;
+        let answer = self.take_at_call()?;
+        self.check(&answer)?;
+        Ok(answer)
+    }
+
+    /// Calls the helper some times, each as the kernel enters the first system call of this process
+    /// after `then`. Next to nothing of this program runs in between. Whether the records are a path
+    /// is for [`Self::check`].
+    pub(crate) fn call_after(
+        &mut self,
+        times: usize,
+        mut then: impl FnMut() -> Result<()>,
+    ) -> Result<Vec<Answer>> {
+        self.fill(NOT_YET)?;
+        let _link = self.attach_at_call()?;
+        let call = |_| {
+            self.fill(NOT_YET)?;
+            then()?;
+            self.data()?.taken = 0;
+            self.take_at_call()
+        };
+        (0..times).map(call).collect()
+    }
+
+    fn attach_at_call(&self) -> Result<Link> {
+        let program = &self.skeleton.progs.take_at_call;
+        program
             .attach()
-            .context("cannot attach to sys_enter: the kernel needs CONFIG_FTRACE_SYSCALLS")?;
+            .context("cannot attach to sys_enter: the kernel needs CONFIG_FTRACE_SYSCALLS")
+    }
+
+    /// The snapshot of a system call, which an attached program takes.
+    fn take_at_call(&mut self) -> Result<Answer> {
         let _ = rustix::process::getppid();
-        ensure!(self.data()?.taken != 0, "the program did not run");
-        let answer = self.first();
-        drop(link);
-        answer
+        let data = self.data()?;
+        ensure!(data.taken != 0, "the program did not run");
+        Answer::of(data.taken, &data.buffer)
     }
 
     /// Makes all the memory stale, and sets the results of the helper to `taken`, which
@@ -151,8 +181,13 @@ impl<'object> Helper<'object> {
     fn first(&mut self) -> Result<Answer> {
         let data = self.data()?;
         let answer = Answer::of(data.taken, &data.buffer)?;
-        self.paths.check(answer.records())?;
+        self.check(&answer)?;
         Ok(answer)
+    }
+
+    /// Checks that the records of an answer are a path.
+    pub(crate) fn check(&self, answer: &Answer) -> Result<()> {
+        self.paths.check(answer.records()).map(|_| ())
     }
 
     fn data(&mut self) -> Result<&mut types::bss> {

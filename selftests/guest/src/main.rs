@@ -44,6 +44,7 @@ mod skeleton;
 mod stale_bits;
 mod stress;
 mod suspend;
+mod switched;
 mod traced;
 mod twice;
 mod verdict;
@@ -80,7 +81,7 @@ struct Arguments {
 type Plain = (&'static str, &'static str, fn() -> anyhow::Result<Verdict>);
 
 /// All tests without options. A new one is a line here.
-const PLAIN: [Plain; 24] = [
+const PLAIN: [Plain; 25] = [
     (
         "cost",
         "Take snapshots of full, half full and empty buffers, and print how many records each had",
@@ -190,6 +191,11 @@ const PLAIN: [Plain; 24] = [
         "stale-bits",
         "Check every bit of the records, and what the helper writes where",
         stale_bits::run,
+    ),
+    (
+        "switched",
+        "Check that a snapshot has no branches of the task that ran before on the CPU",
+        switched::run,
     ),
     (
         "traced",
