@@ -38,6 +38,19 @@ const BUILT: &str = "built";
 const KERNEL: &str = "kernel 2";
 /// How much room ccache may take: a kernel's objects are some 100 MB there.
 const OBJECTS: &str = "4G";
+/// The script that make calls as the compiler, by its file name in the folder of ccache. ccache
+/// goes by what the compiler says it has read, and of a file that an assembler's source includes by
+/// `.incbin` the compiler says nothing: a kernel's image would be that of an earlier kernel whose
+/// size was equal.
+const COMPILER: (&str, &str) = (
+    "compiler.sh",
+    "for argument; do\n\
+     \tcase $argument in\n\
+     \t*.S) exec clang \"$@\" ;;\n\
+     \tesac\n\
+     done\n\
+     exec ccache clang \"$@\"\n",
+);
 /// File name of a device tree in its cache entry.
 const DEVICE_TREE: &str = "machine.dtb";
 
@@ -269,6 +282,7 @@ impl Builder {
     ) -> Result<T> {
         self.tree.at(&self.paths, commit, |log| {
             build_dir::kept_whole(&self.out, build_dir::remove_unfinished, || {
+                self.write_compiler()?;
                 self.configure(commit, unknown, log)?;
                 then(&Built {
                     builder: self,
@@ -277,6 +291,21 @@ impl Builder {
                 })
             })
         })
+    }
+
+    /// Path of [`COMPILER`].
+    fn compiler(&self) -> PathBuf {
+        self.paths.home("ccache").join(COMPILER.0)
+    }
+
+    fn write_compiler(&self) -> Result<()> {
+        let file = self.compiler();
+        if fs::read_to_string(&file).is_ok_and(|text| text == COMPILER.1) {
+            return Ok(());
+        }
+        let dir = self.paths.home("ccache");
+        fs::create_dir_all(&dir).with_context(|| format!("creating {}", dir.display()))?;
+        cache::write_atomically(&file, COMPILER.1.as_bytes())
     }
 
     /// Path of the compiled device tree of a machine, built from a commit unless the cache
@@ -423,6 +452,8 @@ impl Built<'_> {
         make.env("KBUILD_BUILD_USER", "brbe")
             .env("KBUILD_BUILD_HOST", "brbe");
         make.env("KBUILD_BUILD_TIMESTAMP", "1970-01-01");
+        // Otherwise it counts how often the kernel was linked in this directory.
+        make.env("KBUILD_BUILD_VERSION", "1");
         make
     }
 
@@ -433,7 +464,7 @@ impl Built<'_> {
     /// ccache goes by the list of headers that the compiler wrote the last time. It does not run
     /// the preprocessor, so that an object which is compiled takes no longer than without it.
     fn share_objects(&self, make: &mut Command) {
-        make.arg("CC=ccache clang");
+        make.arg(format!("CC=sh {}", self.builder.compiler().display()));
         make.env("CCACHE_DIR", self.builder.paths.home("ccache"))
             .env("CCACHE_CONFIGPATH", "/dev/null")
             .env("CCACHE_DEPEND", "1")
