@@ -221,8 +221,8 @@ impl Builder {
     }
 
     /// Checks that C files of a commit compile, which need not be the last one of a series. They
-    /// are named by their paths in the tree, and need not all be there. If one does not, the error has the compiler's
-    /// messages. `what` is the kernel's name in messages.
+    /// are named by their paths in the tree, and need not all be there. If one does not compile,
+    /// the error has the compiler's messages. `what` is the kernel's name in messages.
     pub fn compiles(&self, commit: &str, what: &str, sources: &BTreeSet<String>) -> Result<()> {
         if self.is_built(commit)? {
             return Ok(());
@@ -293,17 +293,17 @@ impl Builder {
         })
     }
 
-    /// Path of [`COMPILER`].
-    fn compiler(&self) -> PathBuf {
-        self.paths.home("ccache").join(COMPILER.0)
+    /// The folder of ccache.
+    fn objects(&self) -> PathBuf {
+        self.paths.home("ccache")
     }
 
     fn write_compiler(&self) -> Result<()> {
-        let file = self.compiler();
+        let dir = self.objects();
+        let file = dir.join(COMPILER.0);
         if fs::read_to_string(&file).is_ok_and(|text| text == COMPILER.1) {
             return Ok(());
         }
-        let dir = self.paths.home("ccache");
         fs::create_dir_all(&dir).with_context(|| format!("creating {}", dir.display()))?;
         cache::write_atomically(&file, COMPILER.1.as_bytes())
     }
@@ -464,8 +464,9 @@ impl Built<'_> {
     /// ccache goes by the list of headers that the compiler wrote the last time. It does not run
     /// the preprocessor, so that an object which is compiled takes no longer than without it.
     fn share_objects(&self, make: &mut Command) {
-        make.arg(format!("CC=sh {}", self.builder.compiler().display()));
-        make.env("CCACHE_DIR", self.builder.paths.home("ccache"))
+        let objects = self.builder.objects();
+        make.arg(format!("CC=sh {}", objects.join(COMPILER.0).display()));
+        make.env("CCACHE_DIR", objects)
             .env("CCACHE_CONFIGPATH", "/dev/null")
             .env("CCACHE_DEPEND", "1")
             .env("CCACHE_MAXSIZE", OBJECTS);

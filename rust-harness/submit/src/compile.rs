@@ -10,7 +10,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::objects::{self, Object};
-use crate::patches::{configuration, is_aside};
+use crate::patches::{changes, configuration, touched};
 use crate::warnings::{self, Warnings};
 use host::cache::{self, Key};
 use host::paths::Paths;
@@ -96,18 +96,6 @@ pub(crate) fn job<'a>(
     Ok(job.holding(subject.tree.lock()))
 }
 
-/// The patches of a series to what a kernel is compiled from.
-fn changes(subject: &Subject) -> Result<Vec<Change<'_>>> {
-    let git = subject.tree.git();
-    let mut found = Vec::new();
-    for change in subject.changes() {
-        if !change.files(&git)?.iter().all(|file| is_aside(file)) {
-            found.push(change);
-        }
-    }
-    Ok(found)
-}
-
 /// Finds out, and keeps, which objects depend on what the series touches. It has to be called
 /// when the kernel with the whole series has just been built. Once the tree has been at
 /// another commit, building that kernel again takes as long as the first time.
@@ -124,12 +112,6 @@ pub(crate) fn look_at_dependents(
     let changes = changes(subject)?;
     let all = touched(subject, &changes)?.into_iter().flatten().collect();
     depend(paths, subject, builder, &all).map(|_| ())
-}
-
-/// The files that each patch touches.
-fn touched(subject: &Subject, changes: &[Change<'_>]) -> Result<Vec<Vec<String>>> {
-    let git = subject.tree.git();
-    changes.iter().map(|change| change.files(&git)).collect()
 }
 
 /// The warnings that each patch of [`changes`] adds.

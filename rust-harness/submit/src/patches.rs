@@ -125,27 +125,52 @@ pub fn style<'a>(paths: &'a Paths, subject: &'a Subject) -> Vec<Job<'a>> {
 /// # Errors
 ///
 /// When git cannot list the files that a patch touches.
-pub fn compiles(subject: &Subject) -> Result<Vec<Job<'_>>> {
-    let git = subject.tree.git();
-    let (mut sources, mut of_kernel) = (BTreeSet::new(), Vec::new());
-    for change in subject.changes() {
-        let files = change.files(&git)?;
-        if !files.iter().all(|file| is_aside(file)) {
-            of_kernel.push(change);
-        }
-        sources.extend(files.into_iter().filter(|file| is_source(file)));
-    }
-    let job = |Change { patch, commit, .. }| {
+pub fn compiles<'a>(subject: &'a Subject) -> Result<Vec<Job<'a>>> {
+    let changes = changes(subject)?;
+    let files = touched(subject, &changes)?.into_iter().flatten();
+    let sources: BTreeSet<_> = files.filter(|file| is_source(file)).collect();
+    let job = |change: Change<'a>| {
+        let test = format!("compiles up to {}", change.patch.short());
         let (builder, sources) = (subject.builder().clone(), sources.clone());
-        let test = format!("compiles up to {}", patch.short());
-        let job = Job::new(subject.name(), test, move || {
-            let what = format!("{} with {}", subject.base.version, patch.short());
-            builder.compiles(commit, &what, &sources)?;
-            Ok(Verdict::pass())
-        });
-        job.holding(subject.tree.lock())
+        with_each_before(subject, change, test, move |commit, what| {
+            builder.compiles(commit, what, &sources)
+        })
     };
-    Ok(of_kernel.into_iter().map(job).collect())
+    Ok(changes.into_iter().map(job).collect())
+}
+
+/// The job that checks something of the tree with a patch and those before it, by the commit and by
+/// what messages call it.
+fn with_each_before<'a>(
+    subject: &'a Subject,
+    Change { patch, commit, .. }: Change<'a>,
+    test: String,
+    check: impl FnOnce(&str, &str) -> Result<()> + Send + 'a,
+) -> Job<'a> {
+    let job = Job::new(subject.name(), test, move || {
+        let what = format!("{} with {}", subject.base.version, patch.short());
+        check(commit, &what)?;
+        Ok(Verdict::pass())
+    });
+    job.holding(subject.tree.lock())
+}
+
+/// The patches of a series to what a kernel is compiled from.
+pub(crate) fn changes(subject: &Subject) -> Result<Vec<Change<'_>>> {
+    let git = subject.tree.git();
+    let mut found = Vec::new();
+    for change in subject.changes() {
+        if !change.files(&git)?.iter().all(|file| is_aside(file)) {
+            found.push(change);
+        }
+    }
+    Ok(found)
+}
+
+/// The files that each patch touches.
+pub(crate) fn touched(subject: &Subject, changes: &[Change<'_>]) -> Result<Vec<Vec<String>>> {
+    let git = subject.tree.git();
+    changes.iter().map(|change| change.files(&git)).collect()
 }
 
 /// Whether a file of the tree is a C file of the kernel.
@@ -154,7 +179,7 @@ fn is_source(file: &str) -> bool {
 }
 
 /// Whether a file of the tree is no part of the kernel: a document, or a program.
-pub(crate) fn is_aside(file: &str) -> bool {
+fn is_aside(file: &str) -> bool {
     let dirs = ["Documentation/", "tools/"];
     dirs.iter().any(|dir| file.starts_with(dir))
 }
@@ -174,15 +199,16 @@ pub fn builds<'a>(subject: &'a Subject, other: Option<&'a Subject>) -> Vec<Job<'
 /// The jobs that check that the tree builds with each patch and those before it, in the
 /// configuration of `builder`.
 pub fn builds_by<'a>(subject: &'a Subject, builder: &Builder) -> Vec<Job<'a>> {
-    let job = |Change { patch, commit, .. }: Change<'a>| {
-        let test = format!("builds up to {}{}", patch.short(), configuration(builder));
+    let job = |change: Change<'a>| {
+        let test = format!(
+            "builds up to {}{}",
+            change.patch.short(),
+            configuration(builder)
+        );
         let builder = builder.clone();
-        let job = Job::new(subject.name(), test, move || {
-            let what = format!("{} with {}", subject.base.version, patch.short());
-            builder.builds(commit, &what)?;
-            Ok(Verdict::pass())
-        });
-        job.holding(subject.tree.lock())
+        with_each_before(subject, change, test, move |commit, what| {
+            builder.builds(commit, what)
+        })
     };
     subject.changes().into_iter().map(job).collect()
 }
