@@ -139,7 +139,7 @@ impl<'object> Helper<'object> {
         times: usize,
         mut then: impl FnMut() -> Result<()>,
     ) -> Result<Vec<Answer>> {
-        self.fill(NOT_YET)?;
+        self.data()?.taken = NOT_YET;
         let _link = self.attach_at_call()?;
         let call = |_| {
             self.fill(NOT_YET)?;

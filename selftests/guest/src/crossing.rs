@@ -11,14 +11,13 @@ use std::mem::MaybeUninit;
 
 use anyhow::{Context as _, Result};
 use branch_records::record::RawRecord;
-use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
 
 use crate::contract::Answer;
 use crate::entry::Entry;
 use crate::kallsyms::Kallsyms;
 use crate::kcore::Kcore;
 use crate::path::{self, Paths};
-use crate::skeleton::crossing::CrossingSkelBuilder;
+use crate::skeleton::{self, crossing::CrossingSkelBuilder};
 use crate::verdict::{self, Verdict, check};
 use crate::{cpus, perf};
 
@@ -46,10 +45,7 @@ pub(crate) fn run() -> Result<Verdict> {
     let _events =
         perf::open_everywhere(&cpus, perf::FOR_SNAPSHOTS).map_err(verdict::cannot_record)?;
     let mut object = MaybeUninit::uninit();
-    let skeleton = CrossingSkelBuilder::default()
-        .open(&mut object)
-        .and_then(|skeleton| skeleton.load())
-        .context("cannot load a BPF program: run as root, or with CAP_PERFMON and CAP_BPF")?;
+    let skeleton = skeleton::load(CrossingSkelBuilder::default(), &mut object)?;
     let attached = skeleton.progs.has_asked.attach();
     let _attached = attached.context("cannot attach to psci_affinity_info()")?;
     cpus::pin_to(*first)?;

@@ -8,12 +8,14 @@ use branch_records::record::RawRecord;
 use guest_support::first_read::{self, FirstRead};
 use guest_support::snapshot_function;
 use libbpf_rs::ProgramInput;
-use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
 use rustix::io::Errno;
 
 use crate::kallsyms::Kallsyms;
 use crate::path::Paths;
-use crate::skeleton::nested::{NestedSkel, NestedSkelBuilder};
+use crate::skeleton::{
+    self,
+    nested::{NestedSkel, NestedSkelBuilder},
+};
 use crate::verdict::{self, Verdict, check};
 use crate::{cpus, pmus, probe};
 
@@ -126,10 +128,7 @@ fn tried(check: impl Fn(&[RawRecord]) -> Result<()>) -> Result<Option<Tried>> {
     let events = verdict::record_everywhere()?;
     let pmus = pmus::all()?;
     let mut object = MaybeUninit::uninit();
-    let mut skeleton = NestedSkelBuilder::default()
-        .open(&mut object)
-        .and_then(|skeleton| skeleton.load())
-        .context("cannot load a BPF program: run as root, or with CAP_PERFMON and CAP_BPF")?;
+    let mut skeleton = skeleton::load(NestedSkelBuilder::default(), &mut object)?;
     let _attached = probe::attach(&skeleton.progs.take_inner, &place)?;
     let mut all = Vec::new();
     for (cpu, _) in &events {

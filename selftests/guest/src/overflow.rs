@@ -16,7 +16,6 @@ use anyhow::{Context as _, Result, ensure};
 use branch_records::record::RawRecord;
 use branch_records::sweep::{MAX_SAMPLES, Round, Sweep, SweepSample};
 use clap::ValueEnum;
-use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
 use libbpf_rs::{MapCore as _, MapFlags, OpenObject, ProgramInput, ProgramMut};
 use rustix::io::Errno;
 use rustix::time::{ClockId, Timespec, clock_gettime};
@@ -24,7 +23,10 @@ use rustix::time::{ClockId, Timespec, clock_gettime};
 use crate::kallsyms::Kallsyms;
 use crate::kcore::Kcore;
 use crate::ring::Ring;
-use crate::skeleton::overflow::{OverflowSkel, OverflowSkelBuilder};
+use crate::skeleton::{
+    self,
+    overflow::{OverflowSkel, OverflowSkelBuilder},
+};
 use crate::verdict::{self, Verdict, check};
 use crate::{cpus, perf, settings};
 
@@ -114,10 +116,7 @@ impl<'object> Program<'object> {
         event: &OwnedFd,
         taken: Taken,
     ) -> Result<Self> {
-        let skeleton = OverflowSkelBuilder::default()
-            .open(object)
-            .and_then(|skeleton| skeleton.load())
-            .context("cannot load a BPF program: run as root, or with CAP_PERFMON and CAP_BPF")?;
+        let skeleton = skeleton::load(OverflowSkelBuilder::default(), object)?;
         let event = event.as_fd().as_raw_fd().to_ne_bytes();
         skeleton
             .maps

@@ -5,12 +5,14 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 
 use anyhow::{Context as _, Result, bail, ensure};
-use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
 use libbpf_rs::{MapCore as _, MapFlags, OpenObject, ProgramInput};
 use rustix::io::Errno;
 
 use crate::perf;
-use crate::skeleton::pending::{PendingSkel, PendingSkelBuilder};
+use crate::skeleton::{
+    self,
+    pending::{PendingSkel, PendingSkelBuilder},
+};
 
 /// The first period that is tried, in cycles: more than it takes from the system call
 /// that enables an event to the BPF program.
@@ -50,10 +52,7 @@ pub(crate) const NOTHING: i64 = -(Errno::NOENT.raw_os_error() as i64);
 
 impl<'object> Pending<'object> {
     pub(crate) fn load(object: &'object mut MaybeUninit<OpenObject>) -> Result<Self> {
-        let skeleton = PendingSkelBuilder::default()
-            .open(object)
-            .and_then(|skeleton| skeleton.load())
-            .context("cannot load a BPF program: run as root, or with CAP_PERFMON and CAP_BPF")?;
+        let skeleton = skeleton::load(PendingSkelBuilder::default(), object)?;
         Ok(Self { skeleton })
     }
 

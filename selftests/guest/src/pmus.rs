@@ -1,11 +1,14 @@
 //! The PMUs of this machine's CPUs, of which there is one for each kind of CPU.
 
 use std::fs;
+use std::io;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
 
 use crate::cpus;
+use crate::perf::{self, Recording};
 
 const DEVICES: &str = "/sys/bus/event_source/devices";
 
@@ -24,6 +27,19 @@ pub(crate) struct Pmu {
 /// All PMUs of CPUs: those that say which CPUs they are of.
 pub(crate) fn all() -> Result<Vec<Pmu>> {
     below(Path::new(DEVICES))
+}
+
+/// The first PMU that `is_it`, if there is one and PMUs are told of.
+pub(crate) fn first(is_it: impl Fn(&Pmu) -> bool) -> Option<Pmu> {
+    all().unwrap_or_default().into_iter().find(is_it)
+}
+
+/// Opens an event of this process on a PMU, or on the machine's only one.
+pub(crate) fn open_for_this_process(pmu: Option<Pmu>, recording: Recording) -> io::Result<OwnedFd> {
+    match pmu {
+        Some(pmu) => perf::open_with(pmu.number, None, recording),
+        None => perf::open_for_this_process(recording),
+    }
 }
 
 fn below(devices: &Path) -> Result<Vec<Pmu>> {

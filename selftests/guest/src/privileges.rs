@@ -2,7 +2,6 @@
 //! user is refused, and how.
 
 use std::mem::MaybeUninit;
-use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
@@ -12,7 +11,7 @@ use rustix::io::Errno;
 
 use crate::contract::Helper;
 use crate::kallsyms::Kallsyms;
-use crate::perf::{self, Recording};
+use crate::perf;
 use crate::pmus::{self, Pmu};
 use crate::verdict::{self, Verdict, check};
 
@@ -98,24 +97,14 @@ fn as_user(what: Attempt) -> Result<Result<(), Errno>> {
 
 /// The first PMU that records branches and says which CPUs it is of.
 fn recording() -> Option<Pmu> {
-    let pmus = pmus::all().unwrap_or_default();
-    let mut pmus = pmus.into_iter();
-    pmus.find(|pmu| pmu.branches > 0 && !pmu.cpus.is_empty())
-}
-
-/// Opens an event of this process, on a PMU that records branches: there may be others.
-fn of_this_process(recording: Recording) -> std::io::Result<OwnedFd> {
-    match self::recording() {
-        Some(pmu) => perf::open_with(pmu.number, None, recording),
-        None => perf::open_for_this_process(recording),
-    }
+    pmus::first(|pmu| pmu.branches > 0 && !pmu.cpus.is_empty())
 }
 
 /// Makes an attempt, as the user that this process runs as.
 pub(crate) fn attempt(what: Attempt) -> Result<(), Errno> {
     let opened = match what {
-        Attempt::OwnUser => of_this_process(perf::OF_USER),
-        Attempt::OwnKernel => of_this_process(perf::FOR_SAMPLES),
+        Attempt::OwnUser => pmus::open_for_this_process(recording(), perf::OF_USER),
+        Attempt::OwnKernel => pmus::open_for_this_process(recording(), perf::FOR_SAMPLES),
         Attempt::Cpu => perf::open(
             recording().map_or(0, |pmu| pmu.cpus[0]),
             perf::FOR_SNAPSHOTS,

@@ -7,14 +7,16 @@ use std::mem::MaybeUninit;
 use anyhow::{Context as _, Result, ensure};
 use branch_records::record::RawRecord;
 use libbpf_rs::ProgramInput;
-use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
 
 use crate::contract::{Answer, Helper, WHOLE};
 use crate::entry::Entry;
 use crate::kallsyms::Kallsyms;
 use crate::path::{Gaps, Paths, Steady};
 use crate::ring::Ring;
-use crate::skeleton::shared::{SharedSkel, SharedSkelBuilder};
+use crate::skeleton::{
+    self,
+    shared::{SharedSkel, SharedSkelBuilder},
+};
 use crate::verdict::{self, Verdict, check};
 use crate::{cpus, overflow, perf, settings};
 
@@ -86,10 +88,7 @@ pub(crate) fn run(gaps: Gaps) -> Result<Verdict> {
 /// other.
 fn of_two_programs() -> Result<Vec<[Answer; 2]>> {
     let mut object = MaybeUninit::uninit();
-    let mut skeleton = SharedSkelBuilder::default()
-        .open(&mut object)
-        .and_then(|skeleton| skeleton.load())
-        .context("cannot load a BPF program: run as root, or with CAP_PERFMON and CAP_BPF")?;
+    let mut skeleton = skeleton::load(SharedSkelBuilder::default(), &mut object)?;
     let attached = [&skeleton.progs.one, &skeleton.progs.other]
         .map(|program| program.attach().context("cannot attach a program"));
     let [_one, _other] = attached;

@@ -1,5 +1,11 @@
 //! The skeletons of the BPF programs, as the build script generates them.
 
+use std::mem::MaybeUninit;
+
+use anyhow::{Context as _, Result};
+use libbpf_rs::OpenObject;
+use libbpf_rs::skel::{OpenSkel, SkelBuilder};
+
 include!(concat!(env!("OUT_DIR"), "/skeletons.rs"));
 
 /// Converts the records of BPF programs: each program has a type of its own for
@@ -21,6 +27,15 @@ macro_rules! records_of {
 records_of!(
     board, contract, crossing, cycles, kvm, nested, overflow, pending, shared, waste
 );
+
+/// Loads the programs of a skeleton as they are.
+pub(crate) fn load<'object, Builder: SkelBuilder<'object>>(
+    builder: Builder,
+    object: &'object mut MaybeUninit<OpenObject>,
+) -> Result<<Builder::Output as OpenSkel<'object>>::Output> {
+    let loaded = builder.open(object).and_then(OpenSkel::load);
+    loaded.context("cannot load a BPF program: run as root, or with CAP_PERFMON and CAP_BPF")
+}
 
 /// Has the programs of an opened skeleton take notice of this process alone. Each skeleton has a
 /// type of its own for its constants.

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result, bail};
 use libbpf_rs::OpenObject;
-use libbpf_rs::skel::{OpenSkel as _, Skel as _, SkelBuilder as _};
+use libbpf_rs::skel::Skel as _;
 use rustix::io::Errno;
 use rustix::system::{RebootCommand, reboot};
 
@@ -16,7 +16,10 @@ use crate::contract::{Helper, WHOLE};
 use crate::cpus;
 use crate::entry::{self, Entry};
 use crate::kallsyms::Kallsyms;
-use crate::skeleton::suspend::{SuspendSkel, SuspendSkelBuilder};
+use crate::skeleton::{
+    self,
+    suspend::{SuspendSkel, SuspendSkelBuilder},
+};
 use crate::verdict::{self, Verdict, check};
 
 /// Where the kernel is told to suspend, by a word for how deep.
@@ -68,10 +71,12 @@ pub(crate) fn run() -> Result<Verdict> {
     let returns = &data
         .context("the program has no memory in common with us")?
         .returns;
-    // Without such a state nothing is lost. A counter may overflow then while its CPU idles, and
-    // until its interrupt is handled there are no snapshots.
-    let slept = able.iter().zip(&after).map(|(cpu, _)| cpu);
-    for (cpu, returns) in slept.filter_map(|cpu| Some((cpu, returns.get(*cpu as usize)?))) {
+    // Without a state that loses anything, `after` is empty. A counter may overflow then while its
+    // CPU idles, and until its interrupt is handled there are no snapshots.
+    for (cpu, _) in able.iter().zip(&after) {
+        let Some(returns) = returns.get(*cpu as usize) else {
+            continue;
+        };
         check!(
             returns.with > 0 && returns.without == 0,
             "CPU {cpu} came back from an idle state, before anything else ran there: {} snapshots \
@@ -120,10 +125,7 @@ pub(crate) fn run_and_power_off() -> Result<Verdict> {
 
 /// The program that takes a snapshot whenever a CPU comes back from an idle state, attached.
 fn watch_idle(object: &mut MaybeUninit<OpenObject>) -> Result<SuspendSkel<'_>> {
-    let mut skeleton = SuspendSkelBuilder::default()
-        .open(object)
-        .and_then(|skeleton| skeleton.load())
-        .context("cannot load a BPF program: run as root, or with CAP_PERFMON and CAP_BPF")?;
+    let mut skeleton = skeleton::load(SuspendSkelBuilder::default(), object)?;
     skeleton
         .attach()
         .context("cannot attach to cpu_idle: the kernel needs its tracepoints")?;

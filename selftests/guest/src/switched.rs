@@ -17,7 +17,7 @@ use branch_records::record::RawRecord;
 use crate::contract::{Answer, Helper};
 use crate::cpus;
 use crate::kallsyms::Kallsyms;
-use crate::perf::{self, Recording};
+use crate::perf;
 use crate::pmus;
 use crate::verdict::{self, Verdict, check};
 
@@ -37,25 +37,25 @@ enum Own {
 impl Own {
     const EACH: [Self; 3] = [Self::None, Self::OtherPmu, Self::Branches];
 
+    /// Each with each.
+    fn pairs() -> impl Iterator<Item = (Self, Self)> {
+        let with_each = |before| Self::EACH.map(|after| (before, after));
+        Self::EACH.into_iter().flat_map(with_each)
+    }
+
     /// Opens them for the thread that calls this, which runs on `cpu`.
     fn open(self, cpu: u32) -> Result<Option<OwnedFd>> {
         let opened = match self {
             Self::None => return Ok(None),
             Self::OtherPmu => perf::open_software(),
-            Self::Branches => of_this_thread(cpu, perf::OF_USER),
+            Self::Branches => {
+                let pmu = pmus::first(|pmu| pmu.cpus.contains(&cpu));
+                pmus::open_for_this_process(pmu, perf::OF_USER)
+            }
         };
         opened
             .with_context(|| format!("cannot open {self}"))
             .map(Some)
-    }
-}
-
-/// Opens an event of this thread on the PMU of `cpu`: there may be others.
-fn of_this_thread(cpu: u32, recording: Recording) -> io::Result<OwnedFd> {
-    let pmus = pmus::all().unwrap_or_default();
-    match pmus.iter().find(|pmu| pmu.cpus.contains(&cpu)) {
-        Some(pmu) => perf::open_with(pmu.number, None, recording),
-        None => perf::open_for_this_process(recording),
     }
 }
 
@@ -71,7 +71,7 @@ impl fmt::Display for Own {
 
 pub(crate) fn run() -> Result<Verdict> {
     verdict::needs_snapshots(Kallsyms::once()?)?;
-    // Branches of user space alone: those of the kernel between the two tasks would take all records.
+    // Branches of user space alone: those of the kernel between two tasks would take all records.
     let events =
         perf::open_everywhere(&cpus::online()?, perf::OF_USER).map_err(verdict::cannot_record)?;
     let mut object = MaybeUninit::uninit();
@@ -83,11 +83,8 @@ pub(crate) fn run() -> Result<Verdict> {
             branch();
             Ok(())
         })?;
-        let full = without
-            .iter()
-            .map(Answer::records)
-            .max_by_key(|it| it.len());
-        let full = full.unwrap_or_default();
+        let snapshots = without.iter().map(Answer::records);
+        let full = snapshots.max_by_key(|it| it.len()).unwrap_or_default();
         let Some((of_branch, seen)) = most_frequent(full) else {
             return Ok(Verdict::Fail(format!(
                 "CPU {cpu}: without a switch of tasks there is no snapshot"
@@ -97,42 +94,36 @@ pub(crate) fn run() -> Result<Verdict> {
             2 * seen > full.len(),
             "CPU {cpu}: without a switch of tasks a snapshot has {seen} of {BRANCHES} branches"
         );
-        for before in Own::EACH {
-            for after in Own::EACH {
-                let switch = format!(
-                    "CPU {cpu}: after a switch from a task with {before} to one with {after}"
-                );
-                let answers = after_switches(&mut helper, *cpu, before, after)?;
-                let mut counts = answers.iter().map(|answer| answer.records().len());
-                // A task that is preempted just before its snapshot has none.
+        for (before, after) in Own::pairs() {
+            let switch =
+                format!("CPU {cpu}: after a switch from a task with {before} to one with {after}");
+            let answers = after_switches(&mut helper, *cpu, before, after)?;
+            for answer in &answers {
+                let records = answer.records().iter();
+                let of_other = records.filter(|record| ends(record) == of_branch).count();
                 check!(
-                    counts.any(|count| count > 0),
-                    "{switch} there is no snapshot"
+                    of_other == 0,
+                    "{switch} a snapshot has {of_other} branches of the task that ran before"
                 );
-                for answer in &answers {
-                    let records = answer.records().iter();
-                    let of_other = records.filter(|record| ends(record) == of_branch).count();
-                    check!(
-                        of_other == 0,
-                        "{switch} a snapshot has {of_other} branches of the task that ran before"
-                    );
-                    helper.check(answer)?;
-                }
-                // Where the tasks' own way to the snapshot takes all records, nothing would be seen.
-                let fewest = answers.iter().map(|answer| answer.records().len());
-                let fewest = fewest.filter(|count| *count > 0).min().unwrap_or_default();
-                if fewest >= full.len() {
-                    return Ok(Verdict::Skip(format!(
-                        "{switch} a snapshot has {fewest} records of what ran since: too few are left"
-                    )));
-                }
-                most = most.max(fewest);
+                helper.check(answer)?;
             }
+            // A task that is preempted just before its snapshot has none.
+            let counts = answers.iter().map(|answer| answer.records().len());
+            let Some(fewest) = counts.filter(|count| *count > 0).min() else {
+                return Ok(Verdict::Fail(format!("{switch} there is no snapshot")));
+            };
+            // Where the way of the two tasks takes all records, nothing would be seen.
+            if fewest >= full.len() {
+                return Ok(Verdict::Skip(format!(
+                    "{switch} a snapshot has {fewest} records of what ran since: too few are left"
+                )));
+            }
+            most = most.max(fewest);
         }
     }
     Ok(Verdict::Seen(format!(
         "{} switches on each CPU, {most} records of what ran since",
-        TURNS * Own::EACH.len().pow(2)
+        TURNS * Own::pairs().count()
     )))
 }
 

@@ -9,7 +9,6 @@ use std::result;
 use anyhow::{Context as _, Result};
 use branch_records::record::RawRecord;
 use libbpf_rs::Link;
-use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
 
 use crate::contract::Answer;
 use crate::crossing::passed_over;
@@ -18,7 +17,10 @@ use crate::kallsyms::Kallsyms;
 use crate::kcore::Kcore;
 use crate::path::{self, Gaps, Paths, Steady};
 use crate::ring::Ring;
-use crate::skeleton::kvm::{KvmSkel, KvmSkelBuilder};
+use crate::skeleton::{
+    self,
+    kvm::{KvmSkel, KvmSkelBuilder},
+};
 use crate::verdict::{self, Verdict};
 use crate::{cpus, perf, settings};
 use machine::Machine;
@@ -87,10 +89,7 @@ impl<'object> Snapshots<'object> {
         object: &'object mut MaybeUninit<libbpf_rs::OpenObject>,
         entry: &'object Entry,
     ) -> Result<Self> {
-        let skeleton = KvmSkelBuilder::default()
-            .open(object)
-            .and_then(|skeleton| skeleton.load())
-            .context("cannot load a BPF program: run as root, or with CAP_PERFMON and CAP_BPF")?;
+        let skeleton = skeleton::load(KvmSkelBuilder::default(), object)?;
         let programs = &skeleton.progs;
         let attached = [&programs.on_entry, &programs.on_note, &programs.on_exit]
             .map(|program| program.attach().context("cannot attach to KVM"));

@@ -44,7 +44,7 @@ impl Shared {
         }
     }
 
-    pub(super) fn period(&self) -> u64 {
+    fn period(&self) -> u64 {
         self.period.load(Ordering::Relaxed)
     }
 

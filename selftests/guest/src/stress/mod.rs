@@ -14,7 +14,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, ensure};
-use libbpf_rs::skel::{OpenSkel as _, Skel as _, SkelBuilder as _};
+use libbpf_rs::skel::Skel as _;
 use libbpf_rs::{Link, OpenObject, RingBufferBuilder};
 
 use crate::cpus;
@@ -24,7 +24,10 @@ use crate::path::{Gaps, Steady};
 use crate::perf::{self, FOR_SNAPSHOTS, Recording};
 use crate::probe;
 use crate::ring::Ring;
-use crate::skeleton::stress::{StressSkel, StressSkelBuilder};
+use crate::skeleton::{
+    self,
+    stress::{StressSkel, StressSkelBuilder},
+};
 use crate::verdict::{self, Verdict};
 use hang::Watchdog;
 use load::{Group, Hotplug, PerfRecord, Shared};
@@ -113,10 +116,7 @@ fn load<'object>(
     object: &'object mut MaybeUninit<OpenObject>,
     symbols: &Kallsyms,
 ) -> Result<StressSkel<'object>> {
-    let mut skeleton = StressSkelBuilder::default()
-        .open(object)
-        .and_then(|skeleton| skeleton.load())
-        .context("cannot load the BPF programs: run as root, or with CAP_PERFMON and CAP_BPF")?;
+    let mut skeleton = skeleton::load(StressSkelBuilder::default(), object)?;
     skeleton
         .attach()
         .context("cannot attach the BPF programs")?;
@@ -205,8 +205,8 @@ impl Watch<'_> {
         Ok(())
     }
 
-    /// Has all events make fewer samples, and ends `perf record`. A slow machine may do nothing but handle overflows, and
-    /// while one waits for its handler there are no snapshots.
+    /// Has all events make fewer samples, and ends `perf record`. A slow machine may do nothing but
+    /// handle overflows, and while one waits for its handler there are no snapshots.
     fn sample_less(&mut self) -> Result<()> {
         let period = self.shared.sample_less();
         verdict::tell(&format!(
