@@ -1,14 +1,18 @@
 //! Tests of `brbe judge`: it tells implementations apart, for the reasons that reviewers gave.
 
 use std::fs;
+use std::path::PathBuf;
 
 use anyhow::{Context as _, Result, ensure};
 use serde::Deserialize;
 
 use crate::as_user::brbe;
+use host::paths::Paths;
 use kernel_tests::context::Context;
 use kernel_tests::registry::{Batch, Scope, Test};
-use report::{Tier, Verdict};
+use kernels::series::{Patch, Series};
+use kernels::subject::Subject;
+use report::{Job, Tier, Verdict};
 
 /// An implementation that is judged: a patch on top of the series, in `selftests/implementations`.
 struct Judged {
@@ -77,6 +81,29 @@ pub fn tests() -> Vec<Batch> {
     ALL.iter().map(batch).collect()
 }
 
+/// The job that checks that the other implementations apply to the series of `subject`, which takes
+/// seconds. The judgements themselves come late in a run.
+pub fn applying<'a>(paths: &'a Paths, subject: &'a Subject) -> Job<'a> {
+    let test = "each other implementation applies";
+    Job::new(subject.name(), test, || {
+        let names = ALL.iter().filter_map(|judged| judged.patch);
+        let patch = |name: &str| Patch {
+            name: name.to_owned(),
+            path: implementation(paths, name),
+        };
+        let series = Series {
+            patches: names.clone().map(patch).collect(),
+        };
+        series.each_applies(paths, &subject.tree, subject.patched())?;
+        Ok(Verdict::Pass(names.collect::<Vec<_>>().join(", ")))
+    })
+}
+
+/// The path of the patch that makes another implementation of the series.
+fn implementation(paths: &Paths, name: &str) -> PathBuf {
+    paths.repo(format!("selftests/implementations/{name}.patch"))
+}
+
 /// What `brbe judge --json` prints of a property.
 #[derive(Deserialize)]
 struct Property {
@@ -99,9 +126,7 @@ struct Judgement {
 impl Judged {
     fn check(&self, context: &Context<'_>) -> Result<Verdict> {
         let (paths, subject) = (context.paths, context.subject()?);
-        let own = self
-            .patch
-            .map(|name| paths.repo(format!("selftests/implementations/{name}.patch")));
+        let own = self.patch.map(|name| implementation(paths, name));
         let patches = subject
             .series
             .patches

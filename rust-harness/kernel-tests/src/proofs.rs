@@ -7,7 +7,7 @@ use anyhow::{Context as _, Error, Result};
 use host::paths::Paths;
 use kernels::bases::Base;
 use kernels::mutants::{self, Mutant};
-use kernels::series::DoesNotApply;
+use kernels::series::{DoesNotApply, Series};
 use kernels::subject::Subject;
 use kernels::variant::Variant;
 use machines::guest::Dead;
@@ -49,6 +49,26 @@ pub fn load(paths: &Paths, variant: Variant, base: &Base) -> Result<Vec<Mutant>>
     all.retain(|kept| !own.iter().any(|own| own.name() == kept.name()));
     all.extend(own);
     Ok(all)
+}
+
+/// The job that checks that each mutant of the subject's series applies on top of it, which takes
+/// seconds. The tests of the mutants would find that out hours after a line beside a safeguard has
+/// changed. A series without mutants has no job.
+///
+/// # Errors
+///
+/// When the list of mutants cannot be read.
+pub fn applying<'a>(paths: &'a Paths, subject: &'a Subject) -> Result<Option<Job<'a>>> {
+    let mutants = load(paths, subject.variant, &subject.base)?;
+    if mutants.is_empty() {
+        return Ok(None);
+    }
+    let job = Job::new(subject.name(), "each mutant applies", move || {
+        let patches = mutants.iter().map(Mutant::patch).collect();
+        Series { patches }.each_applies(paths, &subject.tree, subject.patched())?;
+        Ok(Verdict::Pass(format!("{} mutants", mutants.len())))
+    });
+    Ok(Some(job))
 }
 
 /// The titles of the kernels with a mutant of the subject's series.

@@ -70,11 +70,16 @@ impl Mutant {
     /// The patches of `series`, and this mutant on top of them.
     pub fn on_top_of(&self, series: &Series) -> Series {
         let mut patches = series.patches.clone();
-        patches.push(Patch {
+        patches.push(self.patch());
+        Series { patches }
+    }
+
+    /// The patch that the mutant is.
+    pub fn patch(&self) -> Patch {
+        Patch {
             name: self.patch.clone(),
             path: self.dir.join(&self.patch),
-        });
-        Series { patches }
+        }
     }
 
     /// The mutant's name: the name of its patch's file without `.patch`.

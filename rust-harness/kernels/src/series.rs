@@ -91,7 +91,7 @@ impl Series {
     pub fn commits(&self, paths: &Paths, tree: &Tree) -> Result<Vec<String>> {
         let git = tree.git();
         let base = git.read(&["rev-parse", &format!("{BASE}^{{commit}}")])?;
-        let _lock = Lock::take(paths, &format!("series-{}", tree.id))?;
+        let _lock = lock(paths, tree)?;
 
         let mut key = Key::new("series 1").with(&base);
         let mut references = Vec::new();
@@ -127,6 +127,23 @@ impl Series {
         })
     }
 
+    /// Checks that each patch applies on top of a commit by itself, without the others.
+    ///
+    /// # Errors
+    ///
+    /// [`DoesNotApply`] for the first patch that does not. Others when git cannot check out the
+    /// commit.
+    pub fn each_applies(&self, paths: &Paths, tree: &Tree, commit: &str) -> Result<()> {
+        let _lock = lock(paths, tree)?;
+        tree.git().with_work_tree(commit, |tree| {
+            self.check_out(tree)?;
+            self.patches.iter().try_for_each(|patch| {
+                let checked = tree.run(&["apply", "--check", &patch.path.to_string_lossy()]);
+                checked.with_context(|| DoesNotApply(patch.name.clone()))
+            })
+        })
+    }
+
     /// Checks out the files that the patches touch, and no others, in the empty work tree of
     /// `git`.
     ///
@@ -147,6 +164,11 @@ impl Series {
         git.run(&touched)?;
         git.run(&["checkout", "--quiet"])
     }
+}
+
+/// Takes the lock for work trees beside the source.
+fn lock(paths: &Paths, tree: &Tree) -> Result<Lock> {
+    Lock::take(paths, &format!("series-{}", tree.id))
 }
 
 fn touched_files(git: &Git, patch: &Path) -> Result<Vec<String>> {

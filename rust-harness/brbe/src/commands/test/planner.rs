@@ -8,7 +8,7 @@ use super::ready;
 use crate::commands::Applied;
 use crate::documents;
 use ci_jobs::{github, gitlab, kernelci, lava, linters, schemas};
-use harness_tests::trace_tests;
+use harness_tests::{judge_tests, trace_tests};
 use host::paths::Paths;
 use kernel_tests::context::Context;
 use kernel_tests::cost;
@@ -238,6 +238,7 @@ impl<'a> Planner<'a> {
         let mut tested = Plan::default();
         tested.any(unpatched::jobs(&without)?);
         tested.any(patches::style(paths, subject));
+        tested.any(self.applying(subject)?);
         self.patch_by_patch(subject, &mut tested)?;
         let mutants = self.mutants(subject.variant, &context)?;
         self.tests(&context, Extent::Whole, mutants, &mut tested);
@@ -289,6 +290,7 @@ impl<'a> Planner<'a> {
         let in_rust = variant == Variant::Rust;
         let mut tested = Plan::default();
         tested.any(patches::style(self.paths, subject));
+        tested.any(self.applying(subject)?);
         // A series with a source tree of its own has a kernel that is built from nothing,
         // which takes ten minutes.
         if variant.own_tree().is_some() && !is_asked_for {
@@ -343,6 +345,20 @@ impl<'a> Planner<'a> {
         let jobs = self.tests.iter();
         plan.any(jobs.flat_map(|batch| batch.jobs(context, extent)));
         plan.any(mutants);
+    }
+
+    /// The jobs that check that what goes on top of a series applies: its mutants and, for the
+    /// tests of `brbe judge`, other implementations. Both are of the bases and of the series in
+    /// this repository.
+    fn applying(&self, subject: &'a Subject) -> Result<Vec<Job<'a>>> {
+        let mut jobs = Vec::new();
+        if subject.is_ours() && !subject.is_user_tree {
+            jobs.extend(proofs::applying(self.paths, subject)?);
+            if subject.is_default && subject.variant == Variant::Snapshot {
+                jobs.push(judge_tests::applying(self.paths, subject));
+            }
+        }
+        Ok(jobs)
     }
 
     /// The jobs that try the mutants of a series on top of the kernel of `context`.
