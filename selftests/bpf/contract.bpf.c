@@ -25,7 +25,7 @@ __s64 taken2;
 /* How long jiffies stood still, in turns of a loop. */
 __s64 waited;
 
-/* The process whose system calls are of interest. */
+/* The thread whose system calls are of interest, the first of its process. */
 const volatile __u32 target_pid;
 
 /*
@@ -98,7 +98,7 @@ int take_and_wait(struct bpf_raw_tracepoint_args *ctx)
 SEC("raw_tp/sys_enter")
 int take_at_call(void *ctx)
 {
-	if (bpf_get_current_pid_tgid() >> 32 != target_pid)
+	if ((__u32)bpf_get_current_pid_tgid() != target_pid)
 		return 0;
 	/* What follows would be too late: programs run at each call, take the first. */
 	if (taken)

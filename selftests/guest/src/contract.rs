@@ -2,8 +2,11 @@
 
 use std::fs;
 use std::mem::MaybeUninit;
+use std::os::unix;
+use std::thread;
+use std::time::Duration;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use branch_records::record::RawRecord;
 use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
 use libbpf_rs::{Link, OpenObject, ProgramInput, ProgramMut};
@@ -21,6 +24,10 @@ pub(crate) const STALE: u64 = u64::MAX;
 
 /// What tells the program for system calls that none of them is the one.
 const NOT_YET: i64 = 1;
+/// The most system calls at one of which the program for them runs.
+const CALLS: u32 = 100;
+/// How long other tasks have between two of these system calls.
+const PAUSE: Duration = Duration::from_millis(1);
 
 /// The file that says whether programs are compiled that are loaded from now on.
 const JIT: &str = "/proc/sys/net/core/bpf_jit_enable";
@@ -122,47 +129,54 @@ impl<'object> Helper<'object> {
         Ok((self.first()?, waited))
     }
 
-    /// Calls the helper as the kernel enters the next system call of this process.
+    /// Calls the helper as the kernel enters a system call of this process's first thread.
     pub(crate) fn call_at_system_call(&mut self) -> Result<Answer> {
-        self.fill(0)?;
         let _link = self.attach_at_call()?;
-        let answer = self.take_at_call()?;
+        let answer = self.take_at_call(|| Ok(()))?;
         self.check(&answer)?;
         Ok(answer)
     }
 
-    /// Calls the helper some times, each as the kernel enters the first system call of this process
-    /// after `then`. Next to nothing of this program runs in between. Whether the records are a path
-    /// is for [`Self::check`].
+    /// Calls the helper some times, each as the kernel enters the first system call of this process's
+    /// first thread after `then`. Next to nothing of this program runs in between. Whether the
+    /// records are a path is for [`Self::check`].
     pub(crate) fn call_after(
         &mut self,
         times: usize,
         mut then: impl FnMut() -> Result<()>,
     ) -> Result<Vec<Answer>> {
-        self.data()?.taken = NOT_YET;
         let _link = self.attach_at_call()?;
-        let call = |_| {
-            self.fill(NOT_YET)?;
-            then()?;
-            self.data()?.taken = 0;
-            self.take_at_call()
-        };
-        (0..times).map(call).collect()
+        (0..times).map(|_| self.take_at_call(&mut then)).collect()
     }
 
-    fn attach_at_call(&self) -> Result<Link> {
+    fn attach_at_call(&mut self) -> Result<Link> {
+        self.data()?.taken = NOT_YET;
         let program = &self.skeleton.progs.take_at_call;
         program
             .attach()
             .context("cannot attach to sys_enter: the kernel needs CONFIG_FTRACE_SYSCALLS")
     }
 
-    /// The snapshot of a system call, which an attached program takes.
-    fn take_at_call(&mut self) -> Result<Answer> {
-        let _ = rustix::process::getppid();
-        let data = self.data()?;
-        ensure!(data.taken != 0, "the program did not run");
-        Answer::of(data.taken, &data.buffer)
+    /// The snapshot of a system call right after `then`, which an attached program takes.
+    ///
+    /// The kernel leaves a program out while another task on the CPU is preempted in it. So other
+    /// tasks have time then, and all begins anew.
+    fn take_at_call(&mut self, mut then: impl FnMut() -> Result<()>) -> Result<Answer> {
+        for _ in 0..CALLS {
+            self.fill(NOT_YET)?;
+            then()?;
+            self.data()?.taken = 0;
+            // The program writes to our memory meanwhile. So the compiler must not know that the call
+            // does not, as it does of rustix's.
+            let _ = unix::process::parent_id();
+            let data = self.data()?;
+            if data.taken != 0 {
+                return Answer::of(data.taken, &data.buffer);
+            }
+            data.taken = NOT_YET;
+            thread::sleep(PAUSE);
+        }
+        bail!("the program did not run at any of {CALLS} system calls")
     }
 
     /// Makes all the memory stale, and sets the results of the helper to `taken`, which
