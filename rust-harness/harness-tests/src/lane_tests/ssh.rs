@@ -3,7 +3,7 @@
 
 mod forwarding;
 
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -120,7 +120,7 @@ pub(super) fn check(context: &Context<'_>) -> Result<Verdict> {
         forwarding
             .join()
             .map_err(|_| anyhow!("forwarding died"))??;
-        let said = checked.with_context(|| machine.log())?;
+        let said = checked.with_context(|| machine.keep_log(paths))?;
         ended?;
         let run = run?;
         ensure!(
@@ -216,10 +216,15 @@ impl Machine {
         Ok(())
     }
 
-    fn log(&self) -> String {
+    /// Keeps sshd's log among the logs, and says where it is.
+    fn keep_log(&self, paths: &Paths) -> String {
+        let kept = paths.log("lane-ssh-sshd");
         let log = self.share.open("sshd.log", LOG);
-        log.and_then(|log| Ok(io::read_to_string(log)?))
-            .unwrap_or_default()
+        let copied = log.and_then(|mut log| Ok(io::copy(&mut log, &mut File::create(&kept)?)?));
+        match copied {
+            Ok(_) => format!("sshd's log is {}", kept.display()),
+            Err(error) => format!("without sshd's log: {error:#}"),
+        }
     }
 
     fn destination(&self) -> String {
