@@ -22,6 +22,7 @@ fn main() -> anyhow::Result<()> {
             "shared",
             "stress",
             "suspend",
+            "unknown_level",
             "refuse",
             "waste",
         ],

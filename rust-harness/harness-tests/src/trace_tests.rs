@@ -55,7 +55,7 @@ pub fn tests() -> Vec<Batch> {
     };
     let boots = [
         Batch::inseparable(tests.map(test).into(), in_one_boot)
-            .needing(|context, _| vec![guest_tests::module(context, Configuration::Ordinary)]),
+            .needing(|context, _| vec![guest_tests::modules(context, Configuration::Ordinary)]),
         Batch::of_one(without, without_brbe),
     ];
     boots.into_iter().chain(depths::arm64_tests()).collect()
@@ -66,8 +66,9 @@ fn in_one_boot(context: &Context<'_>) -> Result<Vec<Verdict>> {
     let (share, kernel) = (context.share()?, context.kernel()?);
     let vmlinux_file = kernel.vmlinux()?;
     share.put(vmlinux_file)?;
-    let module = guest_tests::built_module(context, Configuration::Ordinary)?;
-    share.put(&module)?;
+    for module in guest_tests::built_modules(context, Configuration::Ordinary)? {
+        share.put(&module)?;
+    }
     local::prepare(&share)?;
     let script = [
         many::script(),

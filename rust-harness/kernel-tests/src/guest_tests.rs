@@ -39,7 +39,7 @@ pub struct GuestTest {
     configuration: Configuration,
     scope: Scope,
     decides: PropertyKind,
-    /// The test loads the module that is built for its kernel.
+    /// The test loads a module that is built for its kernel.
     has_module: bool,
     /// How long the run may take, from power-on to power-off.
     timeout: Duration,
@@ -165,6 +165,11 @@ fn all() -> Vec<GuestTest> {
             ..ordinary("shared")
         },
         ordinary("no-event"),
+        GuestTest {
+            has_module: true,
+            scope: Scope::ONCE,
+            ..ordinary("unknown-level")
+        },
         ordinary("privileges"),
         GuestTest {
             name: "privileges, kernel at EL2 (VHE)",
@@ -258,9 +263,11 @@ pub fn tests() -> Vec<Batch> {
 fn boots() -> Vec<Vec<GuestTest>> {
     let mut boots = Vec::<Vec<GuestTest>>::new();
     for test in all() {
+        // What is enough for any kernel waits for no module of this one.
         let shares = |boot: &&mut Vec<GuestTest>| {
             let first = &boot[0];
             (&first.machine, first.configuration) == (&test.machine, test.configuration)
+                && first.is_ordinary() == test.is_ordinary()
         };
         match boots.iter_mut().find(shares) {
             Some(boot) => boot.push(test),
@@ -275,7 +282,11 @@ fn batch(boot: Vec<GuestTest>) -> Batch {
     let tests = boot.iter().map(|test| Test {
         machine: test.machine.clone(),
         configuration: test.configuration,
-        needs: KernelNeeds::Image,
+        needs: if test.has_module {
+            KernelNeeds::Source
+        } else {
+            KernelNeeds::Image
+        },
         decides: test.decides,
         // What the patches break is mostly seen on the ordinary machine. The others look at what
         // only they have: EL2, pseudo-NMIs, other CPUs, the checks of a debug kernel. What the
@@ -287,34 +298,40 @@ fn batch(boot: Vec<GuestTest>) -> Batch {
         },
         ..Test::new(test.name, test.scope)
     });
-    let has_module: Vec<_> = boot.iter().map(|test| test.has_module).collect();
+    let loads: Vec<_> = boot
+        .iter()
+        .map(|test| test.has_module.then_some(test.configuration))
+        .collect();
     let batch = Batch::of(tests.collect(), move |context, wanted| {
         let tests = wanted.iter().map(|place| boot[*place].on(context));
         let tests: Vec<_> = tests.collect();
         in_one_boot(context, &tests.iter().collect::<Vec<_>>())
     });
     batch.needing(move |context, wanted| {
-        let needs_it = wanted.iter().any(|place| has_module[*place]);
-        let module = needs_it.then(|| module(context, Configuration::Debug));
-        module.into_iter().collect()
+        let configuration = wanted.iter().find_map(|place| loads[*place]);
+        let modules = configuration.map(|configuration| modules(context, configuration));
+        modules.into_iter().collect()
     })
 }
 
-/// The module that tests on the kernel of `context` in a configuration load, as an artefact.
-pub fn module<'a>(context: &Context<'a>, configuration: Configuration) -> Artefact<'a> {
-    let module = context.made_of_source("guest module of", configuration, move |context| {
-        built_module(context, configuration).map(|_| ())
+/// The modules that tests on the kernel of `context` in a configuration load, as an artefact.
+pub fn modules<'a>(context: &Context<'a>, configuration: Configuration) -> Artefact<'a> {
+    let modules = context.made_of_source("guest modules of", configuration, move |context| {
+        built_modules(context, configuration).map(|_| ())
     });
-    module.needing([context.kernel_artefact(configuration)])
+    modules.needing([context.kernel_artefact(configuration)])
 }
 
-/// Path of the module for the kernel of `context` in a configuration, built unless the cache has
-/// it.
+/// Paths of the modules for the kernel of `context` in a configuration, built unless the cache has
+/// them.
 ///
 /// # Errors
 ///
-/// When the module or the kernel cannot be built.
-pub fn built_module(context: &Context<'_>, configuration: Configuration) -> Result<PathBuf> {
+/// When the modules or the kernel cannot be built.
+pub fn built_modules(
+    context: &Context<'_>,
+    configuration: Configuration,
+) -> Result<impl IntoIterator<Item = PathBuf> + use<>> {
     let Revision { subject, commit } = context.revision()?;
     let builder = subject.builder_of(configuration);
     guest_module::build(context.paths, builder, commit, &context.title)
@@ -362,9 +379,12 @@ impl GuestTest {
         }
     }
 
-    /// Whether an ordinary machine with an ordinary kernel is enough for the test.
+    /// Whether an ordinary machine with an ordinary kernel is enough for the test, whoever has
+    /// built the kernel.
     fn is_ordinary(&self) -> bool {
-        self.machine == MachineSpec::default() && self.configuration == Configuration::Ordinary
+        self.machine == MachineSpec::default()
+            && self.configuration == Configuration::Ordinary
+            && !self.has_module
     }
 
     /// The time after which the test is suspected to hang. A test that does not hang must not be
@@ -416,7 +436,9 @@ fn in_one_boot(context: &Context<'_>, tests: &[&GuestTest]) -> Result<Vec<Decide
     let kernel = context.kernel_as(first.configuration)?;
     let share = context.share()?;
     if tests.iter().any(|test| test.has_module) {
-        share.put(&built_module(context, first.configuration)?)?;
+        for module in built_modules(context, first.configuration)? {
+            share.put(&module)?;
+        }
     }
     boot(context.guest, &first.machine, &kernel, &name, tests, &share)
 }
@@ -463,14 +485,13 @@ pub struct Watch {
 
 impl Watch {
     /// All of them for kernels in a configuration that a machine starts without firmware, those for
-    /// the ordinary machine first. Tests that load a module of their own are not among them.
+    /// the ordinary machine first.
     pub fn all(configuration: Configuration) -> Vec<Self> {
         let mut all = Vec::new();
         for mut tests in boots() {
             tests.retain(|test| {
                 test.configuration == configuration
                     && !test.machine.firmware
-                    && !test.has_module
                     && !test.scope.series.is_empty()
             });
             if !tests.is_empty() {
@@ -495,8 +516,9 @@ impl Watch {
     }
 
     /// Runs the tests after each other in one boot of `kernel`, until one does not pass. Returns
-    /// the name of that one and what it said. `what` is the kernel's name, and `timeout` the limit
-    /// for the run, from power-on to power-off.
+    /// the name of that one and what it said. `what` is the kernel's name, `modules` are the files
+    /// of the modules that tests load, and `timeout` is the limit for the run, from power-on to
+    /// power-off.
     ///
     /// # Errors
     ///
@@ -507,8 +529,11 @@ impl Watch {
         guest: &Guest,
         kernel: &Kernel,
         what: &str,
+        modules: &[PathBuf],
         timeout: Duration,
     ) -> Result<Option<(&'static str, String)>> {
+        let share = Share::new(paths)?;
+        modules.iter().try_for_each(|module| share.put(module))?;
         let lines = self.tests.iter().map(|test| {
             let line = test.line();
             format!("{line}[ $status = 0 ] || exit 0\n")
@@ -516,7 +541,7 @@ impl Watch {
         let task = Task {
             name: &format!("{} and more on {what}", self.tests[0].name),
             command: &lines.collect::<String>(),
-            share: &Share::new(paths)?,
+            share: &share,
             timeout,
         };
         let run = guest.run(kernel, &self.tests[0].machine, &task)?;

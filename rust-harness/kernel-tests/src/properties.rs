@@ -302,8 +302,13 @@ pub const PROPERTIES: [Property; 23] = [
     promise(
         "nothing printed",
         "Lockdep, KASAN and the other checks of a debug kernel have nothing to say, and hear of \
-         interrupts that are disabled as often as of their being enabled",
+         interrupts that are disabled as often as of their being enabled; the driver has nothing \
+         to say of records that it does not know",
         &[
+            (
+                "unknown-level",
+                Part::Says(&["while snapshots were taken the kernel printed"]),
+            ),
             ("twice, debug kernel", Part::Whole),
             ("refused-flags, debug kernel", Part::Whole),
             ("raw-section, debug kernel", Part::Whole),

@@ -26,6 +26,7 @@ use kept::{KeptOutcome, KeptOutcomes};
 use kernels::driver_module::{
     self, Compiled, DriverModules, DriverMutant, DriverMutants, DriverSource,
 };
+use kernels::guest_module;
 use kernels::kernel::Kernel;
 use kernels::subject::Configuration;
 use machines::guest::Dead;
@@ -307,6 +308,14 @@ impl<'a> Trial<'a> {
         )
     }
 
+    /// The files of the modules that tests load on the kernel without drivers.
+    fn guest_modules(&self, configuration: Configuration) -> Result<Vec<PathBuf>> {
+        let builder = self.context.subject()?.builder_of(configuration);
+        let built =
+            guest_module::build(self.context.paths, builder, &self.commit()?, &self.title())?;
+        Ok(built.into())
+    }
+
     /// The kernel without drivers, and the file with a module of them.
     fn kernel(&self, configuration: Configuration, drivers: PathBuf) -> Result<Kernel> {
         let subject = self.context.subject()?;
@@ -375,7 +384,10 @@ impl<'a> Trial<'a> {
     ) -> Result<Option<(String, String)>> {
         let Context { paths, guest, .. } = self.context;
         let noticed = match round {
-            Round::Boot(_, watch) => watch.first_failure(paths, guest, kernel, what, timeout)?,
+            Round::Boot(configuration, watch) => {
+                let modules = self.guest_modules(*configuration)?;
+                watch.first_failure(paths, guest, kernel, what, &modules, timeout)?
+            }
             Round::Test(name) => {
                 let context = self.context.with_kernel(kernel.clone(), what.to_owned());
                 match registry::named(self.tests, name)?.run(&context) {
@@ -425,8 +437,9 @@ impl<'a> Trial<'a> {
         let Context { paths, guest, .. } = self.context;
         let subject = self.context.subject()?;
         let mut key = Key::new("mutant outcome 4");
-        for header in driver_module::headers(paths) {
-            key = key.with_file(&header)?;
+        let headers = driver_module::headers(paths).into_iter();
+        for source in headers.chain(guest_module::sources(paths)) {
+            key = key.with_file(&source)?;
         }
         for configuration in [Configuration::Ordinary, Configuration::Debug] {
             let builder = subject.builder_of(configuration);

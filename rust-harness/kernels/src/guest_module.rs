@@ -1,4 +1,4 @@
-//! The kernel module that a guest test loads, built for the kernel that is tested.
+//! The kernel modules that guest tests load, built for the kernel that is tested.
 
 use std::fs;
 use std::path::PathBuf;
@@ -11,28 +11,38 @@ use host::paths::Paths;
 use host::process;
 use host::progress::Step;
 
-/// Names of the files in `selftests/module` that the module is built from.
-const SOURCES: [&str; 2] = ["Kbuild", "brbe_sections.c"];
-/// File name of the module.
-const MODULE: &str = "brbe_sections.ko";
-/// The kind of the module's cache entries.
+/// Names of the files in `selftests/module` that the modules are built from.
+const SOURCES: [&str; 3] = ["Kbuild", "brbe_injection.c", "brbe_sections.c"];
+/// File names of the modules.
+const MODULES: [&str; 2] = ["brbe_injection.ko", "brbe_sections.ko"];
+/// The kind of the modules' cache entries.
 const KIND: &str = "guest-module";
 
-/// Path of the module for the kernel of a commit, built unless the cache has it. `what` is
+/// Paths of the files that the modules are built from.
+pub fn sources(paths: &Paths) -> [PathBuf; SOURCES.len()] {
+    SOURCES.map(|file| paths.repo("selftests/module").join(file))
+}
+
+/// Paths of the modules for the kernel of a commit, built unless the cache has them. `what` is
 /// the kernel's name in messages.
 ///
 /// # Errors
 ///
-/// When the module or the kernel cannot be built.
-pub fn build(paths: &Paths, builder: &Builder, commit: &str, what: &str) -> Result<PathBuf> {
-    let sources = SOURCES.map(|file| paths.repo("selftests/module").join(file));
-    let mut key = builder.key("guest module 1", commit)?;
+/// When the modules or the kernel cannot be built.
+pub fn build(
+    paths: &Paths,
+    builder: &Builder,
+    commit: &str,
+    what: &str,
+) -> Result<[PathBuf; MODULES.len()]> {
+    let sources = sources(paths);
+    let mut key = builder.key("guest modules 1", commit)?;
     for source in &sources {
         key = key.with_file(source)?;
     }
     let dir = cache::entry(paths, KIND, &key, |into| {
         builder.at(commit, what, |built| {
-            let step = Step::start(format!("build {MODULE} for {what}"));
+            let step = Step::start(format!("build modules for {what}"));
             // Kbuild writes beside the sources.
             let work = tempfile::tempdir_in(into).context("creating a directory to build in")?;
             for source in &sources {
@@ -42,16 +52,14 @@ pub fn build(paths: &Paths, builder: &Builder, commit: &str, what: &str) -> Resu
             }
             let mut make = built.make();
             make.arg(format!("M={}", work.path().display()));
-            process::logged(
-                &format!("build of {MODULE}"),
-                built.log,
-                make.arg("modules"),
-            )?;
-            fs::copy(work.path().join(MODULE), into.join(MODULE))
-                .with_context(|| format!("copying {MODULE}"))?;
+            process::logged("build of modules", built.log, make.arg("modules"))?;
+            for module in MODULES {
+                fs::copy(work.path().join(module), into.join(module))
+                    .with_context(|| format!("copying {module}"))?;
+            }
             step.done();
             Ok(())
         })
     })?;
-    Ok(dir.join(MODULE))
+    Ok(MODULES.map(|module| dir.join(module)))
 }

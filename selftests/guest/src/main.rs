@@ -20,10 +20,12 @@ mod frozen;
 mod half_records;
 mod heterogeneous;
 mod interrupts;
+mod kernel_log;
 mod kexec;
 mod kvm;
 mod late_pmu;
 mod loops;
+mod module;
 mod nested;
 mod no_event;
 mod overflow;
@@ -47,6 +49,7 @@ mod suspend;
 mod switched;
 mod traced;
 mod twice;
+mod unknown_level;
 mod verdict;
 mod waste;
 
@@ -81,7 +84,7 @@ struct Arguments {
 type Plain = (&'static str, &'static str, fn() -> anyhow::Result<Verdict>);
 
 /// All tests without options. A new one is a line here.
-const PLAIN: [Plain; 25] = [
+const PLAIN: [Plain; 26] = [
     (
         "cost",
         "Take snapshots of full, half full and empty buffers, and print how many records each had",
@@ -203,6 +206,11 @@ const PLAIN: [Plain; 25] = [
         traced::run,
     ),
     ("twice", "Take one snapshot right after another", twice::run),
+    (
+        "unknown-level",
+        "Check that a snapshot prints nothing of records of a level that the driver does not know: for a kernel with the module brbe_injection",
+        unknown_level::run,
+    ),
 ];
 
 /// The tests that print a result of their own on standard output.

@@ -7,56 +7,33 @@
 //! and others count how often the tracepoints `irq_disable` and `irq_enable` are reached
 //! until it is taken. For a kernel that has these reports (`CONFIG_TRACE_IRQFLAGS`).
 
-use std::fs::{self, File};
 use std::mem::MaybeUninit;
 use std::path::Path;
 
 use anyhow::{Context as _, Result, ensure};
 use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
-use rustix::system::{delete_module, finit_module};
 
 use crate::cpus;
 use crate::kallsyms::Kallsyms;
+use crate::module::{Loaded, Module};
 use crate::skeleton::of_this_process;
 use crate::skeleton::raw_section::{RawSectionSkel, RawSectionSkelBuilder};
 use crate::traced::TRACEFS;
 use crate::verdict::{self, Verdict, check};
 
-/// The module's file, in the directory in which this program is run.
-const MODULE: &str = "brbe_sections.ko";
-/// The module's parameter that makes it call the function.
-const ENTER: &str = "/sys/module/brbe_sections/parameters/enter";
+/// The module, and its parameter that makes it call the function.
+const MODULE: Module = Module {
+    name: c"brbe_sections",
+    parameter: "enter",
+};
 /// The tracepoints of interest, in a directory of [`TRACEFS`].
 const TRACEPOINTS: &str = "events/preemptirq";
 /// How many snapshots are taken in a section: where interrupts are enabled, one may come.
 /// One of this many snapshots has none.
 const ATTEMPTS: usize = 10;
 
-/// The module, which is loaded until this is dropped.
-struct Loaded;
-
-impl Loaded {
-    fn new(file: &File) -> Result<Self> {
-        finit_module(file, c"", 0).with_context(|| format!("cannot load {MODULE}"))?;
-        Ok(Self)
-    }
-}
-
-impl Drop for Loaded {
-    fn drop(&mut self) {
-        if let Err(error) = delete_module(c"brbe_sections", 0) {
-            eprintln!("cannot remove {MODULE}: {error}");
-        }
-    }
-}
-
 pub(crate) fn run() -> Result<Verdict> {
     verdict::needs_snapshots(Kallsyms::once()?)?;
-    let Ok(file) = File::open(MODULE) else {
-        return Ok(Verdict::Skip(format!(
-            "there is no {MODULE} here, which is built for one kernel"
-        )));
-    };
     let are_there = |tracefs: &str| Path::new(tracefs).join(TRACEPOINTS).is_dir();
     if !TRACEFS.into_iter().any(are_there) {
         return Ok(Verdict::Skip(
@@ -64,8 +41,10 @@ pub(crate) fn run() -> Result<Verdict> {
                 .to_owned(),
         ));
     }
+    let Some(module) = MODULE.load()? else {
+        return Ok(Verdict::Skip(MODULE.is_not_here()));
+    };
     let events = verdict::record_everywhere()?;
-    let _loaded = Loaded::new(&file)?;
     let mut object = MaybeUninit::uninit();
     let mut open = RawSectionSkelBuilder::default()
         .open(&mut object)
@@ -82,7 +61,7 @@ pub(crate) fn run() -> Result<Verdict> {
     for (cpu, _) in &events {
         cpus::pin_to(*cpu)?;
         for (section, told) in [("enabled", 1), ("masked", 0), ("raw", 0)] {
-            let verdict = snapshots_in(&mut skeleton, *cpu, section, told)?;
+            let verdict = snapshots_in(&mut skeleton, &module, *cpu, section, told)?;
             if verdict != Verdict::Pass {
                 return Ok(verdict);
             }
@@ -96,13 +75,14 @@ pub(crate) fn run() -> Result<Verdict> {
 /// reported as disabled `told` times.
 fn snapshots_in(
     skeleton: &mut RawSectionSkel<'_>,
+    module: &Loaded,
     cpu: u32,
     section: &str,
     told: u32,
 ) -> Result<Verdict> {
     let mut last = 0;
     for _ in 0..ATTEMPTS {
-        let (off, on) = snapshot_in(skeleton, section)?;
+        let (off, on) = snapshot_in(skeleton, module, section)?;
         check!(
             off == on,
             "CPU {cpu}, interrupts {section}: while a snapshot was taken it was told {off} times \
@@ -121,11 +101,15 @@ fn snapshots_in(
 
 /// Takes a snapshot in the section of this name. Returns how often it was reported that
 /// interrupts are disabled, and that they are enabled.
-fn snapshot_in(skeleton: &mut RawSectionSkel<'_>, section: &str) -> Result<(u32, u32)> {
+fn snapshot_in(
+    skeleton: &mut RawSectionSkel<'_>,
+    module: &Loaded,
+    section: &str,
+) -> Result<(u32, u32)> {
     let memory = "the BPF program has no memory";
     let data = skeleton.maps.bss_data.as_deref_mut().context(memory)?;
     (data.off, data.on, data.taken) = (0, 0, 0);
-    fs::write(ENTER, section).with_context(|| format!("cannot write to {ENTER}"))?;
+    module.tell(section)?;
     let data = skeleton.maps.bss_data.as_deref().context(memory)?;
     ensure!(
         data.taken > 0,

@@ -25,7 +25,17 @@ macro_rules! records_of {
 }
 
 records_of!(
-    board, contract, crossing, cycles, kvm, nested, overflow, pending, shared, waste
+    board,
+    contract,
+    crossing,
+    cycles,
+    kvm,
+    nested,
+    overflow,
+    pending,
+    shared,
+    unknown_level,
+    waste
 );
 
 /// Loads the programs of a skeleton as they are.

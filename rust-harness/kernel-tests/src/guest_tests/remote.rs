@@ -43,6 +43,8 @@ pub fn on_remote<'a>(paths: &'a Paths, ssh: &'a Ssh) -> Vec<Job<'a>> {
 fn unmet(test: &GuestTest) -> Option<&'static str> {
     if test.is_ordinary() {
         None
+    } else if test.has_module {
+        Some("it needs a module that is built for the kernel")
     } else if test.configuration.has_checks() {
         Some("it needs a debug kernel")
     } else if test.machine.icount.is_some() {
