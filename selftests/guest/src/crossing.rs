@@ -23,6 +23,9 @@ use crate::{cpus, perf};
 
 /// How the kernel asks its firmware, by the device tree: `hvc` or `smc`.
 const METHOD: &str = "/proc/device-tree/psci/method";
+/// How many snapshots are taken: an interrupt between the call of the firmware and the snapshot
+/// spends all records. One of this many has the call.
+const ATTEMPTS: usize = 10;
 
 pub(crate) fn run() -> Result<Verdict> {
     let symbols = Kallsyms::once()?;
@@ -50,39 +53,50 @@ pub(crate) fn run() -> Result<Verdict> {
     let _attached = attached.context("cannot attach to psci_affinity_info()")?;
     cpus::pin_to(*first)?;
     let online = format!("/sys/devices/system/cpu/cpu{last}/online");
-    for state in ["0", "1"] {
-        fs::write(&online, state).with_context(|| format!("writing {state} to {online}"))?;
-    }
-    let data = skeleton.maps.bss_data.as_deref();
-    let data = data.context("the BPF program has no memory")?;
-    let records = data.records.iter().map(RawRecord::from).collect();
-    let answer = Answer::new(data.taken, records);
-    check!(
-        !answer.records().is_empty() && Entry::find(symbols)?.begins(&answer),
-        "the helper returned {}, and the newest branch is not the one into the snapshot",
-        answer.returned
-    );
-    Paths::open().check(answer.records())?;
+    let (entry, paths) = (Entry::find(symbols)?, Paths::open());
     let kcore = Kcore::open()?;
     let code = |first, last| kcore.read(first, last).map(|range| range.words).ok();
-    let [recorded, passed_over] = crossings(answer.records(), code);
-    if recorded + passed_over == 0 {
-        path::list(answer.records())?;
+    let mut uncrossed = Vec::new();
+    // Until one of the snapshots was not interrupted.
+    for _ in 0..ATTEMPTS {
+        for state in ["0", "1"] {
+            fs::write(&online, state).with_context(|| format!("writing {state} to {online}"))?;
+        }
+        let data = skeleton.maps.bss_data.as_deref();
+        let data = data.context("the BPF program has no memory")?;
+        let records = data.records.iter().map(RawRecord::from).collect();
+        let answer = Answer::new(data.taken, records);
+        check!(
+            !answer.records().is_empty() && entry.begins(&answer),
+            "the helper returned {}, and the newest branch is not the one into the snapshot",
+            answer.returned
+        );
+        paths.check(answer.records())?;
+        let [recorded, passed_over] = crossings(answer.records(), code);
+        check!(
+            recorded == 0 || passed_over == 0,
+            "of {} calls of the firmware {recorded} are recorded, and the others are not",
+            recorded + passed_over
+        );
+        match (recorded, passed_over) {
+            (0, 0) => uncrossed = answer.records().to_vec(),
+            (0, _) => {
+                return Ok(Verdict::Seen(format!(
+                    "{passed_over} calls of the firmware, and no record is spent on them"
+                )));
+            }
+            _ => {
+                return Ok(Verdict::Seen(format!(
+                    "{recorded} calls of the firmware, each with its records"
+                )));
+            }
+        }
     }
-    check!(
-        recorded + passed_over > 0,
-        "there is no call of the firmware in the path of {} records",
-        answer.records().len()
-    );
-    check!(
-        recorded == 0 || passed_over == 0,
-        "of {} calls of the firmware {recorded} are recorded, and the others are not",
-        recorded + passed_over
-    );
-    Ok(Verdict::Seen(match recorded {
-        0 => format!("{passed_over} calls of the firmware, and no record is spent on them"),
-        _ => format!("{recorded} calls of the firmware, each with its records"),
-    }))
+    path::list(&uncrossed)?;
+    Ok(Verdict::Fail(format!(
+        "there is no call of the firmware in any of {ATTEMPTS} paths, the last one of {} records",
+        uncrossed.len()
+    )))
 }
 
 /// Whether an instruction is `SMC` (Arm ARM, C6.2).
