@@ -41,6 +41,8 @@ const LOOK: Duration = Duration::from_millis(20);
 const COMMAND: Duration = Duration::from_secs(60);
 /// How long it may take from the start of a trace to the command that it traces.
 const TRACED: Duration = Duration::from_secs(120);
+/// A part of the names of the guest tests that run there. Other rows have all of them.
+const SOME: &str = "nested";
 /// The most bytes of sshd's log that are read.
 const LOG: u64 = 1 << 20;
 
@@ -262,9 +264,9 @@ impl Machine {
         let test = brbe(
             paths,
             "lane-ssh-test",
-            &[&["test", "--json"], &reach[..]].concat(),
+            &[&["test", "--json", SOME], &reach[..]].concat(),
         )?;
-        test.expect_passed("cpu-wide-event")?;
+        test.expect_passed("nested")?;
         let (passed, _, skipped) = test.report()?.counts();
 
         let vmlinux = kernel.vmlinux()?.display().to_string();

@@ -27,10 +27,10 @@ const SPENT: u8 = 7;
 const TWICE: &str = "twice.json";
 
 /// The tests, one for each number of records. The tracer does not know how many there are.
-const TESTS: [(&str, u8, Tier); 3] = [
-    ("branch-trace, 8 records", 8, Tier::All),
-    ("branch-trace, 16 records", 16, Tier::All),
-    ("branch-trace, 32 records", 32, Tier::Full),
+const TESTS: [(&str, u8); 3] = [
+    ("branch-trace, 8 records", 8),
+    ("branch-trace, 16 records", 16),
+    ("branch-trace, 32 records", 32),
 ];
 
 /// What keeps the records.
@@ -44,8 +44,8 @@ enum Hardware {
 
 /// The tests for a kernel for x86-64.
 pub fn x86_tests() -> impl Iterator<Item = Batch> {
-    TESTS.into_iter().map(|(name, records, tier)| {
-        let test = test(name, records, tier, x86::emulated());
+    TESTS.into_iter().map(|(name, records)| {
+        let test = test(name, records, x86::emulated());
         Batch::of_one(test, move |context, machine| {
             of(context, machine, records, Hardware::Lbr)
         })
@@ -54,17 +54,19 @@ pub fn x86_tests() -> impl Iterator<Item = Batch> {
 
 /// The tests for a kernel for arm64. Other tests have 64 records.
 pub(super) fn arm64_tests() -> impl Iterator<Item = Batch> {
-    TESTS.into_iter().map(|(name, records, _)| {
-        let test = test(name, records, Tier::All, MachineSpec::default());
+    TESTS.into_iter().map(|(name, records)| {
+        let test = test(name, records, MachineSpec::default());
         Batch::of_one(test, move |context, machine| {
             of(context, machine, records, Hardware::Brbe)
         })
     })
 }
 
-fn test(name: &'static str, records: u8, tier: Tier, machine: MachineSpec) -> Test {
+/// Most of what breaks the tracer breaks it on arm64 with 64 records, too, which the tier full
+/// has. Each of these tests takes some minutes.
+fn test(name: &'static str, records: u8, machine: MachineSpec) -> Test {
     Test {
-        tier,
+        tier: Tier::All,
         machine: MachineSpec {
             records: Some(records),
             ..machine
