@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use branch_records::record::RawRecord;
-use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
+use libbpf_rs::skel::OpenSkel as _;
 use libbpf_rs::{Link, OpenObject, ProgramInput, ProgramMut};
 
 use crate::path::Paths;
 use crate::skeleton::contract::{ContractSkel, ContractSkelBuilder, OpenContractSkel, types};
-use crate::skeleton::of_this_process;
+use crate::skeleton::{self, of_this_process};
 
 /// The number of records that the BPF program has room for, and so the most it asks for.
 pub(crate) const MAX_RECORDS: usize = 64;
@@ -73,17 +73,13 @@ impl<'object> Helper<'object> {
     }
 
     fn open(object: &'object mut MaybeUninit<OpenObject>) -> Result<OpenContractSkel<'object>> {
-        let mut open = ContractSkelBuilder::default()
-            .open(object)
-            .context("cannot open a BPF program")?;
+        let mut open = skeleton::open(ContractSkelBuilder::default(), object)?;
         of_this_process!(open);
         Ok(open)
     }
 
     fn of(open: OpenContractSkel<'object>) -> Result<Self> {
-        let skeleton = open
-            .load()
-            .context("cannot load a BPF program: run as root, or with CAP_PERFMON and CAP_BPF")?;
+        let skeleton = skeleton::loaded(open)?;
         let paths = Paths::open();
         Ok(Self { skeleton, paths })
     }

@@ -6,10 +6,12 @@ use std::mem::MaybeUninit;
 use anyhow::{Context as _, Result, ensure};
 use branch_records::record::RawRecord;
 use libbpf_rs::ProgramInput;
-use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
 
 use crate::contract::MAX_RECORDS;
-use crate::skeleton::cost::{CostSkel, CostSkelBuilder};
+use crate::skeleton::{
+    self,
+    cost::{CostSkel, CostSkelBuilder},
+};
 use crate::verdict::{self, Verdict};
 use crate::{cpus, perf};
 
@@ -20,11 +22,7 @@ const ATTEMPTS: usize = 2;
 /// which they were taken.
 pub(crate) fn run() -> Result<Verdict> {
     let mut memory = MaybeUninit::uninit();
-    let skeleton = CostSkelBuilder::default()
-        .open(&mut memory)
-        .context("cannot open a BPF program")?
-        .load()
-        .context("cannot load a BPF program: run as root, or with CAP_PERFMON and CAP_BPF")?;
+    let skeleton = skeleton::load(CostSkelBuilder::default(), &mut memory)?;
     let mut snapshots = Snapshots {
         skeleton,
         counts: Vec::new(),

@@ -9,11 +9,13 @@ use std::ops::RangeInclusive;
 use anyhow::{Context as _, Result, ensure};
 use branch_records::record::{BranchType, Cycles, RawRecord, Record};
 use libbpf_rs::ProgramInput;
-use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
 
 use crate::cpus;
 use crate::kallsyms::Kallsyms;
-use crate::skeleton::cycles::{CyclesSkel, CyclesSkelBuilder};
+use crate::skeleton::{
+    self,
+    cycles::{CyclesSkel, CyclesSkelBuilder},
+};
 use crate::verdict::{self, Verdict, check};
 
 /// How often the stretches are run: an interrupt may come in between.
@@ -33,11 +35,7 @@ pub(crate) fn run() -> Result<Verdict> {
     let (cpu, _) = events.first().context("no CPU records branches")?;
     cpus::pin_to(*cpu)?;
     let mut memory = MaybeUninit::uninit();
-    let mut skeleton = CyclesSkelBuilder::default()
-        .open(&mut memory)
-        .context("cannot open a BPF program")?
-        .load()
-        .context("cannot load a BPF program: run as root, or with CAP_PERFMON and CAP_BPF")?;
+    let mut skeleton = skeleton::load(CyclesSkelBuilder::default(), &mut memory)?;
     let mut seen = [0; KINDS.len()];
     for late in (0..2).cycle().take(TIMES) {
         let records = take(&mut skeleton, late)?;

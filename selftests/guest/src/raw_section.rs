@@ -11,13 +11,12 @@ use std::mem::MaybeUninit;
 use std::path::Path;
 
 use anyhow::{Context as _, Result, ensure};
-use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
 
 use crate::cpus;
 use crate::kallsyms::Kallsyms;
 use crate::module::{Loaded, Module};
-use crate::skeleton::of_this_process;
 use crate::skeleton::raw_section::{RawSectionSkel, RawSectionSkelBuilder};
+use crate::skeleton::{self, of_this_process};
 use crate::traced::TRACEFS;
 use crate::verdict::{self, Verdict, check};
 
@@ -46,13 +45,9 @@ pub(crate) fn run() -> Result<Verdict> {
     };
     let events = verdict::record_everywhere()?;
     let mut object = MaybeUninit::uninit();
-    let mut open = RawSectionSkelBuilder::default()
-        .open(&mut object)
-        .context("cannot open a BPF program")?;
+    let mut open = skeleton::open(RawSectionSkelBuilder::default(), &mut object)?;
     of_this_process!(open);
-    let mut skeleton = open
-        .load()
-        .context("cannot load a BPF program: run as root, or with CAP_PERFMON and CAP_BPF")?;
+    let mut skeleton = skeleton::loaded(open)?;
     let _links = [
         skeleton.progs.count_off.attach()?,
         skeleton.progs.count_on.attach()?,

@@ -38,13 +38,26 @@ records_of!(
     waste
 );
 
+/// Opens a skeleton, whose constants can be set then.
+pub(crate) fn open<'object, Builder: SkelBuilder<'object>>(
+    builder: Builder,
+    object: &'object mut MaybeUninit<OpenObject>,
+) -> Result<Builder::Output> {
+    builder.open(object).context("cannot open a BPF program")
+}
+
+/// Loads the programs of an opened skeleton.
+pub(crate) fn loaded<'object, Open: OpenSkel<'object>>(open: Open) -> Result<Open::Output> {
+    open.load()
+        .context("cannot load a BPF program: run as root, or with CAP_PERFMON and CAP_BPF")
+}
+
 /// Loads the programs of a skeleton as they are.
 pub(crate) fn load<'object, Builder: SkelBuilder<'object>>(
     builder: Builder,
     object: &'object mut MaybeUninit<OpenObject>,
 ) -> Result<<Builder::Output as OpenSkel<'object>>::Output> {
-    let loaded = builder.open(object).and_then(OpenSkel::load);
-    loaded.context("cannot load a BPF program: run as root, or with CAP_PERFMON and CAP_BPF")
+    loaded(open(builder, object)?)
 }
 
 /// Has the programs of an opened skeleton take notice of this process alone. Each skeleton has a

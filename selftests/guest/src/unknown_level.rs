@@ -9,13 +9,12 @@ use std::mem::MaybeUninit;
 
 use anyhow::{Context as _, Result};
 use branch_records::record::{Privilege, RawRecord};
-use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
 
 use crate::kallsyms::Kallsyms;
 use crate::kernel_log::KernelLog;
 use crate::module::{Loaded, Module};
-use crate::skeleton::of_this_process;
 use crate::skeleton::unknown_level::{UnknownLevelSkel, UnknownLevelSkelBuilder};
+use crate::skeleton::{self, of_this_process};
 use crate::verdict::{self, Verdict, check};
 use crate::{cpus, perf, pmus, settings};
 
@@ -60,13 +59,9 @@ pub(crate) fn run() -> Result<Verdict> {
         ));
     }
     let mut object = MaybeUninit::uninit();
-    let mut open = UnknownLevelSkelBuilder::default()
-        .open(&mut object)
-        .context("cannot open a BPF program")?;
+    let mut open = skeleton::open(UnknownLevelSkelBuilder::default(), &mut object)?;
     of_this_process!(open);
-    let mut skeleton = open
-        .load()
-        .context("cannot load a BPF program: run as root, or with CAP_PERFMON and CAP_BPF")?;
+    let mut skeleton = skeleton::loaded(open)?;
     let link = skeleton.progs.take.attach()?;
     for (cpu, _) in &events {
         cpus::pin_to(*cpu)?;

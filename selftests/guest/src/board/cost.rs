@@ -9,11 +9,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use branch_records::record::RawRecord;
 use guest_reports::board::{SnapshotCost, SnapshotTook, Spread, Took};
-use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
 use libbpf_rs::{MapCore as _, MapFlags, ProgramInput};
 
 use crate::contract::MAX_RECORDS;
-use crate::skeleton::board::{BoardSkel, BoardSkelBuilder};
+use crate::skeleton::{
+    self,
+    board::{BoardSkel, BoardSkelBuilder},
+};
 use crate::{cpus, verdict};
 
 /// How often each snapshot is taken.
@@ -27,11 +29,7 @@ const WARM: Duration = Duration::from_millis(200);
 /// than it holds. They are taken in turn, so that a frequency that changes changes all alike.
 pub(super) fn measure() -> Result<SnapshotCost> {
     let mut memory = MaybeUninit::uninit();
-    let skeleton = BoardSkelBuilder::default()
-        .open(&mut memory)
-        .context("cannot open a BPF program")?
-        .load()
-        .context("cannot load a BPF program: run as root, or with CAP_PERFMON and CAP_BPF")?;
+    let skeleton = skeleton::load(BoardSkelBuilder::default(), &mut memory)?;
     let events = verdict::record_everywhere()?;
     let (cpu, event) = events.first().context("no CPU records branches")?;
     cpus::pin_to(*cpu)?;

@@ -4,18 +4,16 @@ use std::mem::MaybeUninit;
 
 use anyhow::{Context as _, Result, ensure};
 use guest_reports::board::Brbidr;
-use libbpf_rs::skel::{OpenSkel as _, Skel as _, SkelBuilder as _};
+use libbpf_rs::skel::{OpenSkel as _, Skel as _};
 
 use crate::skeleton::identify::IdentifySkelBuilder;
-use crate::skeleton::of_this_process;
+use crate::skeleton::{self, of_this_process};
 use crate::{cpus, perf};
 
 /// Looks at each CPU that records branches.
 pub(super) fn look() -> Result<Vec<Brbidr>> {
     let mut memory = MaybeUninit::uninit();
-    let mut open = IdentifySkelBuilder::default()
-        .open(&mut memory)
-        .context("cannot open a BPF program")?;
+    let mut open = skeleton::open(IdentifySkelBuilder::default(), &mut memory)?;
     of_this_process!(open);
     let mut skeleton = open.load().context(
         "cannot load a BPF program: it needs root's rights, the kernel's types (BTF) and a driver of BRBE",

@@ -10,14 +10,13 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use branch_records::record::{Cycles, RawRecord};
 use guest_reports::board::{Odd, Records};
-use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
 
 use crate::contract::{Answer, STALE};
 use crate::cpus;
 use crate::kallsyms::Kallsyms;
 use crate::path::{NoPath, Paths};
 use crate::skeleton::board::{BoardSkel, BoardSkelBuilder, types};
-use crate::skeleton::of_this_process;
+use crate::skeleton::{self, of_this_process};
 use crate::stale_bits;
 use crate::verdict;
 
@@ -62,13 +61,9 @@ pub(super) fn look() -> Result<Records> {
     let events = verdict::record_everywhere()?;
     let symbols = Kallsyms::read()?;
     let mut memory = MaybeUninit::uninit();
-    let mut open = BoardSkelBuilder::default()
-        .open(&mut memory)
-        .context("cannot open a BPF program")?;
+    let mut open = skeleton::open(BoardSkelBuilder::default(), &mut memory)?;
     of_this_process!(open);
-    let mut skeleton = open
-        .load()
-        .context("cannot load a BPF program: run as root, or with CAP_PERFMON and CAP_BPF")?;
+    let mut skeleton = skeleton::loaded(open)?;
     let _link = skeleton
         .progs
         .take_at_exit
