@@ -28,6 +28,12 @@ pub fn hide_short_steps() {
     HIDES_SHORT_STEPS.store(true, Ordering::Relaxed);
 }
 
+/// Whether a line of standard error tells of a step that is under way or has succeeded. How many of
+/// them a run prints depends on how fast the machine is.
+pub fn is_about_a_step(line: &str) -> bool {
+    ["  … ", "  ✓ "].iter().any(|mark| line.starts_with(mark))
+}
+
 /// Prints a line on standard error, above the lines of the steps that are under way. If it cannot
 /// be written, as on a full disk, the run goes on without it.
 pub fn say(line: &str) {
@@ -195,5 +201,18 @@ impl Drop for Overview {
             bar.finish_and_clear();
             LINES.remove(bar);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_about_steps_are_told_from_others() {
+        assert!(is_about_a_step("  … build x  30 s"));
+        assert!(is_about_a_step("  ✓ build x  2.4 s"));
+        assert!(!is_about_a_step("  ✗ build x  2.4 s"), "that one failed");
+        assert!(!is_about_a_step("err"));
     }
 }
