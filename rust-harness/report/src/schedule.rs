@@ -20,8 +20,10 @@ pub(crate) struct Task {
     pub(crate) seconds: f64,
 }
 
-/// Which tasks of a graph can begin, and which of them begins first: the one with the longest
-/// path from its beginning to the end of the run, by what tasks are expected to take.
+/// Which tasks of a graph can begin, and which of them begins first: the one that the run waits for
+/// the longest, by what tasks are expected to take. From the beginning of a task to the end of the
+/// run there is the longest path of those that wait for it, and all tasks that hold what it holds,
+/// one after the other.
 #[derive(Debug)]
 pub(crate) struct Schedule {
     tasks: Vec<Task>,
@@ -35,6 +37,8 @@ pub(crate) struct Schedule {
     running: BTreeSet<usize>,
     /// The task that held each resource last.
     last: BTreeMap<Resource, usize>,
+    /// For each resource, the seconds of those tasks that hold it and have not ended.
+    held: BTreeMap<Resource, f64>,
     /// How many tasks have not ended.
     left: usize,
 }
@@ -53,6 +57,12 @@ impl Schedule {
             let rest = before[place].iter().map(|next| path[*next]);
             path[place] = tasks[place].seconds + rest.fold(0.0, f64::max);
         }
+        let mut held = BTreeMap::new();
+        for task in &tasks {
+            if let Some(resource) = &task.holds {
+                *held.entry(resource.clone()).or_default() += task.seconds;
+            }
+        }
         let awaited: Vec<_> = tasks.iter().map(|task| task.after.len()).collect();
         let ready = (0..tasks.len()).filter(|place| awaited[*place] == 0);
         Self {
@@ -62,6 +72,7 @@ impl Schedule {
             awaited,
             running: BTreeSet::new(),
             last: BTreeMap::new(),
+            held,
             left: tasks.len(),
             tasks,
         }
@@ -81,10 +92,22 @@ impl Schedule {
         let free = self.ready.iter().filter(|place| is_free(place));
         // Of equals the first counts.
         let next = free.copied().rev();
-        let next = next.max_by(|one, other| self.path[*one].total_cmp(&self.path[*other]))?;
+        let next = next.max_by(|one, other| {
+            let (one, other) = (self.urgency(*one), self.urgency(*other));
+            one.0.total_cmp(&other.0).then(one.1.total_cmp(&other.1))
+        })?;
         self.ready.remove(&next);
         self.running.insert(next);
         Some(next)
+    }
+
+    /// How long the run takes at least from the beginning of a task, in seconds. Between tasks that
+    /// hold one resource, the second figure decides: the longest path from the task.
+    fn urgency(&self, place: usize) -> (f64, f64) {
+        let path = self.path[place];
+        let resource = self.tasks[place].holds.as_ref();
+        let held = resource.and_then(|resource| self.held.get(resource));
+        (held.map_or(path, |held| held.max(path)), path)
     }
 
     /// The task that is ready and comes right after the one that held the resource last.
@@ -100,6 +123,9 @@ impl Schedule {
     pub(crate) fn end(&mut self, place: usize) {
         if let Some(resource) = &self.tasks[place].holds {
             self.last.insert(resource.clone(), place);
+            if let Some(held) = self.held.get_mut(resource) {
+                *held -= self.tasks[place].seconds;
+            }
         }
         self.running.remove(&place);
         self.left -= 1;
@@ -233,6 +259,27 @@ mod tests {
             schedule.end(place);
         }
         assert_eq!(begun, [0, 1, 2]);
+    }
+
+    #[test]
+    fn tasks_that_cannot_run_at_once_begin_in_time() {
+        let holding = |seconds| Task {
+            holds: Some("tree".to_owned()),
+            ..task(seconds, &[])
+        };
+        let mut tasks = vec![task(3.0, &[]); 3];
+        tasks.extend([holding(1.0), holding(2.0), holding(1.0)]);
+        let mut schedule = Schedule::new(tasks);
+        let begun: Vec<_> = std::iter::from_fn(|| schedule.begin()).collect();
+        assert_eq!(
+            begun,
+            [4, 0, 1, 2],
+            "four seconds of the tree, one at a time"
+        );
+        schedule.end(4);
+        assert_eq!(schedule.begin(), Some(3));
+        schedule.end(3);
+        assert_eq!(schedule.begin(), Some(5));
     }
 
     proptest::proptest! {
