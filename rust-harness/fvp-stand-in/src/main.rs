@@ -15,6 +15,9 @@ use anyhow::{Context, Result, bail, ensure};
 
 use arguments::{Arguments, Start};
 
+/// The variable that names a licence server, as the model knows it.
+const LICENCE: &str = "ARMLMD_LICENSE_FILE";
+
 fn main() -> ExitCode {
     match run() {
         Ok(true) => ExitCode::SUCCESS,
@@ -34,7 +37,7 @@ fn run() -> Result<bool> {
     }
     let arguments = Arguments::parse(std::env::args().skip(1))?;
     println!("Fast Models [stand-in for {}]", env!("CARGO_PKG_VERSION"));
-    if arguments.is_unlicensed() {
+    if arguments.is_unlicensed() && std::env::var_os(LICENCE).is_none() {
         bail!("License checkout failed: no licence for this model");
     }
     let (image, cmdline) = match arguments.start()? {

@@ -15,8 +15,10 @@ mod terminal;
 
 pub use command::machine as machine_parameters;
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
@@ -37,6 +39,10 @@ pub struct Settings {
     /// More parameters of the model, by name. They replace those that the harness sets.
     #[serde(default)]
     pub parameters: toml::Table,
+    /// Variables of the model's environment, such as the one that names a licence server. The
+    /// model has none of the user's.
+    #[serde(default)]
+    pub environment: BTreeMap<String, String>,
     /// How many branch records each CPU of the model has: 8, 16, 32 or 64.
     #[serde(default = "default_records")]
     pub records: u8,
@@ -44,6 +50,15 @@ pub struct Settings {
 
 fn default_records() -> u8 {
     64
+}
+
+impl Settings {
+    /// The command that starts the model, without arguments.
+    fn command(&self) -> Command {
+        let mut command = Command::new(&self.model);
+        command.envs(&self.environment).stdin(Stdio::null());
+        command
+    }
 }
 
 /// The firmware, which runs before the kernel, at EL3.

@@ -12,7 +12,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use host::process::ProcessGroup;
 
 use super::command::{Start, parameters};
-use super::{Firmware, Fvp};
+use super::{Firmware, Fvp, Settings};
 use crate::backend::Checks;
 
 /// How long a model may take to list its parameters.
@@ -33,7 +33,7 @@ const TREE_ALIGNMENT: u64 = 8;
 impl Checks for Fvp {
     fn program(&self) -> Result<String> {
         let Self(settings) = self;
-        let list = list_of(&settings.model)?;
+        let list = list_of(settings)?;
         let known = known(&list);
         ensure!(
             !known.is_empty(),
@@ -134,13 +134,12 @@ impl Checks for Fvp {
 }
 
 /// What the model prints for `--list-params`.
-fn list_of(model: &Path) -> Result<String> {
-    let name = model.display();
+fn list_of(settings: &Settings) -> Result<String> {
+    let name = settings.model.display();
     let file = tempfile::NamedTempFile::new().context("a file for the model's parameters")?;
     let output = file.reopen().context("a file for the model's parameters")?;
-    let mut command = Command::new(model);
-    command.arg("--list-params").stdin(Stdio::null());
-    command.stderr(
+    let mut command = settings.command();
+    command.arg("--list-params").stderr(
         output
             .try_clone()
             .context("a file for the model's parameters")?,

@@ -88,9 +88,9 @@ fn make_elf(make: &[String], elf: &Path) -> Result<()> {
 /// Runs the model until it ends. The lines of its terminal are reported as the console. The
 /// lines that the model itself prints are reported there too, and are returned.
 fn run(settings: &Settings, start: &command::Start<'_>) -> Result<Vec<String>> {
-    let mut model = Command::new(&settings.model)
+    let mut model = settings
+        .command()
         .args(command::arguments(settings, start))
-        .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
