@@ -35,7 +35,7 @@ pub struct Letter {
 /// The error for a letter that cannot be written yet: a test that it reports has not been run
 /// on these patches.
 #[derive(Clone, Debug, thiserror::Error)]
-#[error("{test:?} is not recorded of these patches: ./brbe test {arguments}--prove")]
+#[error("{test:?} is not recorded of these patches: ./brbe test {arguments}--tier all")]
 pub struct Unseen {
     test: String,
     arguments: String,

@@ -22,9 +22,10 @@ pub struct Clean {
 }
 
 /// The directories below BRBE_HOME that may be removed, each with what it holds.
-const PARTS: [(&str, &str); 8] = [
+const PARTS: [(&str, &str); 9] = [
     ("cache", "sources, kernels, the guest's root"),
     ("build", "build directories of kernels and selftests"),
+    ("ccache", "objects of kernels"),
     ("target", "cargo's output"),
     ("cargo", "downloaded crates"),
     ("logs", "logs"),
