@@ -81,18 +81,22 @@ pub fn logged(name: &str, log: &Path, command: &mut Command) -> Result<()> {
     if status.success() {
         return Ok(());
     }
+    Err(Failed {
+        name: name.to_owned(),
+        status,
+        excerpt: excerpt(&said_since(log, before)),
+        log: kept(log),
+    }
+    .into())
+}
+
+/// What was written to a log after its first `before` bytes. Nothing, if the log cannot be read.
+pub fn said_since(log: &Path, before: u64) -> String {
     let text = fs::read(log).unwrap_or_default();
     let said = usize::try_from(before)
         .ok()
         .and_then(|from| text.get(from..));
-    let text = String::from_utf8_lossy(said.unwrap_or_default());
-    Err(Failed {
-        name: name.to_owned(),
-        status,
-        excerpt: excerpt(&text),
-        log: kept(log),
-    }
-    .into())
+    String::from_utf8_lossy(said.unwrap_or_default()).into_owned()
 }
 
 /// Keeps a copy of the log of a program that failed, and returns the copy's path: the next build in

@@ -396,12 +396,15 @@ fn make(built: &Built<'_>, work: &Path, into: &Path, mutants: &[DriverMutant]) -
         process::logged("build of drivers", built.log, &mut make)
     };
     // A mutant that is no C keeps no other from being compiled. One that is missing for a passing
-    // reason, such as a full disk, is there after the second call.
+    // reason, such as a full disk, may be there after the second call.
+    let mut said = String::new();
     for _ in 0..2 {
+        let before = fs::metadata(built.log).map_or(0, |log| log.len());
         if objects.is_empty() || compile(&objects, &["--keep-going"]).is_ok() {
             break;
         }
         ensure!(!process::interrupted(), "interrupted");
+        said = process::said_since(built.log, before);
     }
     let compiled = |name: &str| work.join(name).with_extension("o");
     // Without mutants, nothing is compiled yet.
@@ -419,6 +422,12 @@ fn make(built: &Built<'_>, work: &Path, into: &Path, mutants: &[DriverMutant]) -
     for (driver, nth) in objects {
         let compiled = compiled(&object(driver, nth));
         made.push(if !compiled.is_file() {
+            let object = object(driver, nth);
+            ensure!(
+                is_refused(&said, &object),
+                "{object}.o was not compiled, and not because of what is in it: see {}",
+                built.log.display()
+            );
             Compiled::Refused
         } else if Code::of(&compiled)? == unchanged[driver as usize] {
             Compiled::SameCode
@@ -434,6 +443,17 @@ fn make(built: &Built<'_>, work: &Path, into: &Path, mutants: &[DriverMutant]) -
     }
     let made = serde_json::to_string(&made).context("writing what came of mutants")?;
     write(&into.join(MADE), &made)
+}
+
+/// Whether the compiler has refused an object, by what `make` said. A full disk leaves objects out,
+/// too.
+fn is_refused(said: &str, object: &str) -> bool {
+    let passing = [
+        "No space left on device",
+        "Cannot allocate memory",
+        "Killed",
+    ];
+    said.contains(&format!(": {object}.o] Error")) && !passing.iter().any(|it| said.contains(it))
 }
 
 /// File name of the module with the mutant at place `nth`.
@@ -484,6 +504,16 @@ mod tests {
         assert_eq!(new_lines("@@ -12 +14 @@"), Some(14..15));
         assert_eq!(new_lines("@@ -12,3 +11,0 @@"), Some(11..11));
         assert_eq!(new_lines("@@ nothing @@"), None);
+    }
+
+    #[test]
+    fn a_full_disk_refuses_no_mutant() {
+        let refused = "make[3]: *** [scripts/Makefile.build:295: brbe_6.o] Error 1\n";
+        assert!(is_refused(refused, "brbe_6"));
+        assert!(!is_refused(refused, "brbe_61"));
+        assert!(!is_refused("", "brbe_6"));
+        let full = "error: unable to open output file: 'No space left on device'\n";
+        assert!(!is_refused(&format!("{full}{refused}"), "brbe_6"));
     }
 
     /// Source in which each file has one function.
