@@ -68,14 +68,19 @@ pub struct Lock(File);
 /// process holds them until it ends, so that no other run removes such an entry.
 static IN_USE: Mutex<BTreeMap<PathBuf, Lock>> = Mutex::new(BTreeMap::new());
 
-/// Adds `lock` to [`IN_USE`] as the lock of `entry`. Without a lock, drops the lock of
-/// `entry` from [`IN_USE`].
-fn use_entry(entry: &Path, lock: Option<Lock>) {
+/// Adds `lock` to [`IN_USE`] as the lock of `entry`.
+fn use_entry(entry: &Path, lock: Lock) {
     let mut in_use = IN_USE.lock().unwrap_or_else(PoisonError::into_inner);
-    match lock {
-        Some(lock) => in_use.insert(entry.to_owned(), lock),
-        None => in_use.remove(entry),
-    };
+    in_use.insert(entry.to_owned(), lock);
+}
+
+/// Drops the lock of `entry` from [`IN_USE`], if the entry was removed by hand. Another thread may
+/// just have made it.
+fn forget_removed(entry: &Path) {
+    let mut in_use = IN_USE.lock().unwrap_or_else(PoisonError::into_inner);
+    if !entry.is_dir() {
+        in_use.remove(entry);
+    }
 }
 
 impl Lock {
@@ -202,9 +207,7 @@ pub fn entry(
         if use_if_there(paths, &name, &done)? {
             return Ok(Some(None));
         }
-        // An entry that was removed by hand does not exist, and this process may still hold
-        // its lock.
-        use_entry(&done, None);
+        forget_removed(&done);
         Ok(Lock::try_take(paths, &name)?.map(Some))
     })?;
     if let Some(lock) = lock {
@@ -212,7 +215,7 @@ pub fn entry(
             eviction::make_room(paths);
             make(paths, &name, &done, fill)?;
         }
-        use_entry(&done, Some(lock.into_shared(&name)?));
+        use_entry(&done, lock.into_shared(&name)?);
     }
     Ok(done)
 }
@@ -230,7 +233,7 @@ fn use_if_there(paths: &Paths, name: &str, entry: &Path) -> Result<bool> {
     let is_there = entry.is_dir();
     if is_there {
         eviction::mark_used(entry);
-        use_entry(entry, Some(lock));
+        use_entry(entry, lock);
     }
     Ok(is_there)
 }

@@ -11,7 +11,12 @@ thread_local! {
 
 /// Notes that something was done again on this thread.
 pub fn note() {
-    NOTED.set(NOTED.get().saturating_add(1));
+    note_all(1);
+}
+
+/// Notes that something was done again `count` times, on this thread or on one that it waited for.
+pub fn note_all(count: u32) {
+    NOTED.set(NOTED.get().saturating_add(count));
 }
 
 /// How often something was done again on this thread since the last call.
@@ -32,7 +37,10 @@ mod tests {
             note();
             (take(), take())
         });
-        assert_eq!(other.join().unwrap(), (2, 0));
+        let (noted, rest) = other.join().unwrap();
+        assert_eq!((noted, rest), (2, 0));
         assert_eq!(take(), 0);
+        note_all(noted);
+        assert_eq!((take(), take()), (2, 0));
     }
 }

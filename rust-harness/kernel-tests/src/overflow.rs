@@ -21,7 +21,7 @@ use crate::context::Context;
 use crate::entry::entry;
 use crate::registry::{Batch, KernelNeeds, Scope, Test};
 use crate::watch::{self, windows};
-use host::progress;
+use host::{progress, retries};
 use judge::{FrozenBefore, SweepFindings};
 use machines::guest;
 use machines::machine_spec::MachineSpec;
@@ -150,6 +150,7 @@ impl Sweeping<'_> {
             progress::say(&format!(
                 "    {missed} instructions were not hit: once more"
             ));
+            retries::note();
             match self.once(entry)? {
                 Err(said) => return Ok(Verdict::Fail(said)),
                 Ok(more) => findings.add(more),

@@ -8,6 +8,7 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::context::{Context, NO_SOURCE};
 use crate::properties::PropertyKind;
+use host::retries;
 use kernels::requirements::{self, MachineNeeds};
 use kernels::subject::Configuration;
 use kernels::variant::Variant;
@@ -376,6 +377,8 @@ impl Named<'_> {
         let decided = (self.batch.decide)(context, &[self.place])?
             .into_iter()
             .next();
-        Ok(decided.context("a test without a verdict")?.verdict)
+        let Decided { verdict, retries } = decided.context("a test without a verdict")?;
+        retries::note_all(retries);
+        Ok(verdict)
     }
 }

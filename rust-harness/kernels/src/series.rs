@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
-use crate::source::{BASE, Tree};
+use crate::source::Tree;
 use host::cache::{Key, Lock};
 use host::git::Git;
 use host::paths::Paths;
@@ -90,17 +90,16 @@ impl Series {
     /// patch. The same patches give the same commits, and are applied once.
     pub fn commits(&self, paths: &Paths, tree: &Tree) -> Result<Vec<String>> {
         let git = tree.git();
-        let base = git.read(&["rev-parse", &format!("{BASE}^{{commit}}")])?;
         let _lock = lock(paths, tree)?;
 
-        let mut key = Key::new("series 1").with(&base);
+        let mut key = Key::new("series 1").with(&tree.base);
         let mut references = Vec::new();
         for patch in &self.patches {
             key = key.with_file(&patch.path)?;
             references.push(format!("refs/brbe/{}", key.name()));
         }
         let known = |name: &String| git.read(&["rev-parse", "--verify", "--quiet", name]).ok();
-        let mut commits = vec![base];
+        let mut commits = vec![tree.base.clone()];
         commits.extend(references.iter().map_while(known));
         if commits.len() <= self.patches.len() {
             self.apply(&git, &references, &mut commits)?;
@@ -210,6 +209,7 @@ fn parse(text: &str, dir: &Path) -> Result<Vec<Patch>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::source::BASE;
 
     #[test]
     fn a_series_names_files_in_order_and_may_comment() {
@@ -295,10 +295,7 @@ mod tests {
             }],
         };
         let paths = Paths::at(dir.path(), dir.path());
-        let tree = Tree {
-            path: work.clone(),
-            id: "test".into(),
-        };
+        let tree = Tree::tagged(work.clone(), "test".into()).unwrap();
         let commits = series.commits(&paths, &tree).unwrap();
         assert_eq!(commits.len(), 2);
         assert_eq!(fs::read_to_string(work.join("a")).unwrap(), "one\n");

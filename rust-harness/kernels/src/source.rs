@@ -29,9 +29,22 @@ pub struct Tree {
     pub path: PathBuf,
     /// Names the source in file names and cache keys.
     pub id: String,
+    /// The commit of the unchanged source. A run keeps to it, though another run may tag a later
+    /// commit of the same user's tree.
+    pub base: String,
 }
 
 impl Tree {
+    /// The tree at `path`, whose unchanged source is the commit tagged [`BASE`].
+    ///
+    /// # Errors
+    ///
+    /// When there is no such tag.
+    pub(crate) fn tagged(path: PathBuf, id: String) -> Result<Self> {
+        let base = Git::new(&path).read(&["rev-parse", &format!("{BASE}^{{commit}}")])?;
+        Ok(Self { path, id, base })
+    }
+
     /// The git repository of the tree.
     pub fn git(&self) -> Git {
         Git::new(&self.path)
@@ -82,7 +95,7 @@ impl Tree {
     ///
     /// When `git log` fails or prints nothing.
     pub fn upstream(&self) -> Result<Option<String>> {
-        let said = ["log", "-1", "--format=%H %an %s", BASE];
+        let said = ["log", "-1", "--format=%H %an %s", &self.base];
         let said = self.git().read(&said)?;
         let (commit, about) = said.split_once(' ').context("git log says nothing")?;
         let is_ours = about == format!("{} {UNCHANGED}", NOBODY.0);
@@ -121,7 +134,7 @@ impl Tree {
     /// The hash of the git tree `tree`, whose last entry of `path` is as in the unchanged source:
     /// if that has no such file or directory, there is none.
     fn with_entry_of_base(&self, tree: &str, path: &str) -> Result<String> {
-        let was = self.git().read(&["ls-tree", BASE, path])?;
+        let was = self.git().read(&["ls-tree", &self.base, path])?;
         let name = path.rsplit('/').next().unwrap_or(path);
         self.with_entry(tree, name, &was.replace(path, name))
     }
@@ -143,14 +156,14 @@ impl Tree {
     ///
     /// When git cannot clone this tree, or cannot tag the source in the clone.
     pub fn second_tree(&self, paths: &Paths, name: &str) -> Result<Self> {
-        let head = self.git().read(&["rev-parse", BASE])?;
-        let key = Key::new("beside 1").with(&head).with(name);
+        let key = Key::new("beside 1").with(&self.base).with(name);
         let id = format!("{}-{name}", self.id);
         let tree = Self {
             path: clone(paths, &self.path, &key, &id)?,
             id,
+            base: self.base.clone(),
         };
-        tree.git().run(&["tag", "--force", BASE, &head])?;
+        tree.git().run(&["tag", "--force", BASE, &tree.base])?;
         Ok(tree)
     }
 }
@@ -213,10 +226,7 @@ pub fn from_mirror(paths: &Paths, base: &Base) -> Result<Tree> {
         step.done();
         Ok(())
     })?;
-    Ok(Tree {
-        path: entry.join("tree"),
-        id: base.name.clone(),
-    })
+    Tree::tagged(entry.join("tree"), base.name.clone())
 }
 
 /// The source tree in a directory of the user's: of a git repository its `HEAD`, in a clone
@@ -256,8 +266,9 @@ fn from_git(paths: &Paths, dir: &Path) -> Result<Tree> {
     let tree = Tree {
         path: clone(paths, dir, &key, &id)?,
         id,
+        base: head,
     };
-    let git = tree.git();
+    let (git, head) = (tree.git(), &tree.base);
     // git does not share the objects of a shallow clone, so the commit is fetched from there.
     if git
         .read(&["cat-file", "-e", &format!("{head}^{{commit}}")])
@@ -265,9 +276,9 @@ fn from_git(paths: &Paths, dir: &Path) -> Result<Tree> {
     {
         let theirs = dir.to_string_lossy();
         let fetch = ["fetch", "--quiet", "--no-tags", "--update-shallow"];
-        git.run(&[&fetch[..], &[&theirs, &head]].concat())?;
+        git.run(&[&fetch[..], &[&theirs, head]].concat())?;
     }
-    git.run(&["tag", "--force", BASE, &head])?;
+    git.run(&["tag", "--force", BASE, head])?;
     Ok(tree)
 }
 
@@ -287,10 +298,7 @@ fn from_copy(paths: &Paths, dir: &Path) -> Result<Tree> {
          two weeks without a run",
         dir.display()
     );
-    Ok(Tree {
-        path: entry.join("tree"),
-        id,
-    })
+    Tree::tagged(entry.join("tree"), id)
 }
 
 fn fetch(paths: &Paths, base: &Base, into: &Path) -> Result<PathBuf> {

@@ -84,6 +84,8 @@ pub struct Run {
 pub enum Progress<'a> {
     /// A line of the console or of the command.
     Line(&'a str),
+    /// The machine failed before the command began, and is started once more.
+    StartsAgain,
     /// The guest is up, and the command begins. A machine need not report it.
     CommandBegins,
 }

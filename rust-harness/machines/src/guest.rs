@@ -325,9 +325,10 @@ impl Guest {
         // The boot of an ordinary kernel by the host's time says how fast this machine is.
         let is_known = !kernel.has_checks && machine.icount.is_none();
         let is_known = is_known && self.capabilities().plugin && self.arch == Arch::Arm64;
-        let power_on = Instant::now();
+        let mut power_on = Instant::now();
         let run = self.backend.run(&boot, &mut |progress| match progress {
             Progress::Line(line) => step.note(line),
+            Progress::StartsAgain => power_on = Instant::now(),
             Progress::CommandBegins => {
                 if is_known {
                     speed::note(power_on.elapsed());

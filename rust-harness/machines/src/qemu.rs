@@ -72,6 +72,7 @@ fn once_more(
         _ => return Ok(run),
     };
     retries::note();
+    progress(Progress::StartsAgain);
     let console = boot.console.display();
     say(&format!(
         "the machine failed before its command began, and is started once more: {why} (its console: {console})"

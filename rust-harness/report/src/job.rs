@@ -11,7 +11,7 @@ use crate::limit::Limit;
 use crate::selection::Selection;
 use crate::tier::Tier;
 use crate::verdict::{Decided, Row, Verdict};
-use host::process::Interrupted;
+use host::process::{self, Interrupted};
 use host::retries;
 
 /// How long a job is expected to take that never ran, in seconds: a short test with its boot.
@@ -312,6 +312,11 @@ impl<'a> Job<'a> {
             }
             Ok(verdicts) => verdicts,
         };
+        let has_failed = |decided: &Decided| matches!(decided.verdict, Verdict::Fail(_));
+        if process::interrupted() && verdicts.iter().any(has_failed) {
+            // The interruption has ended what the test started, too: it says nothing.
+            return Err(Interrupted.into());
+        }
         if let Some(first) = verdicts.first_mut() {
             first.retries += retries::take();
         }

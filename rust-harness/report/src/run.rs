@@ -3,13 +3,14 @@
 
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
-use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::sync::mpsc::{self, Sender};
 use std::thread::{self, Scope};
 use std::time::{Duration, Instant};
 
-use anyhow::{Error, Result, bail};
+use anyhow::{Error, Result};
 
 use crate::artefact::Artefact;
+use crate::body;
 use crate::graph::{Graph, Work};
 use crate::history::{Durations, FOUND, History};
 use crate::job::Job;
@@ -124,13 +125,11 @@ impl<'a> Runner<'a> {
                     break;
                 }
                 overview.show(&running.text(at_once));
-                match outcomes.recv_timeout(REFRESH) {
-                    Ok(ended) => running.end(ended)?,
-                    Err(RecvTimeoutError::Timeout) => {}
-                    Err(RecvTimeoutError::Disconnected) => bail!("a task has not ended"),
+                if let Ok(ended) = outcomes.recv_timeout(REFRESH) {
+                    running.end(ended)?;
                 }
             }
-            Ok(())
+            anyhow::Ok(())
         })?;
         Ok(running.rows.into_iter().flatten().collect())
     }
@@ -262,7 +261,8 @@ impl<'a> Running<'a, '_> {
         let ended = ended.clone();
         self.begun.insert(place, Instant::now());
         scope.spawn(move || {
-            let outcome = body();
+            // A task that panicked has ended, too: the run waits for each.
+            let outcome = body::call(|| Ok(body())).unwrap_or_else(Outcome::NotMade);
             // The receiver stops at the first interruption.
             let _ = ended.send(Ended { place, outcome });
         });

@@ -9,7 +9,7 @@ use super::Variant;
 use host::paths::Paths;
 use kernels::bases;
 use kernels::rebase::{self, PatchOutcome};
-use kernels::source::{self, BASE};
+use kernels::source;
 use report::{Job, Plan, Runner, Verdict};
 
 /// Tell for each patch whether it fits a newer tree
@@ -45,7 +45,7 @@ impl Rebase {
         let none = || format!("there is no series {name}");
         let (series, _) = variant.series(places, &base)?.with_context(none)?;
         let tree = source::from_dir(places, &self.onto)?;
-        let outcomes = rebase::onto(&tree.git(), BASE, &series)?;
+        let outcomes = rebase::onto(&tree.git(), &tree.base, &series)?;
         let runner = Runner {
             is_kept: false,
             ..Runner::new(places)

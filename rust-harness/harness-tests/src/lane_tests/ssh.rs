@@ -21,7 +21,7 @@ use guest_runner::SHARE;
 use host::arch::Arch;
 use host::cargo::{self, GuestPrograms};
 use host::paths::Paths;
-use host::process;
+use host::{process, retries};
 use kernel_tests::context::Context;
 use kernels::kernel::Kernel;
 use machines::backend::End;
@@ -112,13 +112,14 @@ pub(super) fn check(context: &Context<'_>) -> Result<Verdict> {
             let run = context.run_within(TIMEOUT, &machine.spec(), "sshd", GUEST, &machine.share);
             // From here on, nothing waits for the guest any more.
             machine.over.store(true, Ordering::SeqCst);
-            run
+            (run, retries::take())
         });
         let checked = machine.wait().and_then(|()| machine.use_it(paths, &kernel));
         let ended = machine.end(paths);
-        let run = booted
+        let (run, again) = booted
             .join()
             .map_err(|_| anyhow!("the guest's thread died"))?;
+        retries::note_all(again);
         forwarding
             .join()
             .map_err(|_| anyhow!("forwarding died"))??;

@@ -62,6 +62,8 @@ fn evict(paths: &Paths, now: SystemTime, space: impl Fn() -> Result<u64>) -> Res
         unused.push((unused_since(&entry, now)?, entry));
     }
     unused.sort_unstable();
+    // One that cannot be removed keeps no other.
+    let mut removed = Ok(());
     while let Some((since, entry)) = unused.pop() {
         let name = entry.file_name().and_then(OsStr::to_str);
         let name = name.context("an entry has a name")?;
@@ -74,10 +76,10 @@ fn evict(paths: &Paths, now: SystemTime, space: impl Fn() -> Result<u64>) -> Res
             continue;
         };
         if entry.is_dir() && unused_since(&entry, now)? >= since {
-            discard(&entry)?;
+            removed = removed.and(discard(&entry));
         }
     }
-    Ok(())
+    removed
 }
 
 fn entries(cache: &Path) -> Result<Vec<PathBuf>> {

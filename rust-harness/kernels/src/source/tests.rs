@@ -1,4 +1,5 @@
 use super::*;
+use crate::series::Series;
 
 #[test]
 fn a_directory_that_is_no_kernel_is_refused() {
@@ -34,10 +35,17 @@ fn a_shallow_clone_is_followed_and_a_killed_checkout_forgotten() {
     let clone = ["clone", "--quiet", "--depth=1", &url, "shallow"];
     Git::new(dir.path()).run(&clone).unwrap();
     let shallow = dir.path().join("shallow");
-    from_dir(&paths, &shallow).unwrap();
+    let earlier = from_dir(&paths, &shallow).unwrap();
     let next = commit(&shallow, "three");
     let tree = from_dir(&paths, &shallow).unwrap();
-    assert_eq!(tree.git().read(&["rev-parse", BASE]).unwrap(), next);
+    assert_eq!(tree.base, next);
+    assert_ne!(earlier.base, next);
+    let commits = Series::default().commits(&paths, &earlier).unwrap();
+    assert_eq!(
+        commits,
+        [earlier.base],
+        "a run keeps to the commit that it began with"
+    );
     fs::write(tree.path.join(".git/index.lock"), "").unwrap();
     tree.at(&paths, &next, |_| Ok(())).unwrap();
     assert_eq!(
@@ -64,11 +72,7 @@ fn a_tree_that_is_made_anew_has_nothing_built() {
 #[test]
 fn a_kernel_is_built_from_neither_documentation_nor_selftests() {
     let dir = tempfile::tempdir().unwrap();
-    let tree = Tree {
-        path: dir.path().to_owned(),
-        id: "test".to_owned(),
-    };
-    let git = tree.git();
+    let git = Git::new(dir.path());
     let commit = |file: &str, text: &str| {
         let file = dir.path().join(file);
         fs::create_dir_all(file.parent().unwrap()).unwrap();
@@ -81,6 +85,7 @@ fn a_kernel_is_built_from_neither_documentation_nor_selftests() {
     commit("Documentation/a.rst", "one");
     let base = commit("a.c", "one");
     git.run(&["tag", BASE]).unwrap();
+    let tree = Tree::tagged(dir.path().to_owned(), "test".to_owned()).unwrap();
     let content = |commit: &str| tree.content(commit).unwrap();
     let trees = git.read(&["rev-parse", "HEAD^{tree}"]).unwrap();
     assert_eq!(content(&base), trees);
