@@ -452,7 +452,7 @@ impl<'a> Trial<'a> {
             let builder = subject.builder_of(configuration);
             key = key.with(builder.key("mutant", &self.commit()?)?.name());
         }
-        let plugin = guest.plugin_file(&MachineSpec::default())?;
+        let plugin = guest.own_plugin_file(&MachineSpec::default())?;
         let plugin = plugin.map(|plugin| plugin.path);
         let [tests, _] = guest.programs_for_people()?;
         for program in [tests].into_iter().chain(plugin) {

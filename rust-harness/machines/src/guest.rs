@@ -17,6 +17,7 @@ use crate::speed;
 use guest_runner::{COMMAND, SHARE};
 use host::arch::Arch;
 use host::cargo::{self, GuestPrograms};
+use host::files;
 use host::made::Made;
 use host::paths::Paths;
 use host::process;
@@ -25,6 +26,7 @@ use kernels::firmware;
 use kernels::guest_root;
 use kernels::kernel::Kernel;
 use kernels::subject::Subject;
+use tempfile::TempDir;
 
 /// How long a run may take by default, from power-on to power-off. A boot takes 10 to 20 s on
 /// the machine that this was written on; a slower one needs more.
@@ -50,8 +52,13 @@ pub struct Task<'a> {
 struct Parts {
     /// Path of the directory that is the guest's root file system.
     root: Made<PathBuf>,
-    /// Path of the plugin that gives branch records to QEMU's CPUs. `None` for other backends.
+    /// Path of the plugin that gives branch records to QEMU's CPUs, as cargo has built it. `None`
+    /// for other backends.
     plugin: Made<Option<PathBuf>>,
+    /// Copies of the plugin and of the guest's programs, for as long as there is this guest: what
+    /// somebody builds meanwhile in the same checkout is for other guests.
+    copies: Made<Arc<TempDir>>,
+    plugin_copy: Made<Option<PathBuf>>,
     programs: Made<GuestPrograms>,
 }
 
@@ -134,14 +141,41 @@ impl Guest {
         })
     }
 
-    /// The plugin, with its options for `machine`. `None` if the machine or the backend has none.
+    /// The plugin as it was built last, with its options for `machine`. `None` if the machine or the
+    /// backend has none.
     ///
     /// # Errors
     ///
     /// When the plugin cannot be built.
     pub fn plugin_file(&self, machine: &MachineSpec) -> Result<Option<PluginFile>> {
-        let plugin = self.plugin()?.zip(machine.plugin_options(self.arch));
-        Ok(plugin.map(|(path, options)| PluginFile { path, options }))
+        Ok(self.with_options(self.plugin()?, machine))
+    }
+
+    /// The plugin that every machine of this guest has, with its options for `machine`. `None` if
+    /// the machine or the backend has none.
+    ///
+    /// # Errors
+    ///
+    /// When the plugin cannot be built or copied.
+    pub fn own_plugin_file(&self, machine: &MachineSpec) -> Result<Option<PluginFile>> {
+        let copy = || {
+            let built = self.plugin()?;
+            built.map(|built| self.own_copy(&built)).transpose()
+        };
+        Ok(self.with_options(self.parts.plugin_copy.get(copy)?, machine))
+    }
+
+    fn with_options(&self, plugin: Option<PathBuf>, machine: &MachineSpec) -> Option<PluginFile> {
+        let plugin = plugin.zip(machine.plugin_options(self.arch));
+        plugin.map(|(path, options)| PluginFile { path, options })
+    }
+
+    /// Path of a copy of a file, which is there for as long as this guest.
+    fn own_copy(&self, file: &Path) -> Result<PathBuf> {
+        let create = || Ok(Arc::new(files::scratch(&self.paths, "programs-")?));
+        let dir = self.parts.copies.get(create)?;
+        files::copy_into(file, dir.path())?;
+        Ok(dir.path().join(file.file_name().unwrap_or_default()))
     }
 
     /// Path of the program `vm-session`.
@@ -178,8 +212,15 @@ impl Guest {
     }
 
     fn programs(&self) -> Result<GuestPrograms> {
-        let build = || cargo::guest(&self.paths, self.arch);
-        self.parts.programs.get(build)
+        self.parts.programs.get(|| {
+            let built = cargo::guest(&self.paths, self.arch)?;
+            Ok(GuestPrograms {
+                tests: self.own_copy(&built.tests)?,
+                tracer: self.own_copy(&built.tracer)?,
+                runner: self.own_copy(&built.runner)?,
+                session: self.own_copy(&built.session)?,
+            })
+        })
     }
 
     /// The architecture of the guest.
@@ -305,7 +346,7 @@ impl Guest {
         task.share.write(COMMAND, &command)?;
         let mut step = Step::start(format!("boot, {}", task.name));
         let die = ["panic=-1", "oops=panic"].map(str::to_owned);
-        let plugin = self.plugin_file(machine)?;
+        let plugin = self.own_plugin_file(machine)?;
         let firmware = machine.firmware.then(|| firmware::build(&self.paths));
         let boot = Boot {
             arch: self.arch,
