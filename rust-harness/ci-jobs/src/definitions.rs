@@ -219,8 +219,10 @@ pub fn definitions(paths: &Paths, wishes: &Wishes) -> Result<Vec<Definition>> {
         let path = paths.repo(path);
         fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))
     };
-    let parts = wishes.parts.to_string();
-    let numbers: Vec<_> = (1..=wishes.parts.get()).map(|n| n.to_string()).collect();
+    // A part without a cell would be a job that boots a machine for nothing.
+    let parts = usize::try_from(wishes.parts.get()).map_or(cells.len(), |it| it.min(cells.len()));
+    let numbers: Vec<_> = (1..=parts).map(|n| n.to_string()).collect();
+    let parts = parts.to_string();
     let only = wishes.only.iter().map(|only| format!(" --only {only}"));
     let only: String = only.collect();
     let quoted: Vec<_> = numbers.iter().map(|n| format!("\"{n}\"")).collect();

@@ -14,7 +14,7 @@ use host::git::{Git, NOBODY};
 use host::mirror;
 use host::paths::Paths;
 use host::process;
-use host::progress::Step;
+use host::progress::{self, Step};
 
 /// The tag of the commit that holds the unchanged source.
 pub const BASE: &str = "brbe-base";
@@ -256,10 +256,10 @@ fn from_git(paths: &Paths, dir: &Path) -> Result<Tree> {
         .read(&["status", "--porcelain", "--untracked-files=no"])?
         .is_empty()
     {
-        eprintln!(
+        progress::say(&format!(
             "brbe: {}: uncommitted changes are left out, HEAD is taken",
             dir.display()
-        );
+        ));
     }
     let key = Key::new("clone 1").with(dir.as_os_str().as_encoded_bytes());
     let id = format!("src-{}", key.name());
@@ -293,11 +293,11 @@ fn from_copy(paths: &Paths, dir: &Path) -> Result<Tree> {
         process::step("copy of --kernel-src", &log, &mut copy)?;
         commit_all(&into.join("tree"), &log)
     })?;
-    eprintln!(
+    progress::say(&format!(
         "brbe: {} was copied when it was first named; ./brbe clean forgets the copy, and so do \
          two weeks without a run",
         dir.display()
-    );
+    ));
     Tree::tagged(entry.join("tree"), id)
 }
 

@@ -30,7 +30,9 @@ impl FromStr for Identity {
                 !text.is_empty() && !text.contains(refused)
             };
             let name = name.trim();
-            let is_name = !name.is_empty() && !name.contains(|c: char| c.is_control() || c == '>');
+            // What separates addresses or needs quotes in a mail's header (RFC 5322, 3.2.3).
+            let special = |c: char| c.is_control() || "()<>[]:;@\\,\"".contains(c);
+            let is_name = !name.is_empty() && !name.contains(special);
             (is_name && is_plain(user) && is_plain(host)).then(|| Self {
                 name: name.to_owned(),
                 mail: mail.to_owned(),
@@ -61,6 +63,8 @@ mod tests {
             "Ada <@example.org>",
             "Ada\nBcc: x <ada@example.org>",
             "Ada <ada@example.org>, Bob <bob@example.org>",
+            "Example, Ada <ada@example.org>",
+            "\"Ada\" <ada@example.org>",
         ] {
             assert!(wrong.parse::<Identity>().is_err(), "{wrong:?}");
         }

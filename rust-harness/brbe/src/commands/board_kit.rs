@@ -42,13 +42,12 @@ impl BoardKit {
         }
         let program = cargo::guest(paths, Arch::Arm64)?.tests;
         let size = kit::write(paths, &program, &self.output)?;
-        println!(
+        super::print_text(&format!(
             "{}: {:.1} MB. On the board:\n\n    tar -xzf {}\n    sudo sh {NAME}/run.sh",
             self.output.display(),
             size as f64 / 1e6,
             name(&self.output),
-        );
-        Ok(())
+        ))
     }
 
     fn run_on_emulated_machine(&self, paths: &Paths, into: &Path) -> Result<()> {
@@ -59,8 +58,8 @@ impl BoardKit {
         let mut json = serde_json::to_string_pretty(&said).context("writing JSON")?;
         json.push('\n');
         cache::write_atomically(into, json.as_bytes())?;
-        println!("{}: what the kit says on {}", into.display(), booted.title);
-        Ok(())
+        let (into, title) = (into.display(), booted.title);
+        super::print_text(&format!("{into}: what the kit says on {title}"))
     }
 }
 

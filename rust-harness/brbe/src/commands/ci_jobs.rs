@@ -27,7 +27,8 @@ impl CiJobs {
     /// Runs the command.
     pub fn run(&self, paths: &Paths) -> Result<()> {
         for definition in definitions(paths, &self.wishes)? {
-            println!("{}", definition.write_below(&self.into)?.display());
+            let written = definition.write_below(&self.into)?;
+            super::print_text(&written.display().to_string())?;
         }
         Ok(())
     }

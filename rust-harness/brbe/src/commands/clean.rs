@@ -1,6 +1,7 @@
 //! `brbe clean`: what the caches hold, and removing it.
 
 use std::fs;
+use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
@@ -57,30 +58,27 @@ impl Clean {
             }
             let bytes = size(&dir).with_context(|| format!("measuring {}", dir.display()))?;
             total += bytes;
-            println!("{:>9}  {}  ({what})", human(bytes), dir.display());
-            if self.yes {
-                cache::discard(&dir)?;
-            }
+            self.take(bytes, &dir, what)?;
         }
         for root in old_roots(paths)? {
             let bytes = size(&root)?;
             total += bytes;
-            println!(
-                "{:>9}  {}  (a toolchain root not in use)",
-                human(bytes),
-                root.display()
-            );
-            if self.yes {
-                cache::discard(&root)?;
-            }
+            self.take(bytes, &root, "a toolchain root not in use")?;
         }
         let verb = if self.yes {
             "removed"
         } else {
             "would be freed by ./brbe clean --yes"
         };
-        println!("{:>9}  {verb}", human(total));
-        Ok(())
+        super::print_text(&format!("{:>9}  {verb}", human(total)))
+    }
+
+    /// Removes a directory, if that is wanted, and says so.
+    fn take(&self, bytes: u64, dir: &Path, what: &str) -> Result<()> {
+        if self.yes {
+            cache::discard(dir)?;
+        }
+        super::print_text(&format!("{:>9}  {}  ({what})", human(bytes), dir.display()))
     }
 }
 
@@ -103,15 +101,21 @@ fn old_roots(paths: &Paths) -> Result<Vec<PathBuf>> {
     Ok(roots)
 }
 
-/// Disk space below a directory; hard links count once.
-fn size(dir: &Path) -> Result<u64> {
+/// Disk space below a directory; hard links count once. What another run removes meanwhile does not
+/// count.
+fn size(dir: &Path) -> io::Result<u64> {
     let mut seen = std::collections::HashSet::new();
     let mut pending = vec![dir.to_owned()];
     let mut bytes = 0;
     while let Some(dir) = pending.pop() {
-        for file in fs::read_dir(&dir)? {
+        let Some(files) = unless_gone(fs::read_dir(&dir))? else {
+            continue;
+        };
+        for file in files {
             let file = file?;
-            let meta = file.metadata()?;
+            let Some(meta) = unless_gone(file.metadata())? else {
+                continue;
+            };
             if meta.is_dir() {
                 pending.push(file.path());
             }
@@ -121,6 +125,14 @@ fn size(dir: &Path) -> Result<u64> {
         }
     }
     Ok(bytes)
+}
+
+/// What was found, unless it is not there any more.
+fn unless_gone<T>(found: io::Result<T>) -> io::Result<Option<T>> {
+    match found {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        found => found.map(Some),
+    }
 }
 
 fn human(bytes: u64) -> String {
@@ -143,6 +155,7 @@ mod tests {
         assert!(one >= 100_000);
         fs::hard_link(dir.path().join("a"), dir.path().join("b")).unwrap();
         assert_eq!(size(dir.path()).unwrap(), one);
+        assert_eq!(size(&dir.path().join("gone")).unwrap(), 0);
     }
 
     #[test]

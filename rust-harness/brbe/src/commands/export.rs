@@ -41,11 +41,10 @@ impl Export {
             let plugin = plugin_of(&guest)?;
             let page = paths.repo("rust-harness/qemu-brbe/libqemu_brbe.7");
             vm::export::plugin(&plugin, &page, &self.dir)?;
-            println!(
-                "{0}/libqemu_brbe.so, man -l {0}/libqemu_brbe.7",
-                self.dir.display()
-            );
-            return Ok(());
+            let dir = self.dir.display();
+            return super::print_text(&format!(
+                "{dir}/libqemu_brbe.so, man -l {dir}/libqemu_brbe.7"
+            ));
         }
         let needs = MachineNeeds {
             has_session: true,
@@ -74,12 +73,8 @@ impl Export {
         if let Some(column) = table.column_mut(1) {
             column.set_cell_alignment(CellAlignment::Right);
         }
-        println!(
-            "{table}\n{}: {}/run --help",
-            booted.title,
-            self.dir.display()
-        );
-        Ok(())
+        let (title, dir) = (booted.title, self.dir.display());
+        super::print_text(&format!("{table}\n{title}: {dir}/run --help"))
     }
 }
 

@@ -63,14 +63,14 @@ impl Judge {
         let properties = properties::named(&self.properties);
         let report = self.tested(paths, backend, &properties)?;
         let judgement = Judgement::of(&report, &properties);
-        super::print(self.json, &judgement, |out| {
+        let printed = super::print(self.json, &judgement, |out| {
             if self.reply {
                 return write!(out, "{}", reply::mail(&judgement, &report, &machine));
             }
             writeln!(out, "{}", table(&judgement.properties))?;
             words(&judgement, out)
-        })?;
-        Ok(judgement.is_good())
+        });
+        super::said(printed, judgement.is_good())
     }
 
     /// Runs the tests.
@@ -81,10 +81,16 @@ impl Judge {
         properties: &[Property],
     ) -> Result<Report> {
         let kernel = &self.kernel;
+        // What others take, or their machines, says nothing about this project's tests in QEMU.
+        let is_kept = self.implementation.is_ours() && backend.capabilities().plugin;
         self.implementation
             .with_plan(paths, kernel, backend, |mut plan| {
                 plan.select(&Selection::named(properties::deciding(properties)));
-                Runner::new(paths).run(plan)
+                let runner = Runner {
+                    is_kept,
+                    ..Runner::new(paths)
+                };
+                runner.run(plan)
             })
     }
 }

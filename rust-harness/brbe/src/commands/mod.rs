@@ -31,6 +31,7 @@ use ::report::{Job, Plan, Report, Verdict};
 use ::submit::patches::APPLIES;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use host::process::Interrupted;
+use host::progress;
 use kernel_tests::registry::Batch;
 use kernels::subject::{Choice, Subject};
 use kernels::variant::Variant;
@@ -47,6 +48,23 @@ fn print(
         writeln!(out).context("writing")
     } else {
         text(&mut out).context("writing")
+    }
+}
+
+/// Prints lines of text.
+fn print_text(text: &str) -> Result<()> {
+    writeln!(anstream::stdout().lock(), "{text}").context("writing")
+}
+
+/// What came of a command that has `printed` what it found. That not all is well counts, also
+/// where nobody has read why.
+fn said(printed: Result<()>, is_good: bool) -> Result<bool> {
+    match printed {
+        Err(error) if !is_good => {
+            progress::say(&format!("brbe: {error:#}"));
+            Ok(false)
+        }
+        printed => printed.map(|()| is_good),
     }
 }
 
@@ -111,11 +129,11 @@ fn print_report_of(json: bool, report: &Report, about: &[String]) -> Result<bool
     let mut about = about.to_vec();
     about.push(retries);
     about.extend(longest);
-    print(json, report, |out| {
+    let printed = print(json, report, |out| {
         writeln!(out, "\n{}\n{}", report.table(), about.join("; "))?;
         writeln!(out, "{}", report.summary())
-    })?;
-    Ok(report.good())
+    });
+    said(printed, report.good())
 }
 
 /// Prints the lines of the tests of a plan.
@@ -146,6 +164,16 @@ pub struct KernelArgs {
 }
 
 impl KernelArgs {
+    /// Whether no kernel is asked for.
+    fn is_default(&self) -> bool {
+        let Self {
+            base,
+            kernel_src,
+            series,
+        } = self;
+        base.is_none() && kernel_src.is_none() && series.is_none()
+    }
+
     /// The choice of a kernel that the options ask for.
     pub fn choice(&self) -> Choice {
         Choice {

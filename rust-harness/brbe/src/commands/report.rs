@@ -133,11 +133,9 @@ impl ReportCommand {
                 format!("{json}\n")
             }
         };
-        anstream::stdout()
-            .lock()
-            .write_all(text.as_bytes())
-            .context("writing")?;
-        Ok(all.good())
+        let mut out = anstream::stdout().lock();
+        let printed = out.write_all(text.as_bytes()).context("writing");
+        super::said(printed, all.good())
     }
 }
 

@@ -1,5 +1,6 @@
 //! `brbe submit`: a series as a maintainer would receive it.
 
+use std::borrow::Cow;
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 
@@ -135,7 +136,9 @@ struct Mails {
 
 /// The command that sends the mails of a directory.
 fn send(dir: &Path) -> String {
-    format!("git send-email {}/*.patch", dir.display())
+    let dir = dir.to_string_lossy();
+    let quoted = shlex::try_quote(&dir).unwrap_or(Cow::Borrowed(&*dir));
+    format!("git send-email {quoted}/*.patch")
 }
 
 impl Submit {

@@ -123,6 +123,11 @@ impl TestCommand {
                     "--kernel, --patches and --as-is are for machines that boot: over ssh the kernel is \
                      there"
                 );
+                ensure!(
+                    self.kernel.is_default() && !self.matrix && !self.prove,
+                    "--base, --kernel-src, --series, --matrix and --prove are for kernels that are \
+                     built: over ssh the guest tests run on the kernel that is there"
+                );
                 let mut plan = Plan::default();
                 plan.any(guest_tests::on_remote(paths, &ssh));
                 self.run_plan(paths, plan, Kept::Nothing)
@@ -227,6 +232,8 @@ impl TestCommand {
             is_kept: kept == Kept::Durations,
             ..Runner::new(paths)
         };
+        // There may be more machines than tests.
+        let is_without_tests = self.partition.is_some() && plan.lines().is_empty();
         let mut report = runner.run(plan)?;
         report.note(RunNote {
             partition: self.partition.map(|partition| partition.to_string()),
@@ -240,7 +247,10 @@ impl TestCommand {
             more.filter(|more| more.tests > 0)
                 .map(|more| more.to_string()),
         );
-        super::print_report_of(self.json, &report, &about)
+        if is_without_tests {
+            about.push("no test falls to this partition".to_owned());
+        }
+        Ok(super::print_report_of(self.json, &report, &about)? || is_without_tests)
     }
 }
 

@@ -183,7 +183,7 @@ impl Trace {
             guest.run(kernel, &MachineSpec::default(), &task)
         })?;
         if self.is_dry() {
-            print!("{}", run.output);
+            super::print_text(run.output.trim_end())?;
             let status = guest::status(&run)?;
             ensure!(
                 status <= 1,
@@ -191,7 +191,7 @@ impl Trace {
             );
             return Ok(status == 0);
         }
-        eprint!("{}", run.output);
+        said_there(&run);
         if !has_recorded(&run, limit)? {
             return Ok(false);
         }
@@ -219,8 +219,9 @@ impl Trace {
             stoppable(&share, limit, || remote::run(paths, ssh, &task))
         };
         ensure!(
-            !self.given.is_given(),
-            "--kernel is for machines that boot: over ssh the kernel is there"
+            !self.given.is_given() && self.kernel.is_default(),
+            "--kernel, --kernel-src, --base and --series are for machines that boot: over ssh the \
+             kernel is there"
         );
         let words = match self.given.vmlinux() {
             Some(vmlinux) => by_source::listed(words, vmlinux, &share)?,
@@ -244,7 +245,7 @@ impl Trace {
             return has_recorded(&run, limit);
         };
         let run = run(&captures::command(words.iter().map(String::as_str)))?;
-        eprint!("{}", run.output);
+        said_there(&run);
         if !has_recorded(&run, limit)? {
             return Ok(false);
         }
@@ -265,6 +266,13 @@ impl Trace {
             .to_writer(&mut text)
             .context("writing the capture")?;
         cache::write_atomically(path, &text)
+    }
+}
+
+/// Shows on standard error what the tracer and the command printed on the machine.
+fn said_there(run: &Run) {
+    if !run.output.is_empty() {
+        progress::say(run.output.trim_end());
     }
 }
 

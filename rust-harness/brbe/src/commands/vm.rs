@@ -119,7 +119,7 @@ impl Vm {
             .selftests
             .then(|| booted.selftests(paths))
             .transpose()?;
-        if self.machine.has_gdb() && self.dry_run.is_none() {
+        if self.machine.has_gdb() {
             let scripts = booted.gdb_scripts()?;
             let stub = gdb::Stub::on_free_port()?;
             spec.qemu_args.extend(stub.qemu_args());
@@ -145,7 +145,7 @@ impl Vm {
         };
         let session = self.session(&machine.directories);
         if let Some(dir) = &self.dry_run {
-            println!("{}", vm::dry_run(&machine, &session, dir)?);
+            super::print_text(&vm::dry_run(&machine, &session, dir)?.to_string())?;
             return Ok(ExitCode::SUCCESS);
         }
         let console = console(paths)?;
@@ -205,6 +205,7 @@ impl Vm {
                 .map(shares::of_modules)
                 .transpose()?,
         );
+        shares::ensure_apart(&all)?;
         Ok(all)
     }
 

@@ -29,7 +29,8 @@ qemu=${QEMU:-qemu-system-aarch64}
 command -v "$qemu" >/dev/null || fail "there is no $qemu: install QEMU 11.1, or set QEMU to its path"
 records=64 cpus=2 memory=1536 append=''
 scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
+machine=
+trap '[ -z "$machine" ] || kill -KILL "$machine" 2>/dev/null; rm -rf "$scratch"' EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM HUP
 : >"$scratch/arguments"
@@ -114,7 +115,11 @@ for port in output errors status; do
 	set -- "$@" -chardev "file,id=$port,path=$scratch/$port"
 	set -- "$@" -device "virtserialport,chardev=$port,name=org.brbe.$port"
 done
-"$qemu" "$@" -append "$words" -serial "file:$scratch/console" </dev/null || :
+# A signal is heard while the shell waits, and not while it runs a program.
+"$qemu" "$@" -append "$words" -serial "file:$scratch/console" </dev/null &
+machine=$!
+wait "$machine" || :
+machine=
 # Where QEMU did not come so far, nobody has opened these.
 : <>"$scratch/output"
 : <>"$scratch/errors"

@@ -49,16 +49,11 @@ impl ShareArg {
 ///
 /// # Errors
 ///
-/// When one of them is not there, or two have one name.
+/// When one of them is not there.
 pub(super) fn of_user(shares: &[ShareArg]) -> Result<Vec<HostDirectory>> {
-    let mut seen = BTreeSet::new();
     let mut all = Vec::new();
     for (number, share) in shares.iter().enumerate() {
         let path = share.seen_at()?;
-        ensure!(
-            seen.insert(path.clone()),
-            "two directories would be {path} in the guest: share one that both are in"
-        );
         all.push(HostDirectory {
             path: std::path::absolute(&share.path).context("the path of a directory")?,
             seen_as: SharedDirectory {
@@ -69,6 +64,24 @@ pub(super) fn of_user(shares: &[ShareArg]) -> Result<Vec<HostDirectory>> {
         });
     }
     Ok(all)
+}
+
+/// Checks that the guest sees each directory in a place of its own.
+///
+/// # Errors
+///
+/// When two have one.
+pub(super) fn ensure_apart(all: &[HostDirectory]) -> Result<()> {
+    let mut seen = BTreeSet::new();
+    for directory in all {
+        let path = &directory.seen_as.path;
+        ensure!(
+            seen.insert(path),
+            "two directories would be {path} in the guest: share one that both are in, or give one \
+             of them another name"
+        );
+    }
+    Ok(())
 }
 
 /// The directory of the kernel's selftests, as QEMU and the guest are told of it.
@@ -128,7 +141,9 @@ mod tests {
         } = &shares[0].seen_as;
         assert_eq!((path.as_str(), *is_read_only), ("/mnt/src", true));
         assert_eq!(share(&other).seen_at().unwrap(), "/mnt/src");
-        let error = of_user(&[share(&one), share(&other)]).unwrap_err();
+        let both = of_user(&[share(&one), share(&other)]).unwrap();
+        assert!(ensure_apart(&both[..1]).is_ok());
+        let error = ensure_apart(&both).unwrap_err();
         assert!(error.to_string().contains("/mnt/src"), "{error}");
         let error = of_user(&[share("/no/such")]).unwrap_err();
         assert_eq!(error.to_string(), "looking for /no/such");
