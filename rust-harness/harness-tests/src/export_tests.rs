@@ -1,14 +1,17 @@
 //! Test of `brbe export`: the copy boots where there is nothing of this project.
 
+use std::io::Read as _;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
 
 use crate::as_user::brbe;
+use crate::processes::{Process, children_of, wait_for_the_end};
 use host::paths::Paths;
 use kernel_tests::context::Context;
 use kernel_tests::registry::{Batch, Scope, Test};
+use nix::sys::signal::Signal;
 use report::Verdict;
 
 /// The test.
@@ -78,6 +81,7 @@ fn check(context: &Context<'_>) -> Result<Verdict> {
             && String::from_utf8_lossy(&crashed.stderr).contains("sysrq triggered crash"),
         "a kernel that dies: {crashed:?}"
     );
+    ends_when_told(&dir)?;
     let plugin = scratch.path().join("plugin");
     let words = ["export", "--plugin", &plugin.display().to_string()];
     brbe(paths, "export-plugin", &words)?;
@@ -91,4 +95,23 @@ fn check(context: &Context<'_>) -> Result<Verdict> {
         "{} MB, without the checkout and the caches",
         size.unwrap_or("?")
     )))
+}
+
+/// Checks that SIGTERM ends the copy in `dir` with all that it has started, while a command runs in
+/// the machine.
+fn ends_when_told(dir: &Path) -> Result<()> {
+    let mut copy = Command::new(dir.join("run"));
+    copy.args(["--", "sh", "-c", "echo up; sleep 1000"]);
+    copy.stdin(Stdio::null()).stdout(Stdio::piped());
+    let mut copy = copy.stderr(Stdio::null()).spawn().context("the copy")?;
+    let mut out = copy.stdout.take().context("a pipe")?;
+    out.read_exact(&mut [0; 3])
+        .context("waiting for the copy")?;
+    let started = children_of(copy.id())?;
+    ensure!(!started.is_empty(), "the copy has started nothing");
+    Process::of(&copy).signal(Signal::SIGTERM)?;
+    wait_for_the_end(&started)?;
+    let status = copy.wait().context("waiting for the copy")?;
+    ensure!(status.code() == Some(143), "after SIGTERM: {status}");
+    Ok(())
 }

@@ -18,6 +18,7 @@ pub mod judge_tests;
 pub mod lane_tests;
 pub mod machine_tests;
 pub mod plugin_tests;
+mod processes;
 pub mod trace_tests;
 pub mod vm_tests;
 

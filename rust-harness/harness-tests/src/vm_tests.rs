@@ -6,13 +6,13 @@ mod suspend;
 
 use std::io::{self, BufRead as _, BufReader, Lines, Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpListener};
-use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 
+use crate::processes::{children_of, wait_for_the_end};
 use host::process;
 use host::progress::is_about_a_step;
 use kernel_tests::context::Context;
@@ -20,6 +20,7 @@ use kernel_tests::registry::{Batch, Scope, Test};
 use kernel_tests::selftests;
 use kernels::kernel::Kernel;
 use kernels::subject::Configuration;
+use nix::sys::signal::Signal;
 use report::Verdict;
 use sitting::Sitting;
 
@@ -506,46 +507,10 @@ fn killed(kernel: &Kernel) -> Result<String> {
     let brbe = children_of(child.id())?
         .pop()
         .context("no brbe vm was found")?;
-    let left = children_of(brbe.0)?;
+    let left = children_of(brbe.id())?;
     ensure!(!left.is_empty(), "no QEMU was found");
-    let killed = Command::new("kill")
-        .args(["-KILL", &brbe.0.to_string()])
-        .status();
-    ensure!(
-        killed.is_ok_and(|status| status.success()),
-        "brbe vm cannot be killed"
-    );
+    brbe.signal(Signal::SIGKILL)?;
     child.wait().context("waiting for brbe vm")?;
-    let until = Instant::now() + PATIENCE;
-    while left.iter().any(|process| process.is_there()) {
-        ensure!(Instant::now() < until, "QEMU is still there");
-        thread::sleep(Duration::from_millis(20));
-    }
+    wait_for_the_end(&left)?;
     Ok(format!("{} processes went with it", left.len()))
-}
-
-/// A process, by its number.
-struct Process(u32);
-
-impl Process {
-    fn is_there(&self) -> bool {
-        // One that has ended and that nobody has waited for has no command line.
-        let line = Path::new("/proc").join(self.0.to_string()).join("cmdline");
-        std::fs::read(line).is_ok_and(|line| !line.is_empty())
-    }
-}
-
-/// The processes that the process `parent` has started.
-fn children_of(parent: u32) -> Result<Vec<Process>> {
-    let is_child = |number: u32| {
-        let stat = std::fs::read_to_string(format!("/proc/{number}/stat")).ok()?;
-        // After the name, which is in parentheses: the state and the parent.
-        let (_, rest) = stat.rsplit_once(')')?;
-        let of: u32 = rest.split_whitespace().nth(1)?.parse().ok()?;
-        Some(of == parent)
-    };
-    let all = std::fs::read_dir("/proc").context("reading /proc")?;
-    let numbers = all.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
-    let children = numbers.filter(|number| is_child(*number) == Some(true));
-    Ok(children.map(Process).collect())
 }
