@@ -1,9 +1,10 @@
 //! A sample has the branches that its event asks for, and no others that BRBE records for
-//! another event on the CPU.
+//! another event on the CPU. The driver knows what all of them are.
 
 use anyhow::Result;
 use branch_records::record::{BranchType, RawRecord};
 
+use crate::kernel_log::KernelLog;
 use crate::ring::Ring;
 use crate::verdict::{self, Verdict, check};
 use crate::{cpus, overflow, perf, settings};
@@ -12,6 +13,9 @@ use crate::{cpus, overflow, perf, settings};
 const PERIOD: u64 = 200_000;
 /// The number of samples with records that are looked at on each CPU.
 const ENOUGH: usize = 20;
+/// What the driver prints when a sample has a branch of a transaction, once after a boot. Linux
+/// starts no transactions.
+const WARNING: &str = "Unknown transaction states";
 /// The most turns of some system calls in which there have to be [`ENOUGH`] samples.
 const TURNS: usize = 100_000;
 
@@ -44,6 +48,11 @@ pub(crate) fn run() -> Result<Verdict> {
             "CPU {cpu}: {seen} samples of conditional branches have records"
         );
     }
+    let printed = KernelLog::open()?.take(&[WARNING])?;
+    check!(
+        printed.is_empty(),
+        "since the machine was booted the kernel has printed {printed:?}"
+    );
     Ok(Verdict::Pass)
 }
 
