@@ -1,6 +1,6 @@
 //! Guests: machines that boot a kernel and run the guest's programs on it.
 
-use std::fs;
+use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -348,6 +348,8 @@ impl Guest {
         let die = ["panic=-1", "oops=panic"].map(str::to_owned);
         let plugin = self.own_plugin_file(machine)?;
         let firmware = machine.firmware.then(|| firmware::build(&self.paths));
+        static BOOTS: AtomicU32 = AtomicU32::new(0);
+        let (console, _locked) = console_log(&self.paths, task.name, &BOOTS)?;
         let boot = Boot {
             arch: self.arch,
             kernel: kernel.image.clone(),
@@ -361,7 +363,7 @@ impl Guest {
             share: task.share.path().to_owned(),
             command,
             timeout: speed::scaled(task.timeout),
-            console: self.console(task.name)?,
+            console,
         };
         // The boot of an ordinary kernel by the host's time says how fast this machine is.
         let is_known = !kernel.has_checks && machine.icount.is_none();
@@ -386,15 +388,28 @@ impl Guest {
         step.done();
         Ok(run)
     }
+}
 
-    /// Creates the log of a console. The console of each boot has a log of its own.
-    fn console(&self, name: &str) -> Result<PathBuf> {
-        static BOOT: AtomicU32 = AtomicU32::new(0);
-        let boot = BOOT.fetch_add(1, Ordering::Relaxed);
-        process::fresh(
-            self.paths
-                .log(&format!("console-{boot:02}-{}", log_name(name))),
-        )
+/// Creates the log of a console, which no other run writes to until the file is closed. The console
+/// of each boot has a log of its own: `boots` counts them.
+fn console_log(paths: &Paths, name: &str, boots: &AtomicU32) -> Result<(PathBuf, File)> {
+    loop {
+        let boot = boots.fetch_add(1, Ordering::Relaxed);
+        let log = paths.log(&format!("console-{boot:02}-{}", log_name(name)));
+        let creating = || format!("creating {}", log.display());
+        fs::create_dir_all(log.parent().context("a log is in a directory")?)
+            .with_context(creating)?;
+        let file = File::options().create(true).append(true).open(&log);
+        let file = file.with_context(creating)?;
+        match file.try_lock() {
+            Ok(()) => {
+                file.set_len(0).with_context(creating)?;
+                return Ok((log, file));
+            }
+            // Another run of the same test.
+            Err(TryLockError::WouldBlock) => {}
+            Err(TryLockError::Error(error)) => return Err(error).with_context(creating),
+        }
     }
 }
 
@@ -436,4 +451,25 @@ fn log_name(name: &str) -> String {
             }
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_runs_write_two_logs_of_a_console() {
+        let dir = tempfile::tempdir().unwrap();
+        let paths = Paths::at(dir.path(), dir.path());
+        // Each run counts its own boots.
+        let log = || console_log(&paths, "twice", &AtomicU32::new(0)).unwrap();
+        let (one, locked) = log();
+        fs::write(&one, "panic").unwrap();
+        let (other, _other) = log();
+        assert_ne!(one, other);
+        assert_eq!(fs::read_to_string(&one).unwrap(), "panic");
+        drop(locked);
+        assert_eq!(log().0, one);
+        assert_eq!(fs::read_to_string(&one).unwrap(), "", "an older log goes");
+    }
 }
