@@ -173,18 +173,18 @@ impl Schedule {
         let begun_or_not = |place: &usize| self.waits(*place) || self.ready.contains(place);
         let left = (0..self.tasks.len()).filter(begun_or_not);
         let (mut sum, mut longest) = (0.0, 0.0_f64);
-        let mut of_resources = BTreeMap::<&Resource, f64>::new();
+        let mut held = self.held.clone();
         for place in left.chain(self.running.iter().copied()) {
             let task = &self.tasks[place];
             let passed = elapsed(place).min(task.seconds);
             sum += task.seconds - passed;
             longest = longest.max(self.path[place] - passed);
-            if let Some(resource) = &task.holds {
-                *of_resources.entry(resource).or_default() += task.seconds - passed;
+            if let Some(held) = task.holds.as_ref().and_then(|it| held.get_mut(it)) {
+                *held -= passed;
             }
         }
-        let of_resources = of_resources.into_values().fold(0.0, f64::max);
-        longest.max(of_resources).max(sum / at_once.max(1) as f64)
+        let held = held.into_values().fold(0.0, f64::max);
+        longest.max(held).max(sum / at_once.max(1) as f64)
     }
 }
 
