@@ -17,6 +17,11 @@ const HEARTBEAT: Duration = Duration::from_secs(30);
 /// How long a step takes that is shown after [`hide_short_steps`].
 const LONG: Duration = Duration::from_secs(2);
 
+/// What stands before a step that is under way.
+const UNDER_WAY: &str = "  … ";
+/// What stands before a step that has succeeded.
+const DONE: &str = "  ✓ ";
+
 static HIDES_SHORT_STEPS: AtomicBool = AtomicBool::new(false);
 
 /// The lines of all steps that are under way.
@@ -31,7 +36,7 @@ pub fn hide_short_steps() {
 /// Whether a line of standard error tells of a step that is under way or has succeeded. How many of
 /// them a run prints depends on how fast the machine is.
 pub fn is_about_a_step(line: &str) -> bool {
-    ["  … ", "  ✓ "].iter().any(|mark| line.starts_with(mark))
+    [UNDER_WAY, DONE].iter().any(|mark| line.starts_with(mark))
 }
 
 /// Prints a line on standard error, above the lines of the steps that are under way. If it cannot
@@ -74,11 +79,11 @@ impl Step {
             Drawing::Spinner(bar)
         } else {
             if !HIDES_SHORT_STEPS.load(Ordering::Relaxed) {
-                say(&format!("  … {name}"));
+                say(&format!("{UNDER_WAY}{name}"));
             }
             let heard = name.clone();
             Drawing::lines(HEARTBEAT, move |seconds| {
-                say(&format!("  … {heard}  {seconds} s"));
+                say(&format!("{UNDER_WAY}{heard}  {seconds} s"));
             })
         };
         Self {
@@ -101,7 +106,7 @@ impl Step {
         if HIDES_SHORT_STEPS.load(Ordering::Relaxed) && self.start.elapsed() < LONG {
             self.erase();
         } else {
-            self.finish("✓");
+            self.finish(DONE);
         }
     }
 
@@ -113,7 +118,7 @@ impl Step {
     fn finish(&mut self, mark: &str) {
         if self.erase() {
             let seconds = self.start.elapsed().as_secs_f64();
-            say(&format!("  {mark} {}  {seconds:.1} s", self.name));
+            say(&format!("{mark}{}  {seconds:.1} s", self.name));
         }
     }
 
@@ -139,7 +144,7 @@ impl Step {
 
 impl Drop for Step {
     fn drop(&mut self) {
-        self.finish("✗");
+        self.finish("  ✗ ");
     }
 }
 
