@@ -246,6 +246,16 @@ impl Answer {
         &self.memory[..self.memory.len().min(bytes / RawRecord::SIZE)]
     }
 
+    /// What is wrong behind the returned records, if anything: the helper has written there. The
+    /// memory has to have been stale.
+    pub(crate) fn written_behind(&self) -> Option<String> {
+        let index = self.overwritten()?;
+        let returned = self.returned;
+        Some(format!(
+            "the helper returned {returned} and wrote record {index}"
+        ))
+    }
+
     /// The index of the first record after the returned ones that was written all the
     /// same.
     pub(crate) fn overwritten(&self) -> Option<usize> {
@@ -277,6 +287,8 @@ mod tests {
         assert_eq!(answer(48, 2).records().len(), 2);
         assert_eq!(answer(48, 2).overwritten(), None);
         assert_eq!(answer(48, 3).overwritten(), Some(2));
+        let said = answer(48, 3).written_behind().unwrap();
+        assert_eq!(said, "the helper returned 48 and wrote record 2");
         assert_eq!(answer(-2, 0).overwritten(), None);
         assert_eq!(answer(-2, 1).overwritten(), Some(0));
         assert_eq!(answer(24 * 9, 4).records().len(), 4);

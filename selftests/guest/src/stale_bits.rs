@@ -83,11 +83,8 @@ fn check_on_this_cpu(helper: &mut Helper<'_>) -> Result<Verdict> {
 
 /// What is wrong with the memory after a call of the helper, if anything.
 pub(crate) fn problem(answer: &Answer) -> Option<String> {
-    if let Some(index) = answer.overwritten() {
-        return Some(format!(
-            "the helper returned {} and wrote record {index}",
-            answer.returned
-        ));
+    if let Some(problem) = answer.written_behind() {
+        return Some(problem);
     }
     answer
         .records()

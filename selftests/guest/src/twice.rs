@@ -17,6 +17,9 @@ const BANK: usize = 32;
 /// How often the test is tried on a CPU: a task switch before the call leaves few
 /// records.
 const ATTEMPTS: usize = 3;
+/// The function that tells lockdep and tracers that interrupts are no longer masked, where the
+/// kernel has it. A snapshot calls it while BRBE is still paused.
+const TELLS: &str = "trace_hardirqs_on";
 
 pub(crate) fn run() -> Result<Verdict> {
     let symbols = Kallsyms::once()?;
@@ -25,11 +28,12 @@ pub(crate) fn run() -> Result<Verdict> {
     let mut object = MaybeUninit::uninit();
     let mut helper = Helper::load(&mut object)?;
     let entry = Entry::find(symbols)?;
+    let tells = symbols.address_of(TELLS);
     for (cpu, _) in &events {
         cpus::pin_to(*cpu)?;
         let mut verdict = Verdict::Pass;
         for _ in 0..ATTEMPTS {
-            verdict = on_this_cpu(&mut helper, &entry)?;
+            verdict = on_this_cpu(&mut helper, &entry, tells)?;
             if verdict == Verdict::Pass {
                 break;
             }
@@ -41,7 +45,11 @@ pub(crate) fn run() -> Result<Verdict> {
     Ok(Verdict::Pass)
 }
 
-fn on_this_cpu(helper: &mut Helper<'_>, entry: &Entry) -> Result<Verdict> {
+fn on_this_cpu(
+    helper: &mut Helper<'_>,
+    entry: &Entry,
+    tells: Option<u64>,
+) -> Result<Verdict> {
     let [first, second] = helper.call_twice([WHOLE, WHOLE])?;
     for (answer, which) in [(&first, "first"), (&second, "second")] {
         check!(
@@ -56,6 +64,11 @@ fn on_this_cpu(helper: &mut Helper<'_>, entry: &Entry) -> Result<Verdict> {
             entry.name
         );
     }
+    let is_telling = |record: &RawRecord| tells.is_some_and(|tells| record.to == tells);
+    check!(
+        !second.records().iter().any(is_telling),
+        "the second snapshot has the call of {TELLS}() with which the first one ended"
+    );
     let full = first.records().len();
     if let Some((bank, next)) = first.records().split_at_checked(BANK) {
         check!(
