@@ -16,3 +16,7 @@ int brbe_init(void);
 	module_init(both_init);						\
 	MODULE_DESCRIPTION("PMUv3 and BRBE");				\
 	MODULE_LICENSE("GPL");
+
+/* Mutants whose code is the same differ in the name of their module, which is no difference. */
+#undef KBUILD_MODNAME
+#define KBUILD_MODNAME "arm_pmuv3"

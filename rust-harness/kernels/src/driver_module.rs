@@ -327,7 +327,7 @@ impl DriverModules {
         mutants: &[DriverMutant],
     ) -> Result<Self> {
         let headers = headers(builder.paths());
-        let mut key = builder.key("driver module 1", commit)?;
+        let mut key = builder.key("driver module 2", commit)?;
         for header in &headers {
             key = key.with_file(header)?;
         }
@@ -361,21 +361,28 @@ impl DriverModules {
 
 /// The C files of all drivers, by name.
 fn files(source: &DriverSource, mutants: &[DriverMutant]) -> Vec<(String, String)> {
-    let unchanged =
-        Driver::ALL.map(|driver| (format!("{}.c", driver.name()), source.code(driver, None)));
-    let changed = mutants.iter().enumerate().map(|(nth, mutant)| {
-        let driver = mutant.file.driver();
+    let file = |driver, nth, mutant| {
         (
             format!("{}.c", object(driver, nth)),
-            source.code(driver, Some(mutant)),
+            source.code(driver, mutant),
         )
-    });
+    };
+    let unchanged = Driver::ALL.map(|driver| file(driver, None, None));
+    let changed = mutants
+        .iter()
+        .enumerate()
+        .map(|(nth, mutant)| file(mutant.file.driver(), Some(nth), Some(mutant)));
     unchanged.into_iter().chain(changed).collect()
 }
 
-/// The name of the object with the mutant at place `nth`.
-fn object(driver: Driver, nth: usize) -> String {
-    format!("{}_{nth}", driver.name())
+/// The name of the object with the mutant at place `nth`, or with a driver as it is. Objects have
+/// their names in them, with KASAN: all are of one length.
+fn object(driver: Driver, nth: Option<usize>) -> String {
+    let driver = driver.name();
+    match nth {
+        Some(nth) => format!("{driver}_{nth:05}"),
+        None => format!("{driver}_as_is"),
+    }
 }
 
 /// Compiles the mutants in `work`, links those whose code is another one, and puts them `into` the
@@ -415,14 +422,14 @@ fn make(built: &Built<'_>, work: &Path, into: &Path, mutants: &[DriverMutant]) -
     };
     let unchanged = drivers
         .iter()
-        .map(|driver| Code::of(&compiled(driver.name())));
+        .map(|driver| Code::of(&compiled(&object(*driver, None))));
     let unchanged: Vec<_> = unchanged.collect::<Result<_>>()?;
     let mut made = Vec::new();
     let mut kept = Vec::new();
     for (driver, nth) in objects {
-        let compiled = compiled(&object(driver, nth));
+        let compiled = compiled(&object(driver, Some(nth)));
         made.push(if !compiled.is_file() {
-            let object = object(driver, nth);
+            let object = object(driver, Some(nth));
             ensure!(
                 is_refused(&said, &object),
                 "{object}.o was not compiled, and not because of what is in it: see {}",
@@ -465,16 +472,17 @@ fn module(nth: usize) -> String {
 /// the driver that is not changed: an object belongs to one module.
 fn kbuild(mutants: &[(Driver, usize)]) -> String {
     let unchanged = UNCHANGED.trim_end_matches(".ko");
+    let [brbe, pmu] = Driver::ALL.map(|driver| object(driver, None));
     let mut text = format!(
         "ccflags-y := -I$(srctree)/drivers/perf -g0\n\
-         obj-m := {unchanged}.o\n{unchanged}-y := brbe.o pmu.o\n\
+         obj-m := {unchanged}.o\n{unchanged}-y := {brbe}.o {pmu}.o\n\
          quiet_cmd_as_it_is = COPY    $@\ncmd_as_it_is = cp $< $@\n"
     );
     for driver in Driver::ALL {
-        let name = driver.name();
+        let (name, as_it_is) = (driver.name(), object(driver, None));
         let _ = writeln!(
             text,
-            "$(obj)/{name}_for_%.o: $(obj)/{name}.o FORCE\n\t$(call if_changed,as_it_is)"
+            "$(obj)/{name}_for_%.o: $(obj)/{as_it_is}.o FORCE\n\t$(call if_changed,as_it_is)"
         );
     }
     for (driver, nth) in mutants {
@@ -483,7 +491,7 @@ fn kbuild(mutants: &[(Driver, usize)]) -> String {
         let _ = writeln!(
             text,
             "obj-m += {module}.o\n{module}-y := {}.o {}_for_{nth}.o",
-            object(*driver, *nth),
+            object(*driver, Some(*nth)),
             driver.other().name()
         );
     }
@@ -558,16 +566,19 @@ mod tests {
         .into_iter()
         .map(|(name, _)| name)
         .collect();
-        assert_eq!(names, ["brbe.c", "pmu.c", "brbe_0.c", "pmu_1.c"]);
+        assert_eq!(
+            names,
+            ["brbe_as_is.c", "pmu_as_is.c", "brbe_00000.c", "pmu_00001.c"]
+        );
     }
 
     #[test]
     fn each_mutant_is_linked_with_the_other_driver() {
         let text = kbuild(&[(Driver::Brbe, 3), (Driver::Pmu, 4)]);
         for line in [
-            "drivers-y := brbe.o pmu.o",
-            "mutant_3-y := brbe_3.o pmu_for_3.o",
-            "mutant_4-y := pmu_4.o brbe_for_4.o",
+            "drivers-y := brbe_as_is.o pmu_as_is.o",
+            "mutant_3-y := brbe_00003.o pmu_for_3.o",
+            "mutant_4-y := pmu_00004.o brbe_for_4.o",
         ] {
             assert!(text.lines().any(|has| has == line), "{line}: {text}");
         }

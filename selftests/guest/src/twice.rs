@@ -45,11 +45,7 @@ pub(crate) fn run() -> Result<Verdict> {
     Ok(Verdict::Pass)
 }
 
-fn on_this_cpu(
-    helper: &mut Helper<'_>,
-    entry: &Entry,
-    tells: Option<u64>,
-) -> Result<Verdict> {
+fn on_this_cpu(helper: &mut Helper<'_>, entry: &Entry, tells: Option<u64>) -> Result<Verdict> {
     let [first, second] = helper.call_twice([WHOLE, WHOLE])?;
     for (answer, which) in [(&first, "first"), (&second, "second")] {
         check!(

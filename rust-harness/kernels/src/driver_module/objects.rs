@@ -1,4 +1,5 @@
-//! What an object file has in it that is in the kernel, whatever its symbols are called.
+//! What an object file has in it that is in the kernel, whatever its symbols and the file itself
+//! are called.
 
 use std::fs;
 use std::path::Path;
@@ -26,7 +27,15 @@ impl Code {
     /// Reads the object at `path`.
     pub(super) fn of(path: &Path) -> Result<Self> {
         let data = fs::read(path).with_context(|| format!("reading {}", path.display()))?;
-        Self::read(&data).with_context(|| format!("reading {}", path.display()))
+        let mut code = Self::read(&data).with_context(|| format!("reading {}", path.display()))?;
+        let name = path
+            .file_stem()
+            .with_context(|| format!("{} names no file", path.display()))?;
+
+        for section in &mut code.sections {
+            forget(&mut section.contents, name.as_encoded_bytes());
+        }
+        Ok(code)
     }
 
     fn read(data: &[u8]) -> Result<Self> {
@@ -60,5 +69,30 @@ impl Code {
             });
         }
         Ok(Self { sections })
+    }
+}
+
+/// Writes zeros over each place with `name`, which is not empty.
+fn forget(contents: &mut [u8], name: &[u8]) {
+    let mut rest = contents;
+    while let Some(place) = memchr::memmem::find(rest, name) {
+        let (found, after) = rest[place..].split_at_mut(name.len());
+        found.fill(0);
+        rest = after;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_forgotten() {
+        let mut contents = *b"/w/pmu_00001.c\0pmu_as_is pmu_00001";
+        forget(&mut contents, b"pmu_00001");
+        assert_eq!(
+            &contents[..],
+            b"/w/\0\0\0\0\0\0\0\0\0.c\0pmu_as_is \0\0\0\0\0\0\0\0\0"
+        );
     }
 }
