@@ -18,7 +18,8 @@ const BANK: usize = 32;
 /// records.
 const ATTEMPTS: usize = 3;
 /// The function that tells lockdep and tracers that interrupts are no longer masked, where the
-/// kernel has it. A snapshot calls it while BRBE is still paused.
+/// kernel has it. On arm64 a snapshot calls it while BRBE is still paused; on x86-64 interrupts are
+/// unmasked after the LBRs record again.
 const TELLS: &str = "trace_hardirqs_on";
 
 pub(crate) fn run() -> Result<Verdict> {
@@ -28,7 +29,9 @@ pub(crate) fn run() -> Result<Verdict> {
     let mut object = MaybeUninit::uninit();
     let mut helper = Helper::load(&mut object)?;
     let entry = Entry::find(symbols)?;
-    let tells = symbols.address_of(TELLS);
+    let tells = symbols
+        .address_of(TELLS)
+        .filter(|_| cfg!(target_arch = "aarch64"));
     for (cpu, _) in &events {
         cpus::pin_to(*cpu)?;
         let mut verdict = Verdict::Pass;
