@@ -31,7 +31,6 @@ impl Code {
         let name = path
             .file_stem()
             .with_context(|| format!("{} names no file", path.display()))?;
-
         for section in &mut code.sections {
             forget(&mut section.contents, name.as_encoded_bytes());
         }

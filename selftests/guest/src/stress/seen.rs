@@ -173,12 +173,9 @@ fn wrong(answer: &Answer) -> Option<String> {
     if returned != -i64::from(Errno::NOENT.raw_os_error()) && !whole {
         return Some(format!("the helper returned {returned}"));
     }
-    match answer.overwritten() {
-        Some(index) => Some(format!(
-            "the helper returned {returned} and wrote record {index}"
-        )),
-        None => illegal(answer.records()),
-    }
+    answer
+        .written_behind()
+        .or_else(|| illegal(answer.records()))
 }
 
 fn illegal(records: &[RawRecord]) -> Option<String> {
