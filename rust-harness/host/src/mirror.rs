@@ -56,13 +56,12 @@ pub fn fetch(what: &str, path: &str, sha256: &str, into: &Path, log: &Path) -> R
         ])
         .arg(format!("{}/{path}", mirror.trim_end_matches('/')))
         .arg(into);
-    process::step(&format!("fetch {what}"), log, &mut helper)
-        .with_context(|| {
-            format!(
-                "{what} could not be fetched from apt's mirror. Debian's mirrors drop old \
+    process::step(&format!("fetch {what}"), log, &mut helper).with_context(|| {
+        format!(
+            "{what} could not be fetched from apt's mirror. Debian's mirrors drop old \
                  packages: BRBE_MIRROR can name another mirror, or an archive, that has {path}"
-            )
-        })?;
+        )
+    })?;
     verify(into, sha256).with_context(|| format!("{what} from apt's mirror"))
 }
 

@@ -44,6 +44,11 @@ const PATIENCE: u32 = 3;
 const LEAST: Duration = Duration::from_secs(30);
 /// The limit for tests on the drivers as they are.
 const UNCHANGED: Duration = Duration::from_secs(900);
+/// The unit tests of the snapshot in Rust.
+const KUNIT: [&str; 2] = [
+    "KUnit: decoding, and 20,000 buffers as in C",
+    "KUnit: decoding and 20,000 buffers, at EL2 (VHE), 8 records",
+];
 /// The sweeps, which find what only an overflow at a certain instruction shows.
 const SWEEPS: [&str; 2] = [
     "overflow at each instruction",
@@ -79,12 +84,15 @@ enum Round {
 
 impl Round {
     /// All of them, those first that take the shortest time.
-    fn all() -> Vec<Self> {
+    fn all(source: &DriverSource) -> Vec<Self> {
+        let kunit = if source.is_in_rust() { &KUNIT[..] } else { &[] };
         let of = |configuration| {
             let watches = Watch::all(configuration).into_iter();
             watches.map(move |watch| Self::Boot(configuration, watch))
         };
-        of(Configuration::Ordinary)
+        let kunit = kunit.iter().copied().map(Self::Test);
+        kunit
+            .chain(of(Configuration::Ordinary))
             .chain(of(Configuration::Debug))
             .chain(SWEEPS.map(Self::Test))
             .collect()
@@ -160,7 +168,7 @@ impl<'a> Systematic<'a> {
             None => Explanations::default(),
         };
         explanations.check(&mutants.all)?;
-        let rounds = Round::all();
+        let rounds = Round::all(&source);
         Ok(Self {
             trial: Arc::new(Trial {
                 context: context.clone(),

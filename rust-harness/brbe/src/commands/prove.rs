@@ -9,7 +9,7 @@ use host::paths::Paths;
 use kernel_tests::context::Context;
 use kernel_tests::kept_figures;
 use kernel_tests::proofs;
-use kernel_tests::systematic::{PAGE, Systematic};
+use kernel_tests::systematic::{PAGE, Systematic, Table};
 use kernels::bases;
 use kernels::mutants::Mutant;
 use kernels::subject::{Choice, Subject};
@@ -31,7 +31,7 @@ pub struct Prove {
     base: Option<String>,
 
     /// The series that they are taken out of; without it, the snapshot with the fixes
-    /// below it, and the one in Rust, which has no systematic mutants
+    /// below it, and the one in Rust
     #[arg(long, value_name = "SERIES", value_parser = super::series())]
     series: Option<Variant>,
 
@@ -48,7 +48,7 @@ pub struct Prove {
     #[arg(long, conflicts_with = "rounds")]
     systematic: bool,
 
-    /// With --systematic: no more than N of them, always the same ones
+    /// With --systematic: no more than N of each series, always the same ones
     #[arg(long, value_name = "N", requires = "systematic")]
     sample: Option<NonZeroUsize>,
 
@@ -108,31 +108,41 @@ impl Prove {
             series: self.series,
             ..Choice::default()
         };
-        let subject = Subject::prepare(paths, &choice)?;
-        let context = Context::patched(paths, &guest, &subject);
-        let mut mutants = Systematic::of(&context, &tests)?;
-        if let Some(text) = &self.only {
-            mutants.only(text);
+        let mut subjects = vec![Subject::prepare(paths, &choice)?];
+        if self.series.is_none() {
+            subjects.extend(subjects[0].with(paths, Variant::Rust)?);
         }
-        if let Some(count) = self.sample {
-            mutants.sample(count.get());
+        let mut all = Vec::new();
+        for subject in &subjects {
+            let context = Context::patched(paths, &guest, subject);
+            let mut mutants = Systematic::of(&context, &tests)?;
+            if let Some(text) = &self.only {
+                mutants.only(text);
+            }
+            if let Some(count) = self.sample {
+                mutants.sample(count.get());
+            }
+            all.push(mutants);
         }
         ensure!(
-            !mutants.is_empty(),
+            !all.iter().all(Systematic::is_empty),
             "no systematic mutant has {:?} in its name: --list in its place prints the names",
             self.only.as_deref().unwrap_or_default()
         );
         let mut plan = Plan::default();
-        plan.any(mutants.jobs());
+        for mutants in all.iter().filter(|mutants| !mutants.is_empty()) {
+            plan.any(mutants.jobs());
+        }
         let good = self.list_or_run(paths, plan)?;
         if self.write {
-            let table = mutants.table();
+            let tables: Vec<_> = all.iter().map(Systematic::table).collect();
             ensure!(
-                table.is_whole(),
+                tables.iter().all(Table::is_whole),
                 "{PAGE} stays as it is: not every mutant was tried"
             );
+            let tables: Vec<_> = tables.iter().map(Table::to_string).collect();
             let command = "./brbe prove --systematic --write";
-            kept_figures::replace(paths, PAGE, command, &table.to_string())?;
+            kept_figures::replace(paths, PAGE, command, &tables.join("\n"))?;
         }
         Ok(good)
     }

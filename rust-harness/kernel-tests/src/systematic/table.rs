@@ -77,7 +77,7 @@ impl fmt::Display for Table {
         let rows = by_function.iter().map(|((_, function), counts)| {
             let name = match *function {
                 "" => "(outside of functions)".to_owned(),
-                name => format!("`{name}()`"),
+                name => format!("`{name}`"),
             };
             (name, counts)
         });
@@ -121,12 +121,12 @@ impl fmt::Display for Table {
             .filter(|(_, outcome)| *outcome == Outcome::Survived);
         writeln!(
             f,
-            "\n## Those that survive\n\n| line | change | why it makes no difference |\n|---|---|---|"
+            "\nThose that survive:\n\n| line | change | why it makes no difference |\n|---|---|---|"
         )?;
         for (mutant, _) in survivors {
             writeln!(
                 f,
-                "| `{}()`: `{}` | {} | {} |",
+                "| `{}`: `{}` | {} | {} |",
                 mutant.function(),
                 mutant.text().replace('|', "\\|"),
                 mutant.what().replace('|', "\\|"),

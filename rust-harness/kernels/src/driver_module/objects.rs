@@ -24,15 +24,12 @@ struct Section {
 }
 
 impl Code {
-    /// Reads the object at `path`.
-    pub(super) fn of(path: &Path) -> Result<Self> {
+    /// Reads the object at `path`. What it is called there, `name`, does not count.
+    pub(super) fn of(path: &Path, name: &str) -> Result<Self> {
         let data = fs::read(path).with_context(|| format!("reading {}", path.display()))?;
         let mut code = Self::read(&data).with_context(|| format!("reading {}", path.display()))?;
-        let name = path
-            .file_stem()
-            .with_context(|| format!("{} names no file", path.display()))?;
         for section in &mut code.sections {
-            forget(&mut section.contents, name.as_encoded_bytes());
+            forget(&mut section.contents, name.as_bytes());
         }
         Ok(code)
     }

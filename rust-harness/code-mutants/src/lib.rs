@@ -1,4 +1,4 @@
-//! Small changes of C code, each of which should change what the code does: a statement left out,
+//! Small changes of C and Rust code, each of which should change what the code does: a statement left out,
 //! a condition turned around or decided, another operator, an operand dropped, another constant,
 //! two statements in the other order.
 //!
@@ -10,7 +10,50 @@ mod rules;
 use std::collections::BTreeSet;
 use std::ops::Range;
 
+use rules::{c, rust};
 use tree_sitter::{Node, Parser};
+
+/// A language that code is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Language {
+    /// C, with the preprocessor's directives.
+    C,
+    /// Rust. Macros that are called or defined are not changed, nor is a module `tests`.
+    Rust,
+}
+
+impl Language {
+    fn grammar(self) -> tree_sitter::Language {
+        match self {
+            Self::C => tree_sitter_c::LANGUAGE.into(),
+            Self::Rust => tree_sitter_rust::LANGUAGE.into(),
+        }
+    }
+
+    /// All changes of a node itself.
+    fn changes_of(self, node: Node<'_>, code: &str) -> Vec<rules::Change> {
+        match self {
+            Self::C => c::of(node, code),
+            Self::Rust => rust::of(node, code),
+        }
+    }
+
+    /// What a node is part of, by name.
+    fn place_of(self, node: Node<'_>, code: &str) -> String {
+        match self {
+            Self::C => c::place_of(node, code),
+            Self::Rust => rust::place_of(node, code),
+        }
+    }
+
+    /// Whether nothing is changed of a node and of what is below it.
+    fn is_left_alone(self, node: Node<'_>, code: &str) -> bool {
+        match self {
+            Self::C => false,
+            Self::Rust => rust::is_left_alone(node, code),
+        }
+    }
+}
 
 /// Why code cannot be changed.
 #[derive(Debug, thiserror::Error)]
@@ -30,12 +73,13 @@ pub struct CodeChanges {
     pub unknown: BTreeSet<usize>,
 }
 
-/// A change of C code.
+/// A change of code.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CodeChange {
     /// The number of the line where the change begins, from 1 on.
     pub line: usize,
-    /// The name of the function that is changed; empty outside of functions.
+    /// The name of the function that is changed, in Rust after that of its type; empty outside of
+    /// functions.
     pub function: String,
     /// What is changed, in words.
     pub what: String,
@@ -59,28 +103,36 @@ impl CodeChange {
 /// # Errors
 ///
 /// When the parser gives up.
-pub fn changes(code: &str, lines: &BTreeSet<usize>) -> Result<CodeChanges, Error> {
+pub fn changes(
+    language: Language,
+    code: &str,
+    lines: &BTreeSet<usize>,
+) -> Result<CodeChanges, Error> {
     let mut parser = Parser::new();
-    let language = tree_sitter_c::LANGUAGE.into();
-    parser.set_language(&language).map_err(|_| Error::Parser)?;
+    let grammar = parser.set_language(&language.grammar());
+    grammar.map_err(|_| Error::Parser)?;
     let tree = parser.parse(code, None).ok_or(Error::Parser)?;
     let mut found = CodeChanges::default();
     visit(tree.root_node(), &mut |node| {
+        if language.is_left_alone(node, code) {
+            return false;
+        }
         if !is_in(node, lines) {
-            return;
+            return true;
         }
         if node.is_error() || node.is_missing() {
             found.unknown.insert(line_of(node));
         }
-        for (what, range, by) in rules::of(node, code) {
+        for (what, range, by) in language.changes_of(node, code) {
             found.all.push(CodeChange {
                 line: 1 + code[..range.start].matches('\n').count(),
-                function: function_of(node, code).to_owned(),
+                function: language.place_of(node, code),
                 what,
                 range,
                 by,
             });
         }
+        true
     });
     found.all.sort_by_key(|change| change.range.start);
     let mut seen = BTreeSet::new();
@@ -91,27 +143,15 @@ pub fn changes(code: &str, lines: &BTreeSet<usize>) -> Result<CodeChanges, Error
     Ok(found)
 }
 
-/// Calls `with` with a node and all below it.
-fn visit(node: Node<'_>, with: &mut impl FnMut(Node<'_>)) {
-    with(node);
+/// Calls `with` with a node and, where it says so, with all below it.
+fn visit(node: Node<'_>, with: &mut impl FnMut(Node<'_>) -> bool) {
+    if !with(node) {
+        return;
+    }
     let mut cursor = node.walk();
     for child in node.children(&mut cursor) {
         visit(child, with);
     }
-}
-
-/// The name of the function that a node is in. Outside of functions the name is empty.
-fn function_of<'a>(node: Node<'_>, code: &'a str) -> &'a str {
-    let mut above = std::iter::successors(Some(node), |node| node.parent());
-    let Some(function) = above.find(|node| node.kind() == "function_definition") else {
-        return "";
-    };
-    // The name is within pointers and the list of parameters: `*name(int a)`.
-    let mut name = function;
-    while let Some(below) = name.child_by_field_name("declarator") {
-        name = below;
-    }
-    &code[name.byte_range()]
 }
 
 /// The number of the line where a node begins.
@@ -132,7 +172,7 @@ mod tests {
     #[test]
     fn a_change_names_its_function() {
         let code = "static void *first(int a)\n{\n\tg();\n}\nint h = 1;\n";
-        let changes = changes(code, &(1..=5).collect()).unwrap().all;
+        let changes = changes(Language::C, code, &(1..=5).collect()).unwrap().all;
         let of = |line| {
             let change = changes.iter().find(|change| change.line == line);
             change.map(|change| change.function.as_str())
@@ -143,7 +183,9 @@ mod tests {
     /// What all changes make of the second line of a function.
     fn made_of(line: &str) -> Vec<String> {
         let code = format!("int f(int a, int b)\n{{\n\t{line}\n}}\n");
-        let changes = changes(&code, &BTreeSet::from([3])).unwrap().all;
+        let changes = changes(Language::C, &code, &BTreeSet::from([3]))
+            .unwrap()
+            .all;
         let second = |change: &CodeChange| {
             let changed = change.of(&code);
             changed.lines().nth(2).unwrap_or_default().trim().to_owned()
@@ -210,14 +252,16 @@ mod tests {
 
     #[test]
     fn a_macro_that_declares_is_no_statement() {
-        let changes = changes("core_initcall(init);\n", &BTreeSet::from([1])).unwrap();
+        let changes = changes(Language::C, "core_initcall(init);\n", &BTreeSet::from([1])).unwrap();
         assert_eq!(changes.all, []);
     }
 
     #[test]
     fn other_lines_are_left_alone() {
         let code = "void f(void)\n{\n\tg();\n\th();\n}\n";
-        let changes = changes(code, &BTreeSet::from([4])).unwrap().all;
+        let changes = changes(Language::C, code, &BTreeSet::from([4]))
+            .unwrap()
+            .all;
         assert_eq!(changes.len(), 1);
         assert_eq!(changes[0].line, 4);
         assert_eq!(changes[0].what, "left out: h();");
@@ -227,9 +271,82 @@ mod tests {
     #[test]
     fn what_is_no_c_is_told_and_the_rest_changed() {
         let code = "static DEFINE_PER_CPU(bool, active);\nvoid f(void)\n{\n\tg();\n}\n";
-        let changes = changes(code, &(1..=5).collect()).unwrap();
+        let changes = changes(Language::C, code, &(1..=5).collect()).unwrap();
         assert_eq!(changes.unknown, BTreeSet::from([1]));
         assert_eq!(changes.all.len(), 1);
         assert_eq!(changes.all[0].what, "left out: g();");
+    }
+
+    /// What all changes make of a statement in Rust.
+    fn rust_made_of(statement: &str) -> Vec<String> {
+        let code = format!("impl T<'_> {{\nfn f(&self) {{\n{statement}\n}}\n}}\n");
+        let changes = changes(Language::Rust, &code, &(1..=99).collect()).unwrap();
+        assert_eq!(changes.unknown, BTreeSet::new(), "{code}");
+        let made = |change: &CodeChange| {
+            assert_eq!(change.function, "T::f");
+            let changed = change.of(&code);
+            let changed = changed.strip_prefix("impl T<'_> {\nfn f(&self) {\n");
+            let changed = changed.unwrap().strip_suffix("\n}\n}\n").unwrap();
+            changed.trim().to_owned()
+        };
+        changes.all.iter().map(made).collect()
+    }
+
+    #[test]
+    fn rust_is_changed_as_c_is() {
+        for (statement, expected) in [
+            ("isb(); let a = b | 2;", "; let a = b | 2;"),
+            ("isb(); told();", "told(); isb();"),
+            ("let a = b | 2;", "let a = b;"),
+            ("let a = b | 2_u8;", "let a = b | 3u8;"),
+            (
+                "let a = b.raw() & Brbfcr::PAUSED_MASK;",
+                "let a = b.raw() & 0;",
+            ),
+            ("if a { b(); }", "if !(a) { b(); }"),
+            ("if a == 0 { b(); }", "if false { b(); }"),
+            ("a |= 1 << 8;", "a = 1 << 8;"),
+            ("let a = !b;", "let a = b;"),
+            ("let a = true;", "let a = false;"),
+            ("if a { return; }", "if a { ; }"),
+        ] {
+            let made = rust_made_of(statement);
+            assert!(made.contains(&expected.to_owned()), "{expected}: {made:#?}");
+        }
+    }
+
+    #[test]
+    fn rust_has_changes_of_its_own() {
+        for (statement, expected) in [
+            (
+                "let a = match b { 0 => c, 1 => d, _ => e };",
+                "let a = match b { 0 => d, 1 => c, _ => e };",
+            ),
+            (
+                "let a = match b { it if it > 0 => c, _ => d };",
+                "let a = match b { it if true => c, _ => d };",
+            ),
+            ("let a = b.with_bank(c).raw();", "let a = b.raw();"),
+            ("let a = b.with_bank::<C>(c);", "let a = b;"),
+            ("let a = [b, c];", "let a = [c];"),
+            ("let a = [b, c];", "let a = [b];"),
+        ] {
+            let made = rust_made_of(statement);
+            assert!(made.contains(&expected.to_owned()), "{expected}: {made:#?}");
+        }
+    }
+
+    #[test]
+    fn macros_and_tests_are_left_alone() {
+        for statement in ["assert!(a == 1);", "let a = b.get();", "let a = [b; c];"] {
+            let kept = rust_made_of(statement).into_iter();
+            let inside: Vec<_> = kept
+                .filter(|made| !matches!(made.as_str(), ";" | ""))
+                .collect();
+            assert_eq!(inside, [""; 0], "{statement}");
+        }
+        let code = "#[kunit_tests(name)]\nmod tests {\nfn f() {\ng(1);\n}\n}\n";
+        let changes = changes(Language::Rust, code, &(1..=9).collect()).unwrap();
+        assert_eq!(changes.all, []);
     }
 }
