@@ -43,7 +43,8 @@ const DROPPED: [&str; 7] = ["&", "|", "&&", "||", "+", "-", "^"];
 pub(crate) struct Words {
     /// A block of statements.
     block: &'static str,
-    comments: &'static [&'static str],
+    /// What may stand between two statements.
+    skipped: &'static [&'static str],
     /// Statements that may come before the one that they follow: they declare nothing.
     moved: &'static [&'static str],
     /// The arguments of a call.
@@ -65,6 +66,10 @@ impl<'a> Code<'a> {
         &self.text[node.byte_range()]
     }
 
+    fn first_line(&self, node: Node<'_>) -> &'a str {
+        self.of(node).lines().next().unwrap_or_default()
+    }
+
     /// A statement that does nothing, in the place of one.
     fn left_out(&self, node: Node<'_>) -> Change {
         let what = format!("left out: {}", self.of(node));
@@ -76,7 +81,7 @@ impl<'a> Code<'a> {
         let parent = node.parent()?;
         let mut following =
             std::iter::successors(node.next_named_sibling(), |node| node.next_named_sibling());
-        let next = following.find(|next| !self.words.comments.contains(&next.kind()))?;
+        let next = following.find(|next| !self.words.skipped.contains(&next.kind()))?;
         let is_moved = parent.kind() == self.words.block
             && self.words.moved.contains(&next.kind())
             && !node.has_error()
@@ -86,8 +91,8 @@ impl<'a> Code<'a> {
 
     /// A node and a later one, in the other order. What is between them stays where it is.
     fn other_way_round(&self, first: Node<'_>, second: Node<'_>) -> Change {
-        let line = |node| self.of(node).lines().next().unwrap_or_default();
-        let what = format!("the other way round: {} {}", line(first), line(second));
+        let [line, next] = [first, second].map(|node| self.first_line(node));
+        let what = format!("the other way round: {line} {next}");
         let between = &self.text[first.end_byte()..second.start_byte()];
         let by = [self.of(second), between, self.of(first)].concat();
         (what, first.start_byte()..second.end_byte(), by)

@@ -13,6 +13,13 @@ use machines::machine_spec::MachineSpec;
 use report::kernel_ktap::Suite;
 use report::{Decided, Verdict};
 
+/// Names of the tests that compare how records are read in C and in Rust: at EL1 with 64 records,
+/// and at EL2 with 8.
+pub(crate) const READING: [&str; 2] = [
+    "KUnit: decoding, and 20,000 buffers as in C",
+    "KUnit: decoding and 20,000 buffers, at EL2 (VHE), 8 records",
+];
+
 /// A KUnit suite, and what is expected of it.
 #[derive(Clone, Copy, Debug)]
 struct Expected {
@@ -68,17 +75,11 @@ pub fn tests() -> Vec<Batch> {
         on(
             records(64, false),
             vec![
-                ("KUnit: decoding, and 20,000 buffers as in C", DRIVER),
+                (READING[0], DRIVER),
                 ("KUnit: examples in the documentation", EXAMPLES),
             ],
         ),
-        on(
-            records(8, true),
-            vec![(
-                "KUnit: decoding and 20,000 buffers, at EL2 (VHE), 8 records",
-                DRIVER,
-            )],
-        ),
+        on(records(8, true), vec![(READING[1], DRIVER)]),
     ]
 }
 

@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::context::Context;
 use crate::guest_tests::Watch;
+use crate::kunit;
 use crate::registry::{self, Batch};
 pub use explanations::{EXPLAINED, Explanations};
 use host::cache::Key;
@@ -33,7 +34,7 @@ use kernels::subject::Configuration;
 use machines::guest::Dead;
 use machines::machine_spec::MachineSpec;
 use report::{Artefact, Job, Verdict};
-pub use table::{PAGE, Table};
+pub use table::Table;
 
 /// How many mutants are compiled together. While their guests run, the next ones are compiled.
 const TOGETHER: usize = 64;
@@ -44,18 +45,22 @@ const PATIENCE: u32 = 3;
 const LEAST: Duration = Duration::from_secs(30);
 /// The limit for tests on the drivers as they are.
 const UNCHANGED: Duration = Duration::from_secs(900);
-/// The unit tests of the snapshot in Rust.
-const KUNIT: [&str; 2] = [
-    "KUnit: decoding, and 20,000 buffers as in C",
-    "KUnit: decoding and 20,000 buffers, at EL2 (VHE), 8 records",
-];
 /// The sweeps, which find what only an overflow at a certain instruction shows.
 const SWEEPS: [&str; 2] = [
     "overflow at each instruction",
     "overflow at each instruction, pseudo-NMI, interrupts off",
 ];
 
-/// What came of a mutant.
+/// What is done about mutants that are explained.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Explained {
+    /// They are not tried: all tests would have to run on each of them, to no effect.
+    Believed,
+    /// They are tried, and have to survive.
+    Tried,
+}
+
+/// What came of a mutant that was tried.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Outcome {
     /// The compiler refuses it.
@@ -85,7 +90,11 @@ enum Round {
 impl Round {
     /// All of them, those first that take the shortest time.
     fn all(source: &DriverSource) -> Vec<Self> {
-        let kunit = if source.is_in_rust() { &KUNIT[..] } else { &[] };
+        let kunit = if source.is_in_rust() {
+            &kunit::READING[..]
+        } else {
+            &[]
+        };
         let of = |configuration| {
             let watches = Watch::all(configuration).into_iter();
             watches.map(move |watch| Self::Boot(configuration, watch))
@@ -135,7 +144,9 @@ struct Trial<'a> {
     /// For each function, the test of a later round that noticed a mutant of it last.
     killers: Mutex<BTreeMap<String, String>>,
     explanations: Explanations,
-    outcomes: Mutex<Vec<(DriverMutant, Outcome)>>,
+    explained: Explained,
+    /// What came of each mutant; `None`: it is explained, and was not tried.
+    outcomes: Mutex<Vec<(DriverMutant, Option<Outcome>)>>,
 }
 
 /// Mutants that are compiled together.
@@ -152,13 +163,13 @@ pub struct Systematic<'a> {
 
 impl<'a> Systematic<'a> {
     /// All mutants of the series of `context`. Those that `tests` do not notice have to be
-    /// explained.
+    /// explained. `explained` says whether these are tried.
     ///
     /// # Errors
     ///
     /// When the kernel was built elsewhere, its source lacks the drivers, or the explanations
     /// cannot be read.
-    pub fn of(context: &Context<'a>, tests: &'a [Batch]) -> Result<Self> {
+    pub fn of(context: &Context<'a>, tests: &'a [Batch], explained: Explained) -> Result<Self> {
         let subject = context.subject()?;
         let source = DriverSource::of(subject)?;
         let mutants = source.mutants(subject)?;
@@ -182,6 +193,7 @@ impl<'a> Systematic<'a> {
                 alone: Mutex::default(),
                 killers: Mutex::default(),
                 explanations,
+                explained,
                 outcomes: Mutex::default(),
             }),
             mutants,
@@ -198,11 +210,13 @@ impl<'a> Systematic<'a> {
         self.mutants.all.truncate(count);
     }
 
-    /// Leaves out the mutants without `text` in their names.
+    /// Leaves out the mutants without `text` in their lines: the kernel, a colon and the name.
     pub fn only(&mut self, text: &str) {
+        let title = self.trial.title_of_jobs();
+        let line = |mutant: &DriverMutant| format!("{title}: {}", name(mutant));
         self.mutants
             .all
-            .retain(|mutant| name(mutant).contains(text));
+            .retain(|mutant| line(mutant).contains(text));
     }
 
     /// Whether there is no mutant to try.
@@ -213,13 +227,16 @@ impl<'a> Systematic<'a> {
     /// The jobs: one that runs all tests on the drivers as they are, and one for each mutant.
     pub fn jobs(&self) -> Vec<Job<'a>> {
         let trial = &self.trial;
-        let title = format!("{}, drivers", trial.context.title);
+        let title = trial.title_of_jobs();
         let unmet = trial.context.guest.capabilities().without_plugin();
         let control = trial.clone();
         let control = Job::new(&title, "as they are", move || control.control());
         let control = control.needing([trial.kernel_artefact()]);
         let mut jobs = vec![control.or_skipped(unmet.clone())];
-        for (nth, mutants) in self.mutants.all.chunks(TOGETHER).enumerate() {
+        let mutants = self.mutants.all.iter().cloned();
+        let (believed, tried): (Vec<_>, Vec<_>) =
+            mutants.partition(|mutant| trial.is_believed(mutant));
+        for (nth, mutants) in tried.chunks(TOGETHER).enumerate() {
             let together = Arc::new(Together {
                 mutants: mutants.to_vec(),
                 modules: Made::default(),
@@ -232,6 +249,11 @@ impl<'a> Systematic<'a> {
                 });
                 jobs.push(job.needing([modules.clone()]).or_skipped(unmet.clone()));
             }
+        }
+        for mutant in believed {
+            let (trial, name) = (trial.clone(), name(&mutant));
+            let job = Job::new(&title, name, move || Ok(trial.decide(&mutant, None)));
+            jobs.push(job);
         }
         jobs
     }
@@ -294,6 +316,11 @@ impl<'a> Trial<'a> {
     fn commit(&self) -> Result<String> {
         let make = || driver_module::kernel_commit(self.context.paths, self.context.subject()?);
         self.commit.get(make)
+    }
+
+    /// The subject of the rows of a run.
+    fn title_of_jobs(&self) -> String {
+        format!("{}, drivers", self.context.title)
     }
 
     /// The name of the kernel without drivers in messages.
@@ -427,22 +454,41 @@ impl<'a> Trial<'a> {
             Compiled::SameCode => self.kept_outcome(mutant, None)?,
             Compiled::Module(file) => self.kept_outcome(mutant, Some(&modules.module(file)))?,
         };
+        Ok(self.decide(mutant, Some(outcome)))
+    }
+
+    /// Whether a mutant is explained, and is not tried.
+    fn is_believed(&self, mutant: &DriverMutant) -> bool {
+        self.explained == Explained::Believed && self.explanations.of(mutant).is_some()
+    }
+
+    /// The verdict on a mutant by what came of it; `None`: it was not tried.
+    fn decide(&self, mutant: &DriverMutant, outcome: Option<Outcome>) -> Verdict {
         let outcomes = self.outcomes.lock();
         let mut outcomes = outcomes.unwrap_or_else(PoisonError::into_inner);
         outcomes.push((mutant.clone(), outcome.clone()));
         drop(outcomes);
-        Ok(match (outcome, self.explanations.of(mutant)) {
-            (Outcome::Refused, _) => Verdict::Pass("does not compile".to_owned()),
-            (Outcome::SameCode, _) => Verdict::Pass("the compiler makes the same code".to_owned()),
-            (Outcome::Killed { by, says }, None) => {
+        let why = self.explanations.of(mutant);
+        match (outcome, why) {
+            (None, why) => Verdict::Pass(format!(
+                "not tried, as it makes no difference: {}",
+                why.unwrap_or(EXPLAINED)
+            )),
+            (Some(Outcome::Refused), _) => Verdict::Pass("does not compile".to_owned()),
+            (Some(Outcome::SameCode), _) => {
+                Verdict::Pass("the compiler makes the same code".to_owned())
+            }
+            (Some(Outcome::Killed { by, says }), None) => {
                 Verdict::Pass(format!("killed by {by}: {says}"))
             }
-            (Outcome::Killed { by, .. }, Some(_)) => Verdict::Fail(format!(
+            (Some(Outcome::Killed { by, .. }), Some(_)) => Verdict::Fail(format!(
                 "killed by {by}, but {EXPLAINED} explains why it survives"
             )),
-            (Outcome::Survived, Some(why)) => Verdict::Pass(format!("survives: {why}")),
-            (Outcome::Survived, None) => Verdict::Fail("SURVIVED: every test passes".to_owned()),
-        })
+            (Some(Outcome::Survived), Some(why)) => Verdict::Pass(format!("survives: {why}")),
+            (Some(Outcome::Survived), None) => {
+                Verdict::Fail("SURVIVED: every test passes".to_owned())
+            }
+        }
     }
 
     /// The key for all that an outcome depends on, beside the mutant.

@@ -32,7 +32,7 @@ const SOURCES: &str = "kernel-patches/driver-module";
 const WITHOUT_DRIVERS: &str = "without-drivers.patch";
 /// The patch that takes the snapshot in Rust out of a kernel, below the one for the drivers.
 const WITHOUT_RUST: &str = "without-snapshot-in-rust.patch";
-/// What stands before the code of each driver.
+/// What stands before the code of each driver in C.
 const HEADERS: [&str; 2] = ["brbe.h", "pmu.h"];
 /// The file of a cache entry that says what came of each mutant.
 const MADE: &str = "made.json";
@@ -168,7 +168,7 @@ impl DriverMutant {
 pub struct DriverMutants {
     /// The mutants, in the order of files and lines.
     pub all: Vec<DriverMutant>,
-    /// The lines with something in them that is no C by itself, and is not changed.
+    /// The lines with something in them that the parser does not know, and that is not changed.
     pub unknown: Vec<(DriverFile, usize)>,
 }
 
@@ -214,7 +214,7 @@ impl DriverSource {
     }
 
     /// All mutants of the lines that the patches of `subject` add. Where the snapshot is in Rust,
-    /// the mutants are those of that: the code in C is that of another series.
+    /// only that is changed: but for its tests, the code in C is that of another series.
     ///
     /// # Errors
     ///

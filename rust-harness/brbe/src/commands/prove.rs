@@ -2,14 +2,14 @@
 
 use std::num::{NonZeroU32, NonZeroUsize};
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 use clap::Args;
 
 use host::paths::Paths;
 use kernel_tests::context::Context;
 use kernel_tests::kept_figures;
 use kernel_tests::proofs;
-use kernel_tests::systematic::{PAGE, Systematic, Table};
+use kernel_tests::systematic::{Explained, Systematic};
 use kernels::bases;
 use kernels::mutants::Mutant;
 use kernels::subject::{Choice, Subject};
@@ -31,7 +31,7 @@ pub struct Prove {
     base: Option<String>,
 
     /// The series that they are taken out of; without it, the snapshot with the fixes
-    /// below it, and the one in Rust
+    /// below it, and the one in Rust; with --systematic, the snapshot alone
     #[arg(long, value_name = "SERIES", value_parser = super::series())]
     series: Option<Variant>,
 
@@ -48,12 +48,18 @@ pub struct Prove {
     #[arg(long, conflicts_with = "rounds")]
     systematic: bool,
 
-    /// With --systematic: no more than N of each series, always the same ones
+    /// With --systematic: no more than N of them, always the same ones
     #[arg(long, value_name = "N", requires = "systematic")]
     sample: Option<NonZeroUsize>,
 
-    /// With --systematic: keep what came of them in Documentation/mutants.md
-    #[arg(long, requires = "systematic", conflicts_with_all = ["sample", "only", "list", "series", "base"])]
+    /// With --systematic: try those that are explained, too. Each has to survive all tests, which
+    /// takes minutes
+    #[arg(long, requires = "systematic")]
+    explained: bool,
+
+    /// With --systematic: keep what came of them in Documentation/mutants.md, or in
+    /// Documentation/mutants-in-rust.md
+    #[arg(long, requires = "systematic", conflicts_with_all = ["sample", "only", "list", "base"])]
     write: bool,
 
     /// Run nothing: print the lines of the proofs that would be
@@ -108,43 +114,61 @@ impl Prove {
             series: self.series,
             ..Choice::default()
         };
-        let mut subjects = vec![Subject::prepare(paths, &choice)?];
-        if self.series.is_none() {
-            subjects.extend(subjects[0].with(paths, Variant::Rust)?);
+        let subject = Subject::prepare(paths, &choice)?;
+        let context = Context::patched(paths, &guest, &subject);
+        let explained = if self.explained {
+            Explained::Tried
+        } else {
+            Explained::Believed
+        };
+        let mut mutants = Systematic::of(&context, &tests, explained)?;
+        if let Some(text) = &self.only {
+            mutants.only(text);
         }
-        let mut all = Vec::new();
-        for subject in &subjects {
-            let context = Context::patched(paths, &guest, subject);
-            let mut mutants = Systematic::of(&context, &tests)?;
-            if let Some(text) = &self.only {
-                mutants.only(text);
-            }
-            if let Some(count) = self.sample {
-                mutants.sample(count.get());
-            }
-            all.push(mutants);
+        if let Some(count) = self.sample {
+            mutants.sample(count.get());
         }
         ensure!(
-            !all.iter().all(Systematic::is_empty),
-            "no systematic mutant has {:?} in its name: --list in its place prints the names",
+            !mutants.is_empty(),
+            "no systematic mutant has {:?} in its line: --list in its place prints the lines",
             self.only.as_deref().unwrap_or_default()
         );
         let mut plan = Plan::default();
-        for mutants in all.iter().filter(|mutants| !mutants.is_empty()) {
-            plan.any(mutants.jobs());
-        }
+        plan.any(mutants.jobs());
         let good = self.list_or_run(paths, plan)?;
         if self.write {
-            let tables: Vec<_> = all.iter().map(Systematic::table).collect();
+            let (page, command) = Self::page(subject.variant)?;
+            let table = mutants.table();
             ensure!(
-                tables.iter().all(Table::is_whole),
-                "{PAGE} stays as it is: not every mutant was tried"
+                table.is_whole(),
+                "{page} stays as it is: not every mutant was tried"
             );
-            let tables: Vec<_> = tables.iter().map(Table::to_string).collect();
-            let command = "./brbe prove --systematic --write";
-            kept_figures::replace(paths, PAGE, command, &tables.join("\n"))?;
+            kept_figures::replace(paths, page, command, &table.to_string())?;
         }
         Ok(good)
+    }
+
+    /// The page that keeps what came of the systematic mutants of a series, and the command that
+    /// writes there.
+    ///
+    /// # Errors
+    ///
+    /// When the series has no such page.
+    fn page(variant: Variant) -> Result<(&'static str, &'static str)> {
+        match variant {
+            Variant::Snapshot => Ok((
+                "Documentation/mutants.md",
+                "./brbe prove --systematic --write",
+            )),
+            Variant::Rust => Ok((
+                "Documentation/mutants-in-rust.md",
+                "./brbe prove --systematic --series rust --write",
+            )),
+            other => bail!(
+                "no page keeps the systematic mutants of {}",
+                other.argument()
+            ),
+        }
     }
 
     /// The mutants that are wanted, each with the subject that they go on top of.

@@ -6,7 +6,7 @@ use super::{Change, Code, Words};
 
 const WORDS: Words = Words {
     block: "compound_statement",
-    comments: &["comment"],
+    skipped: &["comment"],
     moved: &[
         "expression_statement",
         "if_statement",

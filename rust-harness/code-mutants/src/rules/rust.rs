@@ -6,7 +6,8 @@ use super::{Change, Code, Words};
 
 const WORDS: Words = Words {
     block: "block",
-    comments: &["line_comment", "block_comment"],
+    // The semicolon after `unsafe { … }` is an empty statement.
+    skipped: &["line_comment", "block_comment", "empty_statement"],
     moved: &["expression_statement"],
     arguments: "arguments",
     with_constants: &[
@@ -15,7 +16,9 @@ const WORDS: Words = Words {
         "compound_assignment_expr",
         "unary_expression",
         "parenthesized_expression",
+        "type_cast_expression",
         "arguments",
+        "block",
         "return_expression",
     ],
     decisions: ["true", "false"],
@@ -30,16 +33,17 @@ pub(crate) fn of(node: Node<'_>, text: &str) -> Vec<Change> {
     let field = |name| node.child_by_field_name(name);
     match node.kind() {
         "expression_statement" => {
-            let left_out = [code.left_out(node)].into_iter();
+            // A block may have comments in it, which are no part of what the change is called.
+            let what = format!("left out: {}", code.first_line(node));
+            let left_out = [(what, node.byte_range(), ";".to_owned())].into_iter();
             left_out.chain(code.exchanged(node)).collect()
         }
         // A pattern has a condition, too: `it if condition =>`.
         "if_expression" | "while_expression" | "match_pattern" => {
-            let condition = field("condition").filter(|it| !it.kind().starts_with("let_"));
-            condition
-                .into_iter()
-                .flat_map(|it| code.decided(it))
-                .collect()
+            let condition = field("condition").into_iter();
+            let condition =
+                condition.filter(|it| !matches!(it.kind(), "let_condition" | "let_chain"));
+            condition.flat_map(|it| code.decided(it)).collect()
         }
         "match_arm" => exchanged_arms(node, &code).into_iter().collect(),
         "binary_expression" => code.operands(node),
@@ -53,8 +57,8 @@ pub(crate) fn of(node: Node<'_>, text: &str) -> Vec<Change> {
         },
         "call_expression" => without_method(node, &code).into_iter().collect(),
         "array_expression" => without_elements(node, &code),
-        "integer_literal" => code.numbers(node),
-        "boolean_literal" => {
+        "integer_literal" if !is_of_type(node) => code.numbers(node),
+        "boolean_literal" if !is_pattern(node) => {
             let other = if code.of(node) == "true" {
                 "false"
             } else {
@@ -65,6 +69,21 @@ pub(crate) fn of(node: Node<'_>, text: &str) -> Vec<Change> {
         "identifier" | "scoped_identifier" => code.zero(node).into_iter().collect(),
         _ => Vec::new(),
     }
+}
+
+/// Whether a number is a part of a type, such as a length, or the name of a field: another one
+/// does not compile.
+fn is_of_type(node: Node<'_>) -> bool {
+    node.parent().is_some_and(|parent| {
+        let is_length = parent.child_by_field_name("length") == Some(node);
+        is_length || matches!(parent.kind(), "array_type" | "field_expression")
+    })
+}
+
+/// Whether a node is the whole of an arm's pattern.
+fn is_pattern(node: Node<'_>) -> bool {
+    node.parent()
+        .is_some_and(|parent| parent.kind() == "match_pattern")
 }
 
 /// Whether nothing is changed of a node and of what is below it: what comes of the tokens of a
@@ -136,18 +155,14 @@ fn without_elements(array: Node<'_>, code: &Code<'_>) -> Vec<Change> {
         return Vec::new();
     }
     let mut cursor = array.walk();
-    let elements: Vec<_> = array
-        .named_children(&mut cursor)
-        .filter(|child| !WORDS.comments.contains(&child.kind()))
-        .collect();
-    let change = |(place, element): (usize, &Node<'_>)| {
-        let range = match (place.checked_sub(1), elements.get(place + 1)) {
-            (_, Some(next)) => element.start_byte()..next.start_byte(),
-            (Some(before), None) => elements[before].end_byte()..element.end_byte(),
-            (None, None) => element.byte_range(),
-        };
-        let what = format!("left out: {}", code.of(*element));
-        (what, range, String::new())
+    let elements = array.named_children(&mut cursor);
+    let elements = elements.filter(|child| !WORDS.skipped.contains(&child.kind()));
+    let change = |element: Node<'_>| {
+        // With the comma after it.
+        let comma = element.next_sibling().filter(|next| next.kind() == ",");
+        let end = comma.unwrap_or(element).end_byte();
+        let what = format!("left out: {}", code.of(element));
+        (what, element.start_byte()..end, String::new())
     };
-    elements.iter().enumerate().map(change).collect()
+    elements.map(change).collect()
 }

@@ -77,7 +77,7 @@ impl Explanations {
                     |mutant: &DriverMutant| explanation.is_of(mutant) && mutant.what() == *change;
                 if !mutants.iter().any(is_it) {
                     bail!(
-                        "{EXPLAINED} explains {change:?} of {:?} in {}(), and there is no such \
+                        "{EXPLAINED} explains {change:?} of {:?} in {}, and there is no such \
                          mutant",
                         explanation.line,
                         explanation.function

@@ -7,9 +7,6 @@ use kernels::driver_module::{DriverFile, DriverMutant};
 
 use super::{Explanations, Outcome};
 
-/// The page that keeps the table, by its path from the root of the repository.
-pub const PAGE: &str = "Documentation/mutants.md";
-
 /// What came of the mutants of a series, for a page.
 #[derive(Debug)]
 pub struct Table {
@@ -20,8 +17,9 @@ pub struct Table {
     /// How many mutants there are.
     pub(super) count: usize,
     pub(super) explanations: Explanations,
-    /// What came of each mutant, in the order of files and lines.
-    pub(super) outcomes: Vec<(DriverMutant, Outcome)>,
+    /// What came of each mutant, in the order of files and lines; `None`: it is explained, and was
+    /// not tried.
+    pub(super) outcomes: Vec<(DriverMutant, Option<Outcome>)>,
 }
 
 /// How many mutants came to which end.
@@ -30,28 +28,34 @@ struct Counts {
     refused: usize,
     same_code: usize,
     killed: usize,
+    explained: usize,
     survived: usize,
 }
 
 impl Counts {
-    fn add(&mut self, outcome: &Outcome) {
+    fn add(&mut self, outcome: Option<&Outcome>, is_explained: bool) {
         match outcome {
-            Outcome::Refused => self.refused += 1,
-            Outcome::SameCode => self.same_code += 1,
-            Outcome::Killed { .. } => self.killed += 1,
-            Outcome::Survived => self.survived += 1,
+            Some(Outcome::Refused) => self.refused += 1,
+            Some(Outcome::SameCode) => self.same_code += 1,
+            Some(Outcome::Killed { .. }) => self.killed += 1,
+            Some(Outcome::Survived) if !is_explained => self.survived += 1,
+            Some(Outcome::Survived) | None => self.explained += 1,
         }
     }
 
     fn all(self) -> usize {
-        self.refused + self.same_code + self.killed + self.survived
+        self.refused + self.same_code + self.killed + self.explained + self.survived
     }
 }
 
 impl Table {
-    /// Whether every mutant was tried.
+    /// Whether every mutant was tried or is explained.
     pub fn is_whole(&self) -> bool {
         self.outcomes.len() == self.count
+    }
+
+    fn explains(&self, mutant: &DriverMutant) -> Option<&str> {
+        self.explanations.of(mutant)
     }
 }
 
@@ -60,23 +64,27 @@ impl fmt::Display for Table {
         let mut by_function: BTreeMap<(DriverFile, &str), Counts> = BTreeMap::new();
         let mut by_test: BTreeMap<&str, usize> = BTreeMap::new();
         let mut all = Counts::default();
+        let mut tried = 0;
         for (mutant, outcome) in &self.outcomes {
             let key = (mutant.file(), mutant.function());
-            by_function.entry(key).or_default().add(outcome);
-            all.add(outcome);
-            if let Outcome::Killed { by, .. } = outcome {
+            let (outcome, is_explained) = (outcome.as_ref(), self.explains(mutant).is_some());
+            for counts in [by_function.entry(key).or_default(), &mut all] {
+                counts.add(outcome, is_explained);
+            }
+            tried += usize::from(outcome == Some(&Outcome::Survived) && is_explained);
+            if let Some(Outcome::Killed { by, .. }) = outcome {
                 *by_test.entry(by).or_default() += 1;
             }
         }
         writeln!(f, "## {}\n", self.kernel)?;
         writeln!(
             f,
-            "| function | mutants | do not compile | same code | killed | survive |"
+            "| function | mutants | do not compile | same code | killed | explained | survive |"
         )?;
-        writeln!(f, "|---|--:|--:|--:|--:|--:|")?;
+        writeln!(f, "|---|--:|--:|--:|--:|--:|--:|")?;
         let rows = by_function.iter().map(|((_, function), counts)| {
             let name = match *function {
-                "" => "(outside of functions)".to_owned(),
+                "" => "none".to_owned(),
                 name => format!("`{name}`"),
             };
             (name, counts)
@@ -86,11 +94,12 @@ impl fmt::Display for Table {
                 refused,
                 same_code,
                 killed,
+                explained,
                 survived,
             } = counts;
             writeln!(
                 f,
-                "| {name} | {} | {refused} | {same_code} | {killed} | {survived} |",
+                "| {name} | {} | {refused} | {same_code} | {killed} | {explained} | {survived} |",
                 counts.all()
             )?;
         }
@@ -118,10 +127,11 @@ impl fmt::Display for Table {
         let survivors = self
             .outcomes
             .iter()
-            .filter(|(_, outcome)| *outcome == Outcome::Survived);
+            .filter(|(_, outcome)| matches!(outcome, Some(Outcome::Survived) | None));
         writeln!(
             f,
-            "\nThose that survive:\n\n| line | change | why it makes no difference |\n|---|---|---|"
+            "\nThose that are explained, of which {tried} were tried and survived, and those that \
+             are not and survive:\n\n| line | change | why it makes no difference |\n|---|---|---|"
         )?;
         for (mutant, _) in survivors {
             writeln!(
@@ -130,9 +140,7 @@ impl fmt::Display for Table {
                 mutant.function(),
                 mutant.text().replace('|', "\\|"),
                 mutant.what().replace('|', "\\|"),
-                self.explanations
-                    .of(mutant)
-                    .unwrap_or("**nothing explains it**")
+                self.explains(mutant).unwrap_or("**nothing explains it**")
             )?;
         }
         Ok(())

@@ -121,15 +121,20 @@ pub(super) fn make(
     let mut made = Vec::new();
     let mut kept = Vec::new();
     for object in objects {
-        made.push(if !object.path(work).is_file() {
+        if !object.path(work).is_file() {
             ensure!(
                 is_refused(&said, &object.stem()),
                 "{}.o was not compiled, and not because of what is in it: see {}",
                 object.stem(),
                 built.log.display()
             );
+            made.push(Compiled::Refused);
+            continue;
+        }
+        let code = object.code(work)?;
+        made.push(if !code.is_whole() {
             Compiled::Refused
-        } else if object.code(work)? == Object::as_it_is(object.driver).code(work)? {
+        } else if code == Object::as_it_is(object.driver).code(work)? {
             Compiled::SameCode
         } else {
             kept.push(*object);

@@ -8,10 +8,17 @@ use anyhow::{Context as _, Result};
 use object::read::elf::ElfFile64;
 use object::{Object as _, ObjectSection as _, ObjectSymbol as _, RelocationTarget, SectionFlags};
 
+/// The function that code in Rust calls where a condition is not met that the compiler should
+/// have found to be. There is none.
+const BUILD_ERROR: &str = "rust_build_error";
+
 /// The code and data of an object.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Code {
     sections: Vec<Section>,
+    /// Whether a condition is not met that Rust code states of constants (`build_assert!`). Such
+    /// an object cannot be linked.
+    fails_to_build: bool,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -64,7 +71,16 @@ impl Code {
                 relocations,
             });
         }
-        Ok(Self { sections })
+        let mut symbols = file.symbols();
+        Ok(Self {
+            sections,
+            fails_to_build: symbols.any(|symbol| symbol.name() == Ok(BUILD_ERROR)),
+        })
+    }
+
+    /// Whether the object can be linked.
+    pub(super) fn is_whole(&self) -> bool {
+        !self.fails_to_build
     }
 }
 

@@ -15,7 +15,7 @@ use kernel_tests::cost;
 use kernel_tests::matrix::{self, Cell};
 use kernel_tests::proofs;
 use kernel_tests::registry::{Batch, Extent};
-use kernel_tests::systematic::Systematic;
+use kernel_tests::systematic::{Explained, Systematic};
 use kernel_tests::unpatched;
 use kernel_tests::x86;
 use kernels::subject::{Configuration, Subject};
@@ -251,7 +251,7 @@ impl<'a> Planner<'a> {
         });
         // In a tree of the user's own the drivers may be others than those that are explained.
         if subject.is_default && subject.is_ours() && !subject.is_user_tree {
-            let mut mutants = Systematic::of(&context, self.tests)?;
+            let mut mutants = Systematic::of(&context, self.tests, Explained::Believed)?;
             mutants.sample(SYSTEMATIC);
             let jobs = mutants.jobs().into_iter();
             all.any(jobs.map(|job| job.in_tier(Tier::All)));
