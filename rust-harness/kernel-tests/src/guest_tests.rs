@@ -240,6 +240,18 @@ fn all() -> Vec<GuestTest> {
             has_module: true,
             ..on_debug_kernel("raw-section, debug kernel", "raw-section")
         },
+        // Where the priority mask disables no interrupts, DAIF alone says whether they are.
+        {
+            let test = on_debug_kernel("raw-section, debug kernel, no pseudo-NMI", "raw-section");
+            GuestTest {
+                has_module: true,
+                machine: MachineSpec {
+                    pseudo_nmi: false,
+                    ..test.machine
+                },
+                ..test
+            }
+        },
         GuestTest {
             demanding: " --discards",
             ..on_debug_kernel("stress, debug kernel", "stress")
