@@ -297,7 +297,9 @@ impl<'a> Planner<'a> {
             plan.group(tested);
             return Ok(());
         }
-        tested.in_order(patches::builds(subject, in_rust.then_some(snapshot)));
+        let builds = patches::builds(subject, in_rust.then_some(snapshot)).into_iter();
+        let tier = Self::tier_of_builds(is_asked_for);
+        tested.in_order(builds.map(|job| job.in_tier(tier)));
         let context = Context::patched(self.paths, &base.guest, subject);
         // A series that leaves most of the driver as it is is tested as a whole where it is
         // asked for. Otherwise only what its patches change is tested.
@@ -319,19 +321,20 @@ impl<'a> Planner<'a> {
 
     /// Plans that the tree compiles, and that it builds, with each patch and those before it. The
     /// first patch of the snapshot and a later one change headers that nearly all files include: to
-    /// build the patches before these two takes a kernel from nothing each.
+    /// build the patches before these two takes a kernel from nothing each, in each configuration.
+    /// That finds only what breaks files which no patch touches, and so it is of the tier `all`.
     fn patch_by_patch(&self, subject: &'a Subject, plan: &mut Plan<'a>) -> Result<()> {
         let build = patches::builds(subject, None).into_iter();
-        let is_asked_for = self.asked_for == Some(subject.variant);
-        let tier = if is_asked_for {
-            Tier::Quick
-        } else {
-            Tier::Full
-        };
+        let tier = Self::tier_of_builds(self.asked_for == Some(subject.variant));
         let build = build.map(|job| job.in_tier(tier));
         // What has been built compiles.
         plan.in_order(build.chain(patches::compiles(subject)?));
         Ok(())
+    }
+
+    /// The tier of the builds of a series that is asked for, or is not.
+    fn tier_of_builds(is_asked_for: bool) -> Tier {
+        if is_asked_for { Tier::Quick } else { Tier::All }
     }
 
     /// Plans the tests of a kernel, and those of its mutants.

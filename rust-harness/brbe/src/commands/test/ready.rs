@@ -16,13 +16,15 @@ use submit::patches;
 use submit::ready::{self, ObjectScope};
 
 /// Plans the checks that only a series to be sent has to pass. Whether it builds in other
-/// configurations, and adds no warnings there, is only checked if `compiles` asks for it.
+/// configurations, and adds no warnings there, is only checked if `compiles` asks for it. Kernels
+/// in the midst of the series are built in the tier `all` alone: see `Planner::patch_by_patch`.
 pub(super) fn checks<'a>(
     tests: &'a [Batch],
     context: &Context<'a>,
     compiles: bool,
 ) -> Result<Plan<'a>> {
     let (paths, subject) = (context.paths, context.subject()?);
+    let late = |job: Job<'a>| job.in_tier(Tier::All);
     let mut plan = Plan::default();
     let mut in_tree = Vec::new();
     let builders = if compiles {
@@ -34,13 +36,13 @@ pub(super) fn checks<'a>(
     // without Rust.
     let built = 1 + usize::from(subject.variant == Variant::Rust);
     for builder in builders.iter().skip(built) {
-        in_tree.extend(patches::builds_by(subject, builder));
+        in_tree.extend(patches::builds_by(subject, builder).into_iter().map(late));
     }
     let scope = ObjectScope::Sample;
     in_tree.extend(ready::of_files(paths, subject, builders, scope)?);
     plan.in_order(in_tree);
     if context.guest.capabilities().plugin {
-        plan.any(ready::bisecting(tests, context)?);
+        plan.any(ready::bisecting(tests, context)?.into_iter().map(late));
     }
     plan.at_least(Tier::Full);
     Ok(plan)
