@@ -54,9 +54,9 @@ const SWEEPS: [&str; 2] = [
 /// What is done about mutants that are explained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Explained {
-    /// They are not tried: all tests would have to run on each of them, to no effect.
+    /// Explained mutants are not tried: all tests would run on each of them, to no effect.
     Believed,
-    /// They are tried, and have to survive.
+    /// Explained mutants are tried, and have to survive.
     Tried,
 }
 
@@ -314,7 +314,10 @@ impl<'a> Trial<'a> {
 
     /// The commit of the kernel without drivers.
     fn commit(&self) -> Result<String> {
-        let make = || driver_module::kernel_commit(self.context.paths, self.context.subject()?);
+        let make = || {
+            let Context { paths, .. } = self.context;
+            driver_module::kernel_commit(paths, self.context.subject()?, &self.source)
+        };
         self.commit.get(make)
     }
 

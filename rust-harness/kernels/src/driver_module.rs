@@ -300,17 +300,14 @@ pub fn headers(paths: &Paths) -> [PathBuf; 2] {
     HEADERS.map(|header| paths.repo(SOURCES).join(header))
 }
 
-/// The commit of a kernel with all patches of `subject`, but without the drivers.
+/// The commit of a kernel with all patches of `subject`, but without its drivers, `source`.
 ///
 /// # Errors
 ///
 /// When the patch that takes the drivers out does not apply.
-pub fn kernel_commit(paths: &Paths, subject: &Subject) -> Result<String> {
-    let in_rust = subject.source(DriverFile::Snapshot.path());
-    let patches = in_rust
-        .map(|_| WITHOUT_RUST)
-        .into_iter()
-        .chain([WITHOUT_DRIVERS]);
+pub fn kernel_commit(paths: &Paths, subject: &Subject, source: &DriverSource) -> Result<String> {
+    let in_rust = source.is_in_rust().then_some(WITHOUT_RUST);
+    let patches = in_rust.into_iter().chain([WITHOUT_DRIVERS]);
     let patches = patches.map(|name| Patch {
         name: name.to_owned(),
         path: paths.repo(SOURCES).join(name),

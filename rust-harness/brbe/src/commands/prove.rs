@@ -115,6 +115,8 @@ impl Prove {
             ..Choice::default()
         };
         let subject = Subject::prepare(paths, &choice)?;
+        let kept = self.write.then(|| Self::page(subject.variant));
+        let kept = kept.transpose()?;
         let context = Context::patched(paths, &guest, &subject);
         let explained = if self.explained {
             Explained::Tried
@@ -136,8 +138,7 @@ impl Prove {
         let mut plan = Plan::default();
         plan.any(mutants.jobs());
         let good = self.list_or_run(paths, plan)?;
-        if self.write {
-            let (page, command) = Self::page(subject.variant)?;
+        if let Some((page, command)) = kept {
             let table = mutants.table();
             ensure!(
                 table.is_whole(),

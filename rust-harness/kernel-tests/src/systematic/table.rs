@@ -53,10 +53,6 @@ impl Table {
     pub fn is_whole(&self) -> bool {
         self.outcomes.len() == self.count
     }
-
-    fn explains(&self, mutant: &DriverMutant) -> Option<&str> {
-        self.explanations.of(mutant)
-    }
 }
 
 impl fmt::Display for Table {
@@ -67,7 +63,8 @@ impl fmt::Display for Table {
         let mut tried = 0;
         for (mutant, outcome) in &self.outcomes {
             let key = (mutant.file(), mutant.function());
-            let (outcome, is_explained) = (outcome.as_ref(), self.explains(mutant).is_some());
+            let (outcome, is_explained) =
+                (outcome.as_ref(), self.explanations.of(mutant).is_some());
             for counts in [by_function.entry(key).or_default(), &mut all] {
                 counts.add(outcome, is_explained);
             }
@@ -140,7 +137,9 @@ impl fmt::Display for Table {
                 mutant.function(),
                 mutant.text().replace('|', "\\|"),
                 mutant.what().replace('|', "\\|"),
-                self.explains(mutant).unwrap_or("**nothing explains it**")
+                self.explanations
+                    .of(mutant)
+                    .unwrap_or("**nothing explains it**")
             )?;
         }
         Ok(())

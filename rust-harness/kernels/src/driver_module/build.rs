@@ -1,5 +1,6 @@
 //! Compiles and links modules with the drivers.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -118,6 +119,11 @@ pub(super) fn make(
         ensure!(!process::interrupted(), "interrupted");
         said = process::said_since(built.log, before);
     }
+    // Without mutants, nothing is compiled yet.
+    let drivers_of = objects.iter().map(|object| object.driver);
+    let unchanged = drivers_of.collect::<BTreeSet<_>>().into_iter();
+    let unchanged = unchanged.map(|driver| Ok((driver, Object::as_it_is(driver).code(work)?)));
+    let unchanged = unchanged.collect::<Result<BTreeMap<_, _>>>()?;
     let mut made = Vec::new();
     let mut kept = Vec::new();
     for object in objects {
@@ -134,7 +140,7 @@ pub(super) fn make(
         let code = object.code(work)?;
         made.push(if !code.is_whole() {
             Compiled::Refused
-        } else if code == Object::as_it_is(object.driver).code(work)? {
+        } else if code == unchanged[&object.driver] {
             Compiled::SameCode
         } else {
             kept.push(*object);

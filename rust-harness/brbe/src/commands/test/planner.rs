@@ -322,7 +322,7 @@ impl<'a> Planner<'a> {
     /// Plans that the tree compiles, and that it builds, with each patch and those before it. The
     /// first patch of the snapshot and a later one change headers that nearly all files include: to
     /// build the patches before these two takes a kernel from nothing each, in each configuration.
-    /// That finds only what breaks files which no patch touches, and so it is of the tier `all`.
+    /// Such builds find only what breaks files which no patch touches: they are of the tier `all`.
     fn patch_by_patch(&self, subject: &'a Subject, plan: &mut Plan<'a>) -> Result<()> {
         let build = patches::builds(subject, None).into_iter();
         let tier = Self::tier_of_builds(self.asked_for == Some(subject.variant));
