@@ -12,7 +12,9 @@ use libbpf_rs::skel::OpenSkel as _;
 use libbpf_rs::{Link, OpenObject, ProgramInput, ProgramMut};
 
 use crate::path::Paths;
-use crate::skeleton::contract::{ContractSkel, ContractSkelBuilder, OpenContractSkel, types};
+use crate::skeleton::contract::{
+    ContractProgs, ContractSkel, ContractSkelBuilder, OpenContractSkel, types,
+};
 use crate::skeleton::{self, of_this_process};
 
 /// The number of records that the BPF program has room for, and so the most it asks for.
@@ -24,7 +26,7 @@ pub(crate) const STALE: u64 = u64::MAX;
 
 /// What tells the program for system calls that none of them is the one.
 const NOT_YET: i64 = 1;
-/// The most system calls at one of which the program for them runs.
+/// The most system calls that are made for one snapshot.
 const CALLS: u32 = 100;
 /// How long other tasks have between two of these system calls.
 const PAUSE: Duration = Duration::from_millis(1);
@@ -84,10 +86,10 @@ impl<'object> Helper<'object> {
         Ok(Self { skeleton, paths })
     }
 
-    /// Fills the memory with ones and calls the helper on this CPU.
+    /// Fills the memory with ones and calls the helper on this CPU. This thread keeps the CPU from
+    /// before the system call to the helper, so that all branches of the call are recorded.
     pub(crate) fn call(&mut self, size: usize, flags: u64) -> Result<Answer> {
-        self.fill(i64::MIN)?;
-        run(&self.skeleton.progs.take, [size as u64, flags])?;
+        self.run_undisturbed(|programs| &programs.take, [size as u64, flags])?;
         self.first()
     }
 
@@ -100,13 +102,11 @@ impl<'object> Helper<'object> {
         Ok((self.first()?, cpu))
     }
 
-    /// Calls the helper twice, without anything between the two calls.
+    /// Calls the helper twice, without anything between the two calls. This thread keeps the CPU
+    /// from before the system call to the second call of the helper.
     pub(crate) fn call_twice(&mut self, sizes: [usize; 2]) -> Result<[Answer; 2]> {
-        self.fill(i64::MIN)?;
-        run(
-            &self.skeleton.progs.take_twice,
-            sizes.map(|size| size as u64),
-        )?;
+        let arguments = sizes.map(|size| size as u64);
+        self.run_undisturbed(|programs| &programs.take_twice, arguments)?;
         let data = self.data()?;
         let second = Answer::of(data.taken2, &data.buffer2)?;
         self.paths.check(second.records())?;
@@ -175,6 +175,27 @@ impl<'object> Helper<'object> {
         bail!("the program did not run at any of {CALLS} system calls")
     }
 
+    /// Makes all the memory stale and runs a program, anew until this thread keeps the CPU
+    /// meanwhile.
+    ///
+    /// The drivers of both architectures empty the CPU's branch records as a task is switched in.
+    /// After that there may be fewer than the test expects.
+    fn run_undisturbed(
+        &mut self,
+        program: impl for<'a> Fn(&'a ContractProgs<'object>) -> &'a ProgramMut<'object>,
+        arguments: [u64; 2],
+    ) -> Result<()> {
+        for _ in 0..CALLS {
+            let before = switches()?;
+            self.fill(i64::MIN)?;
+            run(program(&self.skeleton.progs), arguments)?;
+            if switches()? == before {
+                return Ok(());
+            }
+        }
+        bail!("another task had the CPU in the midst of each of {CALLS} calls")
+    }
+
     /// Makes all the memory stale, and sets the results of the helper to `taken`, which
     /// shows later whether the program ran.
     fn fill(&mut self, taken: i64) -> Result<()> {
@@ -207,6 +228,18 @@ impl<'object> Helper<'object> {
             .as_deref_mut()
             .context("the program has no memory in common with us")
     }
+}
+
+/// How often this thread was switched out.
+fn switches() -> Result<u64> {
+    const STATUS: &str = "/proc/thread-self/status";
+    let status = fs::read_to_string(STATUS).with_context(|| format!("reading {STATUS}"))?;
+    let counts = ["voluntary_ctxt_switches:", "nonvoluntary_ctxt_switches:"].map(|name| {
+        let count = status.lines().find_map(|line| line.strip_prefix(name))?;
+        count.trim().parse::<u64>().ok()
+    });
+    let sum = counts.into_iter().sum::<Option<u64>>();
+    sum.with_context(|| format!("{STATUS} does not say how often this thread was switched out"))
 }
 
 /// Runs a BPF program that takes two numbers.
