@@ -93,7 +93,7 @@ fn full_snapshot(context: &Context<'_>, machine: &MachineSpec, name: &str) -> Re
     );
     let run = context.run(machine, name, &command, &share)?;
     if guest::status(&run)? != 0 {
-        return Ok(Verdict::Fail(run.output));
+        return Ok(Verdict::failed(&run.output));
     }
     let capture = captures::read(&share)?;
     let found: Vec<_> = capture

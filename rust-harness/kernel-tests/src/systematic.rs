@@ -159,6 +159,8 @@ struct Together {
 pub struct Systematic<'a> {
     trial: Arc<Trial<'a>>,
     mutants: DriverMutants,
+    /// The explanations of mutants that are not there, a sentence each.
+    stale: Vec<String>,
 }
 
 impl<'a> Systematic<'a> {
@@ -178,7 +180,7 @@ impl<'a> Systematic<'a> {
             Some(dir) => Explanations::load(&dir)?,
             None => Explanations::default(),
         };
-        explanations.check(&mutants.all)?;
+        let stale = explanations.stale(&mutants.all);
         let rounds = Round::all(&source);
         Ok(Self {
             trial: Arc::new(Trial {
@@ -197,6 +199,7 @@ impl<'a> Systematic<'a> {
                 outcomes: Mutex::default(),
             }),
             mutants,
+            stale,
         })
     }
 
@@ -222,6 +225,19 @@ impl<'a> Systematic<'a> {
     /// Whether there is no mutant to try.
     pub fn is_empty(&self) -> bool {
         self.mutants.all.is_empty()
+    }
+
+    /// The job that checks that each explanation is of a mutant, wherever the mutant is tried.
+    pub fn explanations(&self) -> Job<'a> {
+        let stale = self.stale.join("\n");
+        let title = self.trial.title_of_jobs();
+        Job::new(&title, "explanations of mutants", move || {
+            Ok(if stale.is_empty() {
+                Verdict::pass()
+            } else {
+                Verdict::Fail(stale)
+            })
+        })
     }
 
     /// The jobs: one that runs all tests on the drivers as they are, and one for each mutant.

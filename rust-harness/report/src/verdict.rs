@@ -23,6 +23,16 @@ impl Verdict {
         Self::Pass(String::new())
     }
 
+    /// FAIL, by what a program printed. The last line, which says why, comes first: the first line of
+    /// a reason is all that some reports have room for.
+    pub fn failed(printed: &str) -> Self {
+        let printed = printed.trim_end();
+        Self::Fail(match printed.rsplit_once('\n') {
+            Some((before, last)) => format!("{last}\n{before}"),
+            None => printed.to_owned(),
+        })
+    }
+
     /// The word for the verdict in the first column of the table: PASS, FAIL or SKIP.
     pub(crate) fn word(&self) -> &'static str {
         match self {

@@ -9,9 +9,8 @@ use serde::Deserialize;
 use host::git::Git;
 use kernel_tests::context::Context;
 use kernel_tests::registry::{self, Batch};
-use kernels::variant::Variant;
 use machines::guest::Dead;
-use report::{Job, Tier, Verdict};
+use report::{Job, Verdict};
 
 /// A test, and the first patch with which it passes.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
@@ -84,12 +83,7 @@ impl Search {
                 Verdict::Fail(format!("it finds {}", patch.name))
             })
         });
-        // The snapshot's patches of another base are those of the default one, moved there. What
-        // only they could get wrong, each patch's build and the tests of the whole see.
-        let is_moved = !subject.is_default && subject.variant == Variant::Snapshot;
-        let tier = if is_moved { Tier::All } else { Tier::Full };
-        let job = job.in_tier(tier).needing(needed);
-        Ok(job.holding(subject.tree.lock()))
+        Ok(job.needing(needed).holding(subject.tree.lock()))
     }
 }
 

@@ -136,6 +136,7 @@ impl Prove {
             self.only.as_deref().unwrap_or_default()
         );
         let mut plan = Plan::default();
+        plan.any([mutants.explanations()]);
         plan.any(mutants.jobs());
         let good = self.list_or_run(paths, plan)?;
         if let Some((page, command)) = kept {

@@ -31,8 +31,9 @@ use report::{Limit, Partition, Plan, RunNote, Runner, Selection, Tier};
 /// The tier quick: the Rust here, each patch of the default base, and in the guest the kernel's
 /// own selftest of the helper and the programs in selftests/guest. The tier full: also the other
 /// bases and series, other machines, the debug kernel, perf and x86-64. The tier all: also the
-/// unpatched kernels, which have to fail in the way that the patches mend, the proofs, the
-/// matrix, the records that are spent, and the commands of the documents.
+/// unpatched kernels, which have to fail in the way that the patches mend, kernels in the midst of
+/// a series, PREEMPT_RT, the proofs and a sample of the systematic mutants, the matrix, the records
+/// that are spent, and the commands of the documents.
 ///
 /// With --kernel nothing of a kernel is built: what needs no more than the image and vmlinux
 /// runs on that one kernel, in every tier, and the rest is skipped. With --patches or --as-is the

@@ -16,7 +16,7 @@ pub(crate) fn verdict(status: i32, output: &str) -> Verdict {
             Verdict::Pass(seen.unwrap_or_default().to_owned())
         }
         SKIPPED => Verdict::Skip(last.to_owned()),
-        _ => Verdict::Fail(output.to_owned()),
+        _ => Verdict::failed(output),
     }
 }
 
@@ -33,7 +33,11 @@ mod tests {
                 Verdict::Pass("3 records".to_owned()),
             ),
             (0, "\n", Verdict::pass()),
-            (1, "FAIL b: no\n", Verdict::Fail("FAIL b: no\n".to_owned())),
+            (
+                1,
+                "one\ntwo\nFAIL b: no\n",
+                Verdict::Fail("FAIL b: no\none\ntwo".to_owned()),
+            ),
             (
                 77,
                 "SKIP c: no BRBE\n",

@@ -24,10 +24,11 @@ pub struct Bench {
 enum What {
     Plugin(plugin::BenchPlugin),
     Snapshot(snapshot::BenchSnapshot),
-    /// `./brbe snapshot` from nothing, seconds for each step: with caches of its own, which
-    /// go when it ends
+    /// `./brbe snapshot` from nothing, seconds for each step, and `./brbe test` after it: with
+    /// caches of its own, which go when it ends
     Cold,
-    /// `./brbe snapshot` with everything cached, seconds for each step
+    /// `./brbe snapshot` with everything cached, seconds for each step, and a command and a prompt
+    /// of `./brbe vm`
     Warm,
     Tiers(tiers::Tiers),
     Waste(waste::Waste),

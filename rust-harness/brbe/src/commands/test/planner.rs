@@ -28,7 +28,7 @@ use submit::test_history::Tested;
 /// A check of jobs for CI engines.
 type Check = fn(&Paths) -> Result<Verdict>;
 
-/// How many systematic mutants are tried. All of them take hours.
+/// How many systematic mutants are tried. All that are not explained take an hour.
 const SYSTEMATIC: usize = 20;
 
 /// What a plan is made by.
@@ -252,6 +252,7 @@ impl<'a> Planner<'a> {
         // In a tree of the user's own the drivers may be others than those that are explained.
         if subject.is_default && subject.is_ours() && !subject.is_user_tree {
             let mut mutants = Systematic::of(&context, self.tests, Explained::Believed)?;
+            all.any([mutants.explanations().in_tier(Tier::Full)]);
             mutants.sample(SYSTEMATIC);
             let jobs = mutants.jobs().into_iter();
             all.any(jobs.map(|job| job.in_tier(Tier::All)));

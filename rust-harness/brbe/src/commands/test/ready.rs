@@ -16,8 +16,9 @@ use submit::patches;
 use submit::ready::{self, ObjectScope};
 
 /// Plans the checks that only a series to be sent has to pass. Whether it builds in other
-/// configurations, and adds no warnings there, is only checked if `compiles` asks for it. Kernels
-/// in the midst of the series are built in the tier `all` alone: see `Planner::patch_by_patch`.
+/// configurations, and adds no warnings there, is only checked if `compiles` asks for it. There, and
+/// for `git bisect`, kernels in the midst of the series are built in the tier `all` alone: see
+/// `Planner::patch_by_patch`.
 pub(super) fn checks<'a>(
     tests: &'a [Batch],
     context: &Context<'a>,
