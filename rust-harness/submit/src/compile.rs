@@ -26,10 +26,15 @@ use report::Verdict;
 /// How many objects are looked at for a patch on which more depend. On a header of the whole
 /// kernel all objects depend.
 const MANY: usize = 128;
+/// How many of them in configurations other than the series' own.
+const FEW: usize = 32;
 
 /// Which objects are looked at for warnings that a patch adds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ObjectScope {
+    /// Those of [`Self::Sample`] in the series' own configuration, and fewer in others: a header
+    /// says the same to a compiler in nearly all of them.
+    FewElsewhere,
     /// Some, where there are many: those of C files that the series touches, and others from
     /// all over the kernel. They are the same each time.
     Sample,
@@ -38,9 +43,10 @@ pub enum ObjectScope {
 }
 
 impl ObjectScope {
-    fn limit(self) -> usize {
+    fn limit(self, is_own: bool) -> usize {
         match self {
-            Self::Sample => MANY,
+            Self::FewElsewhere if !is_own => FEW,
+            Self::FewElsewhere | Self::Sample => MANY,
             Self::Every => usize::MAX,
         }
     }
@@ -136,7 +142,7 @@ fn added(
             "nothing is compiled of what {} touches",
             change.patch.name
         );
-        let seen = objects::spread(&of_it, &all, scope.limit());
+        let seen = objects::spread(&of_it, &all, scope.limit(is_own));
         looks.push((of_it.len(), seen));
     }
     let apart = builder.with_own_directory("warnings");

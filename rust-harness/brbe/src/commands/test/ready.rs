@@ -39,7 +39,7 @@ pub(super) fn checks<'a>(
     for builder in builders.iter().skip(built) {
         in_tree.extend(patches::builds_by(subject, builder).into_iter().map(late));
     }
-    let scope = ObjectScope::Sample;
+    let scope = ObjectScope::FewElsewhere;
     in_tree.extend(ready::of_files(paths, subject, builders, scope)?);
     plan.in_order(in_tree);
     if context.guest.capabilities().plugin {
