@@ -61,6 +61,8 @@ pub struct Builder {
     tree: Tree,
     arch: Arch,
     config: KernelConfig,
+    /// What the names of the build directories of the configuration's family end in.
+    family: String,
     out: PathBuf,
     /// A key for the versions of the compilers.
     toolchain: Key,
@@ -94,6 +96,11 @@ impl Kernel {
     }
 }
 
+/// The build directory for a tree and a family of configurations.
+fn build_directory(paths: &Paths, tree: &Tree, family: &str) -> PathBuf {
+    paths.home("build").join(format!("{}-{family}", tree.id))
+}
+
 impl Builder {
     /// A builder for commits of `tree` in the configuration `config`. Nothing is built yet.
     ///
@@ -106,27 +113,24 @@ impl Builder {
         config: KernelConfig,
         family: &KernelConfig,
     ) -> Result<Self> {
-        let out = paths
-            .home("build")
-            .join(format!("{}-{}", tree.id, family.key().name()));
+        let family = family.key().name();
         Ok(Self {
             paths: paths.clone(),
             tree: tree.clone(),
             arch,
             config,
-            out,
+            out: build_directory(paths, tree, &family),
+            family,
             toolchain: toolchain::key()?,
         })
     }
 
-    /// This builder with a build directory of its own, whose name ends in `name`: for objects
-    /// that are compiled and not to be linked.
+    /// A builder that builds the same from another tree of the source, in another directory.
     #[must_use]
-    pub fn with_own_directory(&self, name: &str) -> Self {
-        let mut dir = self.out.file_name().unwrap_or_default().to_owned();
-        dir.push(format!("-{name}"));
+    pub fn in_tree(&self, tree: &Tree) -> Self {
         Self {
-            out: self.out.with_file_name(dir),
+            tree: tree.clone(),
+            out: build_directory(&self.paths, tree, &self.family),
             ..self.clone()
         }
     }

@@ -149,14 +149,16 @@ impl Tree {
         git.answer(&["mktree"], &lines.join("\n"))
     }
 
-    /// Another tree of the same source, whose id ends in `name`. It is for patches to headers
-    /// that everything includes, which would have everything built again in this tree.
+    /// Another tree of the same source, whose id ends in `name`. It has all commits of this
+    /// one. It is moved to commits with other headers that everything includes, which would have
+    /// everything built again in this tree.
     ///
     /// # Errors
     ///
     /// When git cannot clone this tree, or cannot tag the source in the clone.
     pub fn second_tree(&self, paths: &Paths, name: &str) -> Result<Self> {
-        let key = Key::new("beside 1").with(&self.base).with(name);
+        let place = self.path.as_os_str().as_encoded_bytes();
+        let key = Key::new("beside 2").with(place).with(name);
         let id = format!("{}-{name}", self.id);
         let tree = Self {
             path: clone(paths, &self.path, &key, &id)?,

@@ -95,6 +95,9 @@ pub struct Subject {
     pub base: Base,
     /// The source tree, that of the base or a user's.
     pub tree: Tree,
+    /// Another tree of the source, in which patches are looked at one by one. Kernels are built
+    /// in the first, whose headers keep their time stamps.
+    pub patch_tree: Tree,
     /// Whether the source tree is a user's and not the base's own.
     pub is_user_tree: bool,
     /// Which series of the base it is.
@@ -189,6 +192,7 @@ impl Subject {
         Ok(Self {
             is_default: source.is_default,
             base: source.base,
+            patch_tree: tree.second_tree(paths, "patches")?,
             tree,
             is_user_tree: source.is_user_tree,
             variant,
@@ -207,6 +211,7 @@ impl Subject {
             is_default: self.is_default,
             base: self.base.clone(),
             tree: self.tree.clone(),
+            patch_tree: self.patch_tree.clone(),
             is_user_tree: self.is_user_tree,
             variant: self.variant,
             theirs: self.theirs.clone(),

@@ -118,18 +118,6 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// A job without a test, which makes ready what a later one looks at. `name` is the name of
-    /// what it does.
-    pub fn without_test(
-        name: impl Into<String>,
-        body: impl FnOnce() -> Result<()> + Send + 'a,
-    ) -> Self {
-        Self::partial(name, Vec::new(), |_| {
-            body()?;
-            Ok(Vec::<Verdict>::new())
-        })
-    }
-
     /// A job of one test that cannot run here. Its verdict is SKIP, with this reason.
     pub fn skipped(
         subject: impl Into<String>,
@@ -245,15 +233,9 @@ impl<'a> Job<'a> {
         self.decision == Decision::WhenPlanned { has_failed: true }
     }
 
-    /// Whether the job is there whatever is wanted: others need what it has made, or it has no
-    /// test.
-    pub(crate) fn is_always_there(&self) -> bool {
-        self.is_decided_for_others() || self.tests.is_empty()
-    }
-
     /// How many of the wanted tests the selection takes.
     pub(crate) fn count(&self, selection: &Selection) -> usize {
-        if self.is_always_there() {
+        if self.is_decided_for_others() {
             return 0;
         }
         let tests = self.wanted.iter().map(|place| &self.tests[*place]);
@@ -268,7 +250,7 @@ impl<'a> Job<'a> {
 
     /// Drops the tests that the selection does not take. Returns whether the job is to run.
     pub(crate) fn select(&mut self, selection: &Selection) -> bool {
-        if self.is_always_there() {
+        if self.is_decided_for_others() {
             return true;
         }
         let (subject, tests) = (&self.subject, &self.tests);

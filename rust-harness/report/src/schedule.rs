@@ -23,7 +23,8 @@ pub(crate) struct Task {
 /// Which tasks of a graph can begin, and which of them begins first: the one that the run waits for
 /// the longest, by what tasks are expected to take. From the beginning of a task to the end of the
 /// run there is the longest path of those that wait for it, and all tasks that hold what it holds,
-/// one after the other.
+/// one after the other. Of those that hold one resource, that one begins first on which most
+/// waits: so others find work meanwhile.
 #[derive(Debug)]
 pub(crate) struct Schedule {
     tasks: Vec<Task>,
@@ -33,6 +34,8 @@ pub(crate) struct Schedule {
     awaited: Vec<usize>,
     /// For each task, the seconds from its beginning to the end of the longest path from it.
     path: Vec<f64>,
+    /// For each task, the seconds of all that wait for its end, also by way of others.
+    waiting: Vec<f64>,
     ready: BTreeSet<usize>,
     running: BTreeSet<usize>,
     /// The task that held each resource last.
@@ -57,6 +60,11 @@ impl Schedule {
             let rest = before[place].iter().map(|next| path[*next]);
             path[place] = tasks[place].seconds + rest.fold(0.0, f64::max);
         }
+        let waiting = (0..tasks.len()).map(|place| {
+            let all = reached(place, &before).into_iter();
+            all.map(|next| tasks[next].seconds).sum()
+        });
+        let waiting = waiting.collect();
         let mut held = BTreeMap::new();
         for task in &tasks {
             if let Some(resource) = &task.holds {
@@ -68,6 +76,7 @@ impl Schedule {
         Self {
             before,
             path,
+            waiting,
             ready: ready.collect(),
             awaited,
             running: BTreeSet::new(),
@@ -102,12 +111,15 @@ impl Schedule {
     }
 
     /// How long the run takes at least from the beginning of a task, in seconds. Between tasks that
-    /// hold one resource, the second figure decides: the longest path from the task.
+    /// hold one resource, the second figure decides: the seconds of all that wait for the task.
     fn urgency(&self, place: usize) -> (f64, f64) {
         let path = self.path[place];
         let resource = self.tasks[place].holds.as_ref();
         let held = resource.and_then(|resource| self.held.get(resource));
-        (held.map_or(path, |held| held.max(path)), path)
+        (
+            held.map_or(path, |held| held.max(path)),
+            self.waiting[place],
+        )
     }
 
     /// The task that is ready and comes right after the one that held the resource last.
@@ -188,6 +200,19 @@ impl Schedule {
     }
 }
 
+/// The places of all tasks that wait for the end of one, also by way of others. `before` has, for
+/// each task, those that wait for it.
+fn reached(place: usize, before: &[Vec<usize>]) -> BTreeSet<usize> {
+    let mut found = BTreeSet::new();
+    let mut left = before[place].clone();
+    while let Some(next) = left.pop() {
+        if found.insert(next) {
+            left.extend(&before[next]);
+        }
+    }
+    found
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -262,6 +287,19 @@ mod tests {
     }
 
     #[test]
+    fn of_what_holds_a_resource_that_begins_first_on_which_most_waits() {
+        let holding = |seconds| Task {
+            holds: Some("tree".to_owned()),
+            ..task(seconds, &[])
+        };
+        let (long, awaited) = (holding(9.0), holding(4.0));
+        let mut schedule = Schedule::new(vec![long, awaited, task(2.0, &[1]), task(2.0, &[1])]);
+        assert_eq!(schedule.begin(), Some(1));
+        schedule.end(1);
+        assert_eq!(schedule.begin(), Some(0));
+    }
+
+    #[test]
     fn tasks_that_cannot_run_at_once_begin_in_time() {
         let holding = |seconds| Task {
             holds: Some("tree".to_owned()),
@@ -273,12 +311,12 @@ mod tests {
         let begun: Vec<_> = std::iter::from_fn(|| schedule.begin()).collect();
         assert_eq!(
             begun,
-            [4, 0, 1, 2],
+            [3, 0, 1, 2],
             "four seconds of the tree, one at a time"
         );
-        schedule.end(4);
-        assert_eq!(schedule.begin(), Some(3));
         schedule.end(3);
+        assert_eq!(schedule.begin(), Some(4));
+        schedule.end(4);
         assert_eq!(schedule.begin(), Some(5));
     }
 

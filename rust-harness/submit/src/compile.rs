@@ -20,8 +20,7 @@ use host::toolchain;
 use kernels::kernel::{Builder, Built};
 use kernels::series::Change;
 use kernels::subject::Subject;
-use report::Job;
-use report::Verdict;
+use report::{Artefact, Job, Verdict};
 
 /// How many objects are looked at for a patch on which more depend. On a header of the whole
 /// kernel all objects depend.
@@ -93,31 +92,32 @@ pub(crate) fn job<'a>(
         changes.iter().map(name).collect()
     };
     let tests = [names("W=1"), names("sparse")].concat();
+    let dependents = dependents(paths, subject, &builder);
     let job = Job::several(subject.name(), tests, move || {
         let added = added(paths, subject, &builder, scope)?;
         let compiler = added.iter().map(|added| added.verdict(&added.compiler));
         let sparse = added.iter().map(|added| added.verdict(&added.sparse));
         Ok(compiler.chain(sparse).collect())
     });
-    Ok(job.holding(subject.tree.lock()))
+    let job = job.needing([dependents]);
+    Ok(job.holding(subject.patch_tree.lock()))
 }
 
-/// Finds out, and keeps, which objects depend on what the series touches. It has to be called
-/// when the kernel with the whole series has just been built. Once the tree has been at
-/// another commit, building that kernel again takes as long as the first time.
-///
-/// # Errors
-///
-/// When the kernel with the whole series does not build, or Kbuild's notes about it cannot be
-/// read.
-pub(crate) fn look_at_dependents(
-    paths: &Paths,
-    subject: &Subject,
-    builder: &Builder,
-) -> Result<()> {
-    let changes = changes(subject)?;
-    let all = touched(subject, &changes)?.into_iter().flatten().collect();
-    depend(paths, subject, builder, &all).map(|_| ())
+/// The list of the objects that depend on what the series touches, as an artefact. To make it
+/// takes the kernel with the whole series in the configuration of `builder`.
+fn dependents<'a>(paths: &'a Paths, subject: &'a Subject, builder: &Builder) -> Artefact<'a> {
+    let name = format!(
+        "objects that depend on {}{}",
+        subject.name(),
+        configuration(builder)
+    );
+    let builder = builder.clone();
+    let made = Artefact::new(name, move || {
+        let changes = changes(subject)?;
+        let all = touched(subject, &changes)?.into_iter().flatten().collect();
+        depend(paths, subject, &builder, &all).map(|_| ())
+    });
+    made.holding(subject.tree.lock())
 }
 
 /// The warnings that each patch of [`changes`] adds.
@@ -145,7 +145,7 @@ fn added(
         let seen = objects::spread(&of_it, &all, scope.limit(is_own));
         looks.push((of_it.len(), seen));
     }
-    let apart = builder.with_own_directory("warnings");
+    let apart = builder.in_tree(&subject.patch_tree);
     let step = Step::start(format!(
         "warnings of {}{}",
         subject.name(),

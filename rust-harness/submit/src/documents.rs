@@ -30,7 +30,7 @@ pub(crate) fn comments(paths: &Paths, subject: &Subject, change: &Change<'_>) ->
     if files.is_empty() {
         return Ok(Verdict::Pass("nothing to look at".to_owned()));
     }
-    let tree = &subject.tree;
+    let tree = &subject.patch_tree;
     let at = |commit| {
         tree.at(paths, commit, |log| {
             let there = files.iter().filter(|file| tree.path.join(file).is_file());
@@ -82,10 +82,10 @@ pub(crate) fn html(
     let dirs: Vec<_> = dirs.into_iter().collect();
     let step = Step::start(format!("make htmldocs of {}", dirs.join(" ")));
     let at = |commit| {
-        subject.tree.at(paths, commit, |log| {
+        subject.patch_tree.at(paths, commit, |log| {
             let out = tempfile::tempdir().context("creating a directory for the documents")?;
             let mut make = Command::new("make");
-            make.arg("--directory").arg(&subject.tree.path);
+            make.arg("--directory").arg(&subject.patch_tree.path);
             make.arg(format!("O={}", out.path().display()));
             make.arg(format!("SPHINXDIRS={}", dirs.join(" ")));
             make.arg(format!(
@@ -96,7 +96,7 @@ pub(crate) fn html(
             process::logged("make htmldocs", log, &mut make)?;
             let built = |file: &&String| is_built(out.path(), file);
             let built: Vec<_> = documents.iter().filter(built).cloned().collect();
-            let prefix = format!("{}/", subject.tree.path.display());
+            let prefix = format!("{}/", subject.patch_tree.path.display());
             Ok((built, Warnings::of_log(log, &prefix)?.about(documents)))
         })
     };

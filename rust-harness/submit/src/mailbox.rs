@@ -95,7 +95,7 @@ impl Sending<'_> {
         let changes = subject.changes();
         let patches: Vec<_> = changes.iter().map(|change| &*change.patch.path).collect();
         let commit = subject.unpatched();
-        let found = Recipients::of(paths, &subject.tree, commit, &patches)?;
+        let found = Recipients::of(paths, &subject.patch_tree, commit, &patches)?;
         let git = subject.tree.git();
         let mut others = letter.cc.clone();
         if let Some(history) = self.history {

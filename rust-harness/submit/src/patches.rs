@@ -97,7 +97,7 @@ pub fn style<'a>(paths: &'a Paths, subject: &'a Subject) -> Vec<Job<'a>> {
         let test = format!("checkpatch --strict {}", patch.short());
         let job = job(test, Box::new(move || checkpatch(paths, subject, patch)));
         // The script is that of the commit.
-        job.holding(subject.tree.lock())
+        job.holding(subject.patch_tree.lock())
     });
     let undone = subject.changes().into_iter().map(|change| {
         let test = format!(
@@ -131,28 +131,35 @@ pub fn compiles<'a>(subject: &'a Subject) -> Result<Vec<Job<'a>>> {
     let sources: BTreeSet<_> = files.filter(|file| is_source(file)).collect();
     let job = |change: Change<'a>| {
         let test = format!("compiles up to {}", change.patch.short());
-        let (builder, sources) = (subject.builder().clone(), sources.clone());
-        with_each_before(subject, change, test, move |commit, what| {
-            builder.compiles(commit, what, &sources)
-        })
+        let builder = subject.builder().in_tree(&subject.patch_tree);
+        let sources = sources.clone();
+        with_each_before(
+            subject,
+            change,
+            test,
+            builder,
+            move |builder, commit, what| builder.compiles(commit, what, &sources),
+        )
     };
     Ok(changes.into_iter().map(job).collect())
 }
 
-/// The job that checks something of the tree with a patch and those before it, by the commit and by
-/// what messages call it.
+/// The job that checks what a builder makes of the tree with a patch and those before it, by the
+/// commit and by what messages call it.
 fn with_each_before<'a>(
     subject: &'a Subject,
     Change { patch, commit, .. }: Change<'a>,
     test: String,
-    check: impl FnOnce(&str, &str) -> Result<()> + Send + 'a,
+    builder: Builder,
+    check: impl FnOnce(&Builder, &str, &str) -> Result<()> + Send + 'a,
 ) -> Job<'a> {
+    let tree = builder.tree().lock();
     let job = Job::new(subject.name(), test, move || {
         let what = format!("{} with {}", subject.base.version, patch.short());
-        check(commit, &what)?;
+        check(&builder, commit, &what)?;
         Ok(Verdict::pass())
     });
-    job.holding(subject.tree.lock())
+    job.holding(tree)
 }
 
 /// The patches of a series to what a kernel is compiled from.
@@ -205,10 +212,7 @@ pub fn builds_by<'a>(subject: &'a Subject, builder: &Builder) -> Vec<Job<'a>> {
             change.patch.short(),
             configuration(builder)
         );
-        let builder = builder.clone();
-        with_each_before(subject, change, test, move |commit, what| {
-            builder.builds(commit, what)
-        })
+        with_each_before(subject, change, test, builder.clone(), Builder::builds)
     };
     subject.changes().into_iter().map(job).collect()
 }
@@ -281,7 +285,7 @@ fn checkpatch_of(
         ignored.push(IGNORED_IN_RUST);
     }
     let mut checkpatch = Command::new("perl");
-    checkpatch.current_dir(&subject.tree.path);
+    checkpatch.current_dir(&subject.patch_tree.path);
     checkpatch.args([
         "scripts/checkpatch.pl",
         "--strict",
@@ -290,7 +294,7 @@ fn checkpatch_of(
         &ignored.join(","),
     ]);
     checkpatch.arg(patch);
-    let status = subject.tree.at(paths, subject.patched(), |_| {
+    let status = subject.patch_tree.at(paths, subject.patched(), |_| {
         process::run_to_status(&log, &mut checkpatch)
     })?;
     if status.success() {

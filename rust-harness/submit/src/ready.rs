@@ -8,7 +8,6 @@ use crate::{bisect, compile, documents, fixes};
 use host::arch::Arch;
 use host::git::Git;
 use host::paths::Paths;
-use host::process::Interrupted;
 use kernel_tests::context::Context;
 use kernel_tests::registry::{Batch, Extent};
 use kernel_tests::selftests;
@@ -48,19 +47,11 @@ pub fn of_patches<'a>(
     plan.any(patches::style(paths, subject));
     let builders = builders(paths, subject)?;
     let mut in_tree = Vec::new();
-    for builder in builders.clone() {
-        in_tree.extend(patches::builds_by(subject, &builder));
-        let look = Job::without_test("objects that depend on what is changed", move || {
-            // A kernel that did not build is reported by its row.
-            match compile::look_at_dependents(paths, subject, &builder) {
-                Err(error) if error.is::<Interrupted>() => Err(error),
-                _ => Ok(()),
-            }
-        });
-        in_tree.push(look.holding(subject.tree.lock()));
+    for builder in &builders {
+        in_tree.extend(patches::builds_by(subject, builder));
     }
-    in_tree.extend(of_files(paths, subject, builders, scope)?);
     plan.in_order(in_tree);
+    plan.in_order(of_files(paths, subject, builders, scope)?);
     let git = subject.tree.git();
     for change in subject.changes() {
         if fixes::has_tags(&git, change.commit)? {
@@ -94,14 +85,14 @@ pub fn of_files<'a>(
         let comments = Job::new(subject.name(), format!("kernel-doc {short}"), move || {
             documents::comments(paths, subject, &change)
         });
-        jobs.push(comments.holding(subject.tree.lock()));
+        jobs.push(comments.holding(subject.patch_tree.lock()));
         if !touched.is_empty() {
             let html = Job::new(
                 subject.name(),
                 format!("make htmldocs {short}"),
                 move || documents::html(paths, subject, &change, &touched),
             );
-            jobs.push(html.holding(subject.tree.lock()));
+            jobs.push(html.holding(subject.patch_tree.lock()));
         }
     }
     Ok(jobs)

@@ -178,7 +178,7 @@ impl Submit {
                 *mails = Some(self.write(paths, subject)?);
                 Ok(Verdict::pass())
             });
-            plan.last(job.holding(subject.tree.lock()));
+            plan.last(job.holding(subject.patch_tree.lock()));
         }
         let report = Runner::new(paths).run(plan)?;
         let (_, failed, skipped) = report.counts();

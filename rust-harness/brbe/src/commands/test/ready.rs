@@ -39,9 +39,9 @@ pub(super) fn checks<'a>(
     for builder in builders.iter().skip(built) {
         in_tree.extend(patches::builds_by(subject, builder).into_iter().map(late));
     }
-    let scope = ObjectScope::FewElsewhere;
-    in_tree.extend(ready::of_files(paths, subject, builders, scope)?);
     plan.in_order(in_tree);
+    let scope = ObjectScope::FewElsewhere;
+    plan.in_order(ready::of_files(paths, subject, builders, scope)?);
     if context.guest.capabilities().plugin {
         plan.any(ready::bisecting(tests, context)?.into_iter().map(late));
     }
@@ -55,7 +55,7 @@ pub(super) fn mails<'a>(paths: &'a Paths, subject: &'a Subject) -> Job<'a> {
         written(paths, subject)
     });
     // They report what only the tier `all` has run. get_maintainer.pl is that of the commit.
-    job.in_tier(Tier::All).holding(subject.tree.lock())
+    job.in_tier(Tier::All).holding(subject.patch_tree.lock())
 }
 
 /// Writes the mails of a series, which are thrown away. The verdict is SKIP if they report a
