@@ -229,14 +229,10 @@ impl<'a> Systematic<'a> {
 
     /// The job that checks that each explanation is of a mutant, wherever the mutant is tried.
     pub fn explanations(&self) -> Job<'a> {
-        let stale = self.stale.join("\n");
+        let stale = self.stale.clone();
         let title = self.trial.title_of_jobs();
         Job::new(&title, "explanations of mutants", move || {
-            Ok(if stale.is_empty() {
-                Verdict::pass()
-            } else {
-                Verdict::Fail(stale)
-            })
+            Ok(Verdict::of_findings(stale, ""))
         })
     }
 

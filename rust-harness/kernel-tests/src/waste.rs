@@ -120,13 +120,13 @@ fn judge(known: &[KeptWaste], measured: &[KeptWaste]) -> Verdict {
     let missing = known.iter().filter(is_missing);
     grown.extend(missing.map(|known| format!("{} was not measured", known.way)));
     let numbers = FILTERS.len() * measured.len();
-    match (grown.is_empty(), shrunk) {
-        (true, 0) => Verdict::Pass(format!("{numbers} numbers")),
-        (true, _) => Verdict::Pass(format!(
+    let seen = match shrunk {
+        0 => format!("{numbers} numbers"),
+        _ => format!(
             "{numbers} numbers, {shrunk} of them smaller: `./brbe bench waste --write` keeps that"
-        )),
-        (false, _) => Verdict::Fail(grown.join("\n")),
-    }
+        ),
+    };
+    Verdict::of_findings(grown, seen)
 }
 
 #[cfg(test)]

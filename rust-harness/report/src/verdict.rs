@@ -33,6 +33,20 @@ impl Verdict {
         })
     }
 
+    /// FAIL, by what was found wrong, each on its own lines; PASS if that is nothing. Then `seen`
+    /// says what was looked at.
+    pub fn of_findings<S: AsRef<str>>(
+        findings: impl IntoIterator<Item = S>,
+        seen: impl Into<String>,
+    ) -> Self {
+        let findings: Vec<_> = findings.into_iter().collect();
+        if findings.is_empty() {
+            return Self::Pass(seen.into());
+        }
+        let findings: Vec<_> = findings.iter().map(AsRef::as_ref).collect();
+        Self::Fail(findings.join("\n"))
+    }
+
     /// The word for the verdict in the first column of the table: PASS, FAIL or SKIP.
     pub(crate) fn word(&self) -> &'static str {
         match self {

@@ -65,15 +65,12 @@ struct Added {
 
 impl Added {
     fn verdict(&self, new: &BTreeSet<String>) -> Verdict {
-        if !new.is_empty() {
-            let new: Vec<_> = new.iter().map(String::as_str).collect();
-            return Verdict::Fail(new.join("\n"));
-        }
-        Verdict::Pass(match (self.depend, self.seen) {
+        let seen = match (self.depend, self.seen) {
             (0, _) => "no C file that is compiled depends on it".to_owned(),
             (depend, seen) if depend == seen => format!("objects: {depend}, nothing new"),
             (depend, seen) => format!("objects: {seen} of {depend} that depend on it, nothing new"),
-        })
+        };
+        Verdict::of_findings(new, seen)
     }
 }
 

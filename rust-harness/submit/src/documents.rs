@@ -48,11 +48,8 @@ pub(crate) fn comments(paths: &Paths, subject: &Subject, change: &Change<'_>) ->
         })
     };
     let new = at(change.commit)?.since(&at(change.parent)?);
-    Ok(if new.is_empty() {
-        Verdict::Pass(format!("files: {}, nothing new", files.len()))
-    } else {
-        Verdict::Fail(new.join("\n"))
-    })
+    let seen = format!("files: {}, nothing new", files.len());
+    Ok(Verdict::of_findings(new, seen))
 }
 
 /// The documents that a patch touches: `.rst` files below `Documentation/`.
@@ -109,11 +106,8 @@ pub(crate) fn html(
     );
     let new = after.since(&at(change.parent)?.1);
     step.done();
-    Ok(if new.is_empty() {
-        Verdict::Pass(format!("nothing new in {}", documents.join(", ")))
-    } else {
-        Verdict::Fail(new.join("\n"))
-    })
+    let seen = format!("nothing new in {}", documents.join(", "));
+    Ok(Verdict::of_findings(new, seen))
 }
 
 /// The folder of a document, as Sphinx takes it: `arch/arm64` of

@@ -47,12 +47,12 @@ fn judge(git: &Git, [before, after]: [&str; 2]) -> Result<Verdict> {
             ));
         }
     }
-    Ok(match (wrong.is_empty(), count) {
-        (false, _) => Verdict::Fail(wrong.join("\n")),
-        (true, 0) => Verdict::Pass("none touched".to_owned()),
-        (true, 1) => Verdict::Pass("1 header".to_owned()),
-        (true, _) => Verdict::Pass(format!("{count} headers")),
-    })
+    let seen = match count {
+        0 => "none touched".to_owned(),
+        1 => "1 header".to_owned(),
+        _ => format!("{count} headers"),
+    };
+    Ok(Verdict::of_findings(wrong, seen))
 }
 
 /// The lines by which a header and its copy differ at a commit, wherever in the file those
