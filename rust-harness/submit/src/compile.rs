@@ -22,30 +22,21 @@ use kernels::series::Change;
 use kernels::subject::Subject;
 use report::{Artefact, Job, Verdict};
 
-/// How many objects are looked at for a patch on which more depend. On a header of the whole
-/// kernel all objects depend.
-const MANY: usize = 128;
-/// How many of them in configurations other than the series' own.
-const FEW: usize = 32;
-
 /// Which objects are looked at for warnings that a patch adds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ObjectScope {
-    /// Those of [`Self::Sample`] in the series' own configuration, and fewer in others: a header
-    /// says the same to a compiler in nearly all of them.
-    FewElsewhere,
-    /// Some, where there are many: those of C files that the series touches, and others from
-    /// all over the kernel. They are the same each time.
-    Sample,
+    /// So many at the most, where more depend on a header of the whole kernel: those of C files
+    /// that the series touches, and others from all over the kernel. They are the same each
+    /// time.
+    Sample(usize),
     /// Each object that depends on a file that the patch touches.
     Every,
 }
 
 impl ObjectScope {
-    fn limit(self, is_own: bool) -> usize {
+    fn limit(self) -> usize {
         match self {
-            Self::FewElsewhere if !is_own => FEW,
-            Self::FewElsewhere | Self::Sample => MANY,
+            Self::Sample(limit) => limit,
             Self::Every => usize::MAX,
         }
     }
@@ -139,7 +130,7 @@ fn added(
             "nothing is compiled of what {} touches",
             change.patch.name
         );
-        let seen = objects::spread(&of_it, &all, scope.limit(is_own));
+        let seen = objects::spread(&of_it, &all, scope.limit());
         looks.push((of_it.len(), seen));
     }
     let apart = builder.in_tree(&subject.patch_tree);

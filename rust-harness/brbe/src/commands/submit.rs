@@ -23,6 +23,9 @@ use submit::ready::{self, ObjectScope};
 use submit::recipients::Recipients;
 use submit::test_history::Tested;
 
+/// How many objects are looked at for warnings, where more depend on a header of the whole kernel.
+const OBJECTS: usize = 128;
+
 /// Check a series and write the mails that it would be sent as
 ///
 /// Nothing is mailed: at the end is the command that would. The patches are checked one by
@@ -203,7 +206,7 @@ impl Submit {
         if self.every_object {
             ObjectScope::Every
         } else {
-            ObjectScope::Sample
+            ObjectScope::Sample(OBJECTS)
         }
     }
 

@@ -15,6 +15,10 @@ use submit::mailbox::Sending;
 use submit::patches;
 use submit::ready::{self, ObjectScope};
 
+/// The objects that are looked at for warnings. A compiler says of a header the same in nearly all
+/// objects, and `brbe submit` looks at more.
+const OBJECTS: ObjectScope = ObjectScope::Sample(32);
+
 /// Plans the checks that only a series to be sent has to pass. Whether it builds in other
 /// configurations, and adds no warnings there, is only checked if `compiles` asks for it. There, and
 /// for `git bisect`, kernels in the midst of the series are built in the tier `all` alone: see
@@ -40,8 +44,7 @@ pub(super) fn checks<'a>(
         in_tree.extend(patches::builds_by(subject, builder).into_iter().map(late));
     }
     plan.in_order(in_tree);
-    let scope = ObjectScope::FewElsewhere;
-    plan.in_order(ready::of_files(paths, subject, builders, scope)?);
+    plan.in_order(ready::of_files(paths, subject, builders, OBJECTS)?);
     if context.guest.capabilities().plugin {
         plan.any(ready::bisecting(tests, context)?.into_iter().map(late));
     }
