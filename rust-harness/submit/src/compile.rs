@@ -42,6 +42,15 @@ impl ObjectScope {
     }
 }
 
+/// The objects that are looked at for warnings.
+#[derive(Clone, Copy, Debug)]
+pub struct Objects<'a> {
+    /// Which of the objects that depend on what a patch touches.
+    pub scope: ObjectScope,
+    /// Whose kernels tell what depends on a file: the series itself, or one on top of it.
+    pub linked: &'a Subject,
+}
+
 /// The warnings that one patch adds in one configuration.
 #[derive(Clone, Debug, Default)]
 struct Added {
@@ -71,7 +80,7 @@ pub(crate) fn job<'a>(
     paths: &'a Paths,
     subject: &'a Subject,
     builder: Builder,
-    scope: ObjectScope,
+    Objects { scope, linked }: Objects<'a>,
 ) -> Result<Job<'a>> {
     let configuration = configuration(&builder);
     let changes = changes(subject)?;
@@ -80,9 +89,11 @@ pub(crate) fn job<'a>(
         changes.iter().map(name).collect()
     };
     let tests = [names("W=1"), names("sparse")].concat();
-    let dependents = dependents(paths, subject, &builder);
+    let files: BTreeSet<_> = touched(subject, &changes)?.into_iter().flatten().collect();
+    let dependents = dependents(paths, subject, linked, &builder, files.clone());
     let job = Job::several(subject.name(), tests, move || {
-        let added = added(paths, subject, &builder, scope)?;
+        let depend = depend(paths, linked, &builder, &files)?;
+        let added = added(paths, subject, &builder, &depend, scope)?;
         let compiler = added.iter().map(|added| added.verdict(&added.compiler));
         let sparse = added.iter().map(|added| added.verdict(&added.sparse));
         Ok(compiler.chain(sparse).collect())
@@ -91,9 +102,15 @@ pub(crate) fn job<'a>(
     Ok(job.holding(subject.patch_tree.lock()))
 }
 
-/// The list of the objects that depend on what the series touches, as an artefact. To make it
-/// takes the kernel with the whole series in the configuration of `builder`.
-fn dependents<'a>(paths: &'a Paths, subject: &'a Subject, builder: &Builder) -> Artefact<'a> {
+/// The list of the objects that depend on `files`, which the series of `subject` touches, as an
+/// artefact. To make it takes the kernel of `linked` in the configuration of `builder`.
+fn dependents<'a>(
+    paths: &'a Paths,
+    subject: &Subject,
+    linked: &'a Subject,
+    builder: &Builder,
+    files: BTreeSet<String>,
+) -> Artefact<'a> {
     let name = format!(
         "objects that depend on {}{}",
         subject.name(),
@@ -101,24 +118,23 @@ fn dependents<'a>(paths: &'a Paths, subject: &'a Subject, builder: &Builder) -> 
     );
     let builder = builder.clone();
     let made = Artefact::new(name, move || {
-        let changes = changes(subject)?;
-        let all = touched(subject, &changes)?.into_iter().flatten().collect();
-        depend(paths, subject, &builder, &all).map(|_| ())
+        depend(paths, linked, &builder, &files).map(|_| ())
     });
-    made.holding(subject.tree.lock())
+    made.holding(linked.tree.lock())
 }
 
-/// The warnings that each patch of [`changes`] adds.
+/// The warnings that each patch of [`changes`] adds. `depend` are the objects that depend on what
+/// the series touches.
 fn added(
     paths: &Paths,
     subject: &Subject,
     builder: &Builder,
+    depend: &[Object],
     scope: ObjectScope,
 ) -> Result<Vec<Added>> {
     let changes = changes(subject)?;
     let touched = touched(subject, &changes)?;
     let all: BTreeSet<_> = touched.iter().flatten().cloned().collect();
-    let depend = depend(paths, subject, builder, &all)?;
     let is_own = configuration(builder) == configuration(subject.builder());
     let mut looks = Vec::new();
     for (change, files) in changes.iter().zip(&touched) {
@@ -161,19 +177,19 @@ fn added(
     Ok(added)
 }
 
-/// The objects of the kernel with the whole series that depend on one of `files`. They are
-/// kept once that kernel has been built.
+/// The objects of the kernel of `linked`, with its whole series, that depend on one of `files`.
+/// They are kept once that kernel has been built.
 fn depend(
     paths: &Paths,
-    subject: &Subject,
+    linked: &Subject,
     builder: &Builder,
     files: &BTreeSet<String>,
 ) -> Result<Vec<Object>> {
-    let commit = subject.patched();
+    let commit = linked.patched();
     let key = files
         .iter()
         .fold(builder.key("dependents 1", commit)?, Key::with);
-    let title = subject.title(true);
+    let title = linked.title(true);
     kept(paths, "dependents", &key, || {
         builder.at(commit, &title, |built| {
             let linked = objects::linked(built.out)?;

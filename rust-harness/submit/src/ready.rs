@@ -2,7 +2,7 @@
 
 use anyhow::{Context as _, Result};
 
-pub use crate::compile::ObjectScope;
+pub use crate::compile::{ObjectScope, Objects};
 use crate::patches;
 use crate::{bisect, compile, documents, fixes};
 use host::arch::Arch;
@@ -51,7 +51,10 @@ pub fn of_patches<'a>(
         in_tree.extend(patches::builds_by(subject, builder));
     }
     plan.in_order(in_tree);
-    plan.in_order(of_files(paths, subject, builders, scope)?);
+    let linked = subject;
+    let objects = Objects { scope, linked };
+    plan.in_order(warnings(paths, subject, builders, objects)?);
+    plan.any(of_comments(paths, subject)?);
     let git = subject.tree.git();
     for change in subject.changes() {
         if fixes::has_tags(&git, change.commit)? {
@@ -64,21 +67,30 @@ pub fn of_patches<'a>(
     Ok(plan)
 }
 
-/// The jobs that check what compilers and the kernel's scripts say of the files that the
-/// patches touch: in the configurations of `builders`, and for warnings of the objects in
-/// `scope`. They run one after the other, since they share a build directory.
+/// The jobs that check that compilers say nothing new of the objects that depend on the files that
+/// the patches touch, one in each configuration of `builders`.
 ///
 /// # Errors
 ///
 /// When git cannot tell which files a patch touches.
-pub fn of_files<'a>(
+pub fn warnings<'a>(
     paths: &'a Paths,
     subject: &'a Subject,
-    builders: Vec<Builder>,
-    scope: ObjectScope,
+    builders: impl IntoIterator<Item = Builder>,
+    objects: Objects<'a>,
 ) -> Result<Vec<Job<'a>>> {
-    let compile = |builder| compile::job(paths, subject, builder, scope);
-    let mut jobs: Vec<_> = builders.into_iter().map(compile).collect::<Result<_>>()?;
+    let job = |builder| compile::job(paths, subject, builder, objects);
+    builders.into_iter().map(job).collect()
+}
+
+/// The jobs that check what the kernel's scripts say of comments and documents that the patches
+/// touch.
+///
+/// # Errors
+///
+/// When git cannot tell which files a patch touches.
+pub fn of_comments<'a>(paths: &'a Paths, subject: &'a Subject) -> Result<Vec<Job<'a>>> {
+    let mut jobs = Vec::new();
     for change in subject.changes() {
         let short = change.patch.short();
         let touched = documents::touched(subject, &change)?;

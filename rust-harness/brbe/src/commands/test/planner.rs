@@ -218,7 +218,10 @@ impl<'a> Planner<'a> {
         }
         let mut all = Plan::default();
         all.part(tested, self.keep(&base.guest, subject));
-        self.sent(&context, subject.is_default, is_asked_for, &mut all)?;
+        let applied = base.snapshot.as_ref().filter(|_| !is_asked_for);
+        let linked = applied.and_then(|applied| applied.subject.as_ref());
+        let linked = subject.is_default.then(|| linked.unwrap_or(subject));
+        self.sent(&context, linked, is_asked_for, &mut all)?;
         plan.group(all);
         Ok(())
     }
@@ -270,7 +273,12 @@ impl<'a> Planner<'a> {
         }
         // For other bases the kernel for x86-64 is not there: `brbe submit` checks all of
         // them.
-        self.sent(&context, subject.is_default, true, &mut all)?;
+        self.sent(
+            &context,
+            subject.is_default.then_some(subject),
+            true,
+            &mut all,
+        )?;
         plan.group(all);
         Ok(())
     }
@@ -315,7 +323,7 @@ impl<'a> Planner<'a> {
         let mut all = Plan::default();
         all.part(tested, self.keep(&base.guest, subject));
         let compiles = subject.is_default && is_asked_for && variant.own_tree().is_none();
-        self.sent(&context, compiles, true, &mut all)?;
+        self.sent(&context, compiles.then_some(subject), true, &mut all)?;
         plan.group(all);
         Ok(())
     }
@@ -373,17 +381,16 @@ impl<'a> Planner<'a> {
         mutants.into_iter().map(job).collect()
     }
 
-    /// Plans the checks that only a series to be sent has to pass. Whether it builds in other
-    /// configurations, and adds no warnings there, is only checked if `compiles` asks for it.
-    /// Its mails are written if `has_mails`.
+    /// Plans the checks that only a series to be sent has to pass, those of warnings with the
+    /// kernels of `linked`: see [`ready::checks`]. Its mails are written if `has_mails`.
     fn sent(
         &self,
         context: &Context<'a>,
-        compiles: bool,
+        linked: Option<&'a Subject>,
         has_mails: bool,
         plan: &mut Plan<'a>,
     ) -> Result<()> {
-        plan.group(ready::checks(self.tests, context, compiles)?);
+        plan.group(ready::checks(self.tests, context, linked)?);
         if has_mails {
             plan.last(ready::mails(self.paths, context.subject()?));
         }

@@ -4,6 +4,7 @@ use std::num::NonZeroU32;
 
 use anyhow::{Context as _, Result};
 
+use host::arch::Arch;
 use host::paths::Paths;
 use kernel_tests::context::Context;
 use kernel_tests::registry::Batch;
@@ -13,38 +14,44 @@ use report::{Job, Plan, Tier, Verdict};
 use submit::letter::{Facts, Unseen};
 use submit::mailbox::Sending;
 use submit::patches;
-use submit::ready::{self, ObjectScope};
+use submit::ready::{self, ObjectScope, Objects};
 
 /// The objects that are looked at for warnings. A compiler says of a header the same in nearly all
 /// objects, and `brbe submit` looks at more.
-const OBJECTS: ObjectScope = ObjectScope::Sample(32);
+const SCOPE: ObjectScope = ObjectScope::Sample(32);
 
 /// Plans the checks that only a series to be sent has to pass. Whether it builds in other
-/// configurations, and adds no warnings there, is only checked if `compiles` asks for it. There, and
-/// for `git bisect`, kernels in the midst of the series are built in the tier `all` alone: see
-/// `Planner::patch_by_patch`.
+/// configurations, and adds no warnings there, is checked with the kernels of `linked`, which has
+/// that series or one on top of it; without `linked` it is not checked. There, and for `git bisect`,
+/// kernels in the midst of the series are built in the tier `all` alone: see
+/// `Planner::patch_by_patch`. Of what both architectures compile, x86-64's compiler says the same
+/// in nearly all objects: warnings there are of the tier `all`, too.
 pub(super) fn checks<'a>(
     tests: &'a [Batch],
     context: &Context<'a>,
-    compiles: bool,
+    linked: Option<&'a Subject>,
 ) -> Result<Plan<'a>> {
     let (paths, subject) = (context.paths, context.subject()?);
     let late = |job: Job<'a>| job.in_tier(Tier::All);
     let mut plan = Plan::default();
-    let mut in_tree = Vec::new();
-    let builders = if compiles {
-        ready::builders(paths, subject)?
-    } else {
-        Vec::new()
-    };
-    // The kernel that is booted has been built by now, and of a series in Rust also one
-    // without Rust.
-    let built = 1 + usize::from(subject.variant == Variant::Rust);
-    for builder in builders.iter().skip(built) {
-        in_tree.extend(patches::builds_by(subject, builder).into_iter().map(late));
+    if let Some(linked) = linked {
+        let builders = ready::builders(paths, subject)?;
+        // The kernel that is booted has been built by now, and of a series in Rust also one
+        // without Rust.
+        let built = 1 + usize::from(subject.variant == Variant::Rust);
+        let others = builders.iter().skip(built);
+        let builds = others.flat_map(|builder| patches::builds_by(subject, builder));
+        plan.in_order(builds.map(late));
+        let scope = SCOPE;
+        let objects = Objects { scope, linked };
+        let (native, foreign): (Vec<_>, Vec<_>) = builders
+            .into_iter()
+            .partition(|builder| builder.arch() == Arch::Arm64);
+        plan.in_order(ready::warnings(paths, subject, native, objects)?);
+        let foreign = ready::warnings(paths, subject, foreign, objects)?;
+        plan.any(foreign.into_iter().map(late));
     }
-    plan.in_order(in_tree);
-    plan.in_order(ready::of_files(paths, subject, builders, OBJECTS)?);
+    plan.any(ready::of_comments(paths, subject)?);
     if context.guest.capabilities().plugin {
         plan.any(ready::bisecting(tests, context)?.into_iter().map(late));
     }
