@@ -136,7 +136,7 @@ struct Trial<'a> {
     rounds: Vec<Round>,
     /// How long each round takes on the drivers as they are, or which test fails there.
     durations: Vec<Made<Result<Duration, String>>>,
-    /// The key for all that an outcome depends on, beside the mutant.
+    /// The key for all that an outcome depends on, beside the mutant and the tests.
     key: Made<Key>,
     kept: KeptOutcomes<'a>,
     /// The tests that have noticed a mutant before, each by itself: see [`Trial::alone`].
@@ -413,9 +413,7 @@ impl<'a> Trial<'a> {
         if let Some(known) = known.get(name) {
             return Ok(known.clone());
         }
-        let mut rounds = self.rounds.iter().enumerate();
-        let found = rounds.find_map(|(place, round)| Some((place, round.alone(name)?)));
-        let found = match found {
+        let found = match self.round_of(name) {
             Some((place, round @ Round::Boot(..))) => {
                 let modules = self.modules(round.configuration(), &[])?;
                 let kernel = self.kernel(round.configuration(), modules.unchanged())?;
@@ -427,6 +425,12 @@ impl<'a> Trial<'a> {
         };
         known.insert(name.to_owned(), found.clone());
         Ok(found)
+    }
+
+    /// The test `name` by itself, and the place of the round that it is of.
+    fn round_of(&self, name: &str) -> Option<(usize, Round)> {
+        let mut rounds = self.rounds.iter().enumerate();
+        rounds.find_map(|(place, round)| Some((place, round.alone(name)?)))
     }
 
     /// Which test of a round notices something about the drivers, and what it says.
@@ -527,20 +531,30 @@ impl<'a> Trial<'a> {
         for program in [tests].into_iter().chain(plugin) {
             key = key.with_file(&program)?;
         }
-        for round in &self.rounds {
-            key = key.with(format!("{round:?}"));
-        }
         Ok(key)
+    }
+
+    /// The name of the key for all that the outcome of a mutant depends on. A mutant that was killed
+    /// stays so while the test is there that noticed it, whatever other tests come and go.
+    fn key_of(&self, mutant: &DriverMutant, outcome: &Outcome) -> Result<String> {
+        let key = self.key.get(|| self.key())?.with(mutant.line().to_string());
+        let tests = match outcome {
+            Outcome::Refused | Outcome::SameCode => String::new(),
+            Outcome::Killed { by, .. } => {
+                format!("{:?}", self.round_of(by).map(|(_, round)| round))
+            }
+            Outcome::Survived => format!("{:?}", self.rounds),
+        };
+        Ok(key.with(tests).name())
     }
 
     /// What came of a mutant: what is kept of an earlier run, if that had these kernels and these
     /// tests. `module` is that of the ordinary configuration, where its code is another one.
     fn kept_outcome(&self, mutant: &DriverMutant, module: Option<&Path>) -> Result<Outcome> {
-        let key = self.key.get(|| self.key())?;
-        let key = key.with(mutant.line().to_string()).name();
-        let kept = self.kept.get(&mutant.id())?;
-        let killer = match kept {
-            Some(kept) if kept.key == key => return Ok(kept.outcome),
+        let killer = match self.kept.get(&mutant.id())? {
+            Some(kept) if kept.key == self.key_of(mutant, &kept.outcome)? => {
+                return Ok(kept.outcome);
+            }
             Some(KeptOutcome {
                 outcome: Outcome::Killed { by, .. },
                 ..
@@ -561,7 +575,7 @@ impl<'a> Trial<'a> {
             self.killers().insert(function, by.clone());
         }
         let kept = KeptOutcome {
-            key,
+            key: self.key_of(mutant, &outcome)?,
             outcome: outcome.clone(),
         };
         self.kept.put(mutant.id(), kept)?;
