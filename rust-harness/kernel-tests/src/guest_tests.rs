@@ -240,13 +240,15 @@ fn all() -> Vec<GuestTest> {
             has_module: true,
             ..on_debug_kernel("raw-section, debug kernel", "raw-section")
         },
-        // Where the priority mask disables no interrupts, DAIF alone says whether they are.
+        // Where there is no priority mask, DAIF alone says whether interrupts are disabled: a GICv2
+        // has no system registers.
         {
-            let test = on_debug_kernel("raw-section, debug kernel, no pseudo-NMI", "raw-section");
+            let test = on_debug_kernel("raw-section, debug kernel, GICv2", "raw-section");
             GuestTest {
                 has_module: true,
                 machine: MachineSpec {
                     pseudo_nmi: false,
+                    qemu_args: ["-machine", "gic-version=2"].map(str::to_owned).into(),
                     ..test.machine
                 },
                 ..test

@@ -312,7 +312,7 @@ pub const PROPERTIES: [Property; 23] = [
             ("twice, debug kernel", Part::Whole),
             ("refused-flags, debug kernel", Part::Whole),
             ("raw-section, debug kernel", Part::Whole),
-            ("raw-section, debug kernel, no pseudo-NMI", Part::Whole),
+            ("raw-section, debug kernel, GICv2", Part::Whole),
             ("stress, debug kernel", Part::Whole),
         ],
     ),
