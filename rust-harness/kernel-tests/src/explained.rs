@@ -1,12 +1,10 @@
 //! The test that a snapshot explains why a system call failed.
 
-use std::fs;
-
 use anyhow::{Context as _, Result};
 use branch_records::report::{NamedBranch, TraceReport as Snapshots};
 
 use crate::registry::{Batch, Scope, Test};
-use kernels::source::Tree;
+use kernels::subject::Subject;
 use machines::captures;
 use report::{Tier, Verdict};
 
@@ -23,19 +21,20 @@ pub(crate) fn tests() -> Batch {
         let name = format!("snapshot on {}", context.title);
         let (paths, guest) = (context.paths, context.guest);
         let (_, report) = captures::of_refused_map(paths, guest, &context.kernel()?, &name)?;
-        Ok(judge(&report, refusal(&context.subject()?.tree)?))
+        Ok(judge(&report, refusal(context.subject()?)?))
     })
 }
 
 /// The number, from 1, of the line in `kernel/bpf/arraymap.c` that refuses a map without
 /// entries.
-fn refusal(tree: &Tree) -> Result<u32> {
-    let file = tree.path.join("kernel/bpf/arraymap.c");
-    let text = fs::read_to_string(&file).with_context(|| format!("reading {}", file.display()))?;
+fn refusal(subject: &Subject) -> Result<u32> {
+    const FILE: &str = "kernel/bpf/arraymap.c";
+    let text = subject.source(FILE);
+    let text = text.with_context(|| format!("the source has no {FILE}"))?;
     let line = text
         .lines()
         .position(|line| line.contains("max_entries == 0"));
-    let line = line.with_context(|| format!("{} refuses no such map", file.display()))?;
+    let line = line.with_context(|| format!("{FILE} refuses no such map"))?;
     Ok(u32::try_from(line)? + 1)
 }
 

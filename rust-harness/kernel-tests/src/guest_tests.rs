@@ -524,6 +524,14 @@ impl Watch {
         })
     }
 
+    /// The tests as far as the test `name`, if it is one of them: what that may depend on.
+    pub fn up_to(&self, name: &str) -> Option<Self> {
+        let last = self.tests.iter().position(|test| test.name == name)?;
+        Some(Self {
+            tests: self.tests[..=last].to_vec(),
+        })
+    }
+
     /// The names of the tests.
     pub fn names(&self) -> impl Iterator<Item = &'static str> {
         self.tests.iter().map(|test| test.name)

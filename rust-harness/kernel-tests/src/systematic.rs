@@ -117,6 +117,16 @@ impl Round {
         }
     }
 
+    /// The tests of this round as far as the test `name`, if it is one of them.
+    fn up_to(&self, name: &str) -> Option<Self> {
+        match self {
+            Self::Boot(configuration, watch) => {
+                Some(Self::Boot(*configuration, watch.up_to(name)?))
+            }
+            Self::Test(_) => self.alone(name),
+        }
+    }
+
     /// The configuration of the kernel.
     fn configuration(&self) -> Configuration {
         match self {
@@ -413,7 +423,9 @@ impl<'a> Trial<'a> {
         if let Some(known) = known.get(name) {
             return Ok(known.clone());
         }
-        let found = match self.round_of(name) {
+        let mut rounds = self.rounds.iter().enumerate();
+        let found = rounds.find_map(|(place, round)| Some((place, round.alone(name)?)));
+        let found = match found {
             Some((place, round @ Round::Boot(..))) => {
                 let modules = self.modules(round.configuration(), &[])?;
                 let kernel = self.kernel(round.configuration(), modules.unchanged())?;
@@ -425,12 +437,6 @@ impl<'a> Trial<'a> {
         };
         known.insert(name.to_owned(), found.clone());
         Ok(found)
-    }
-
-    /// The test `name` by itself, and the place of the round that it is of.
-    fn round_of(&self, name: &str) -> Option<(usize, Round)> {
-        let mut rounds = self.rounds.iter().enumerate();
-        rounds.find_map(|(place, round)| Some((place, round.alone(name)?)))
     }
 
     /// Which test of a round notices something about the drivers, and what it says.
@@ -534,14 +540,19 @@ impl<'a> Trial<'a> {
         Ok(key)
     }
 
-    /// The name of the key for all that the outcome of a mutant depends on. A mutant that was killed
-    /// stays so while the test is there that noticed it, whatever other tests come and go.
+    /// The name of the key for all that the outcome of a mutant depends on. Of the harness's tests, a
+    /// mutant that was killed depends on the one that noticed it, and those before it in the boot.
+    /// That the code is the same depends on none of them, but on the configurations of their kernels.
     fn key_of(&self, mutant: &DriverMutant, outcome: &Outcome) -> Result<String> {
         let key = self.key.get(|| self.key())?.with(mutant.line().to_string());
         let tests = match outcome {
-            Outcome::Refused | Outcome::SameCode => String::new(),
+            Outcome::Refused | Outcome::SameCode => {
+                let mut all: Vec<_> = self.rounds.iter().map(Round::configuration).collect();
+                all.dedup();
+                format!("{all:?}")
+            }
             Outcome::Killed { by, .. } => {
-                format!("{:?}", self.round_of(by).map(|(_, round)| round))
+                format!("{:?}", self.rounds.iter().find_map(|round| round.up_to(by)))
             }
             Outcome::Survived => format!("{:?}", self.rounds),
         };

@@ -1,5 +1,5 @@
-//! Builds kernels. A base has one source tree, and one build directory for all configurations
-//! that compile most files alike. They are moved from commit to commit, so that a changed
+//! Builds kernels. A source tree has one build directory for all configurations that compile
+//! most files alike. They are moved from commit to commit, so that a changed
 //! patch rebuilds only what it touches.
 
 use std::collections::BTreeSet;

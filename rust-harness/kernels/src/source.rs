@@ -165,8 +165,24 @@ impl Tree {
             id,
             base: self.base.clone(),
         };
+        tree.share_objects_of(self)?;
         tree.git().run(&["tag", "--force", BASE, &tree.base])?;
         Ok(tree)
+    }
+
+    /// Lets this tree, a clone of `other`, have the objects of `other`. git does so by itself unless
+    /// `other` is shallow.
+    fn share_objects_of(&self, other: &Self) -> Result<()> {
+        let [own, others] = [self, other].map(|tree| tree.path.join(".git"));
+        let objects = format!("{}\n", others.join("objects").display());
+        let alternates = own.join("objects/info/alternates");
+        cache::write_atomically(&alternates, objects.as_bytes())?;
+        let shallow = others.join("shallow");
+        if shallow.exists() {
+            fs::copy(&shallow, own.join("shallow"))
+                .with_context(|| format!("copying {}", shallow.display()))?;
+        }
+        Ok(())
     }
 }
 

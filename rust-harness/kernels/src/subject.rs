@@ -95,8 +95,9 @@ pub struct Subject {
     pub base: Base,
     /// The source tree, that of the base or a user's.
     pub tree: Tree,
-    /// Another tree of the source, in which patches are looked at one by one. Kernels are built
-    /// in the first, whose headers keep their time stamps.
+    /// Another tree of the source, in which single patches are looked at. Kernels are built in the
+    /// first, whose headers keep their time stamps until a kernel in the midst of a series is
+    /// built.
     pub patch_tree: Tree,
     /// Whether the source tree is a user's and not the base's own.
     pub is_user_tree: bool,

@@ -24,7 +24,7 @@ pub(crate) struct Task {
 /// the longest, by what tasks are expected to take. From the beginning of a task to the end of the
 /// run there is the longest path of those that wait for it, and all tasks that hold what it holds,
 /// one after the other. Of those that hold one resource, that one begins first on which most
-/// waits: so others find work meanwhile.
+/// waits that does not hold it: so others find work meanwhile.
 #[derive(Debug)]
 pub(crate) struct Schedule {
     tasks: Vec<Task>,
@@ -34,7 +34,8 @@ pub(crate) struct Schedule {
     awaited: Vec<usize>,
     /// For each task, the seconds from its beginning to the end of the longest path from it.
     path: Vec<f64>,
-    /// For each task, the seconds of all that wait for its end, also by way of others.
+    /// For each task, the seconds of all that wait for its end, also by way of others, and do not
+    /// hold what it holds.
     waiting: Vec<f64>,
     ready: BTreeSet<usize>,
     running: BTreeSet<usize>,
@@ -61,8 +62,10 @@ impl Schedule {
             path[place] = tasks[place].seconds + rest.fold(0.0, f64::max);
         }
         let waiting = (0..tasks.len()).map(|place| {
-            let all = reached(place, &before).into_iter();
-            all.map(|next| tasks[next].seconds).sum()
+            let holds = &tasks[place].holds;
+            let all = reached(place, &before).into_iter().map(|next| &tasks[next]);
+            let others = all.filter(|next| holds.is_none() || next.holds != *holds);
+            others.map(|next| next.seconds).sum()
         });
         let waiting = waiting.collect();
         let mut held = BTreeMap::new();
@@ -111,7 +114,8 @@ impl Schedule {
     }
 
     /// How long the run takes at least from the beginning of a task, in seconds. Between tasks that
-    /// hold one resource, the second figure decides: the seconds of all that wait for the task.
+    /// hold one resource, the second figure decides: the seconds of all else that waits for
+    /// the task.
     fn urgency(&self, place: usize) -> (f64, f64) {
         let path = self.path[place];
         let resource = self.tasks[place].holds.as_ref();
@@ -292,11 +296,19 @@ mod tests {
             holds: Some("tree".to_owned()),
             ..task(seconds, &[])
         };
+        let chained = Task {
+            after: vec![0],
+            ..holding(9.0)
+        };
         let (long, awaited) = (holding(9.0), holding(4.0));
-        let mut schedule = Schedule::new(vec![long, awaited, task(2.0, &[1]), task(2.0, &[1])]);
-        assert_eq!(schedule.begin(), Some(1));
-        schedule.end(1);
-        assert_eq!(schedule.begin(), Some(0));
+        let [two, three] = [task(2.0, &[2]), task(3.0, &[2])];
+        let mut schedule = Schedule::new(vec![long, chained, awaited, two, three]);
+        let mut begun = Vec::new();
+        while let Some(place) = schedule.begin() {
+            begun.push(place);
+            schedule.end(place);
+        }
+        assert_eq!(begun, [2, 0, 1, 4, 3]);
     }
 
     #[test]

@@ -14,7 +14,7 @@ use crate::patches::{changes, configuration, touched};
 use crate::warnings::{self, Warnings};
 use host::cache::{self, Key};
 use host::paths::Paths;
-use host::process;
+use host::process::{self, Interrupted};
 use host::progress::Step;
 use host::toolchain;
 use kernels::kernel::{Builder, Built};
@@ -118,7 +118,11 @@ fn dependents<'a>(
     );
     let builder = builder.clone();
     let made = Artefact::new(name, move || {
-        depend(paths, linked, &builder, &files).map(|_| ())
+        // The job says what has failed.
+        match depend(paths, linked, &builder, &files) {
+            Err(error) if error.is::<Interrupted>() => Err(error),
+            _ => Ok(()),
+        }
     });
     made.holding(linked.tree.lock())
 }

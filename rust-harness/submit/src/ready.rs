@@ -46,11 +46,9 @@ pub fn of_patches<'a>(
     let mut plan = Plan::default();
     plan.any(patches::style(paths, subject));
     let builders = builders(paths, subject)?;
-    let mut in_tree = Vec::new();
     for builder in &builders {
-        in_tree.extend(patches::builds_by(subject, builder));
+        plan.in_order(patches::builds_by(subject, builder));
     }
-    plan.in_order(in_tree);
     let linked = subject;
     let objects = Objects { scope, linked };
     plan.in_order(warnings(paths, subject, builders, objects)?);

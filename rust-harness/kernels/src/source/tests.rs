@@ -36,8 +36,16 @@ fn a_shallow_clone_is_followed_and_a_killed_checkout_forgotten() {
     Git::new(dir.path()).run(&clone).unwrap();
     let shallow = dir.path().join("shallow");
     let earlier = from_dir(&paths, &shallow).unwrap();
+    let second = earlier.second_tree(&paths, "second").unwrap();
+    second.at(&paths, &earlier.base, |_| Ok(())).unwrap();
     let next = commit(&shallow, "three");
     let tree = from_dir(&paths, &shallow).unwrap();
+    let second = tree.second_tree(&paths, "second").unwrap();
+    second.at(&paths, &next, |_| Ok(())).unwrap();
+    let of_series = commit(&tree.path, "four");
+    second.at(&paths, &of_series, |_| Ok(())).unwrap();
+    let kbuild = fs::read_to_string(second.path.join("Kbuild"));
+    assert_eq!(kbuild.unwrap(), "four");
     assert_eq!(tree.base, next);
     assert_ne!(earlier.base, next);
     let commits = Series::default().commits(&paths, &earlier).unwrap();
