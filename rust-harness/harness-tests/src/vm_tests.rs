@@ -445,8 +445,17 @@ impl Debugged {
         let mut child = command.spawn().context("starting brbe vm")?;
         let errors = child.stderr.take().context("a pipe")?;
         let mut lines = BufReader::new(errors).lines();
-        let invitation = lines.find(|line| !matches!(line, Ok(line) if !line.contains("target")));
-        let invitation = invitation.context("no line says how gdb is started")??;
+        let mut before = String::new();
+        let invitation = loop {
+            let line = lines.next();
+            let line =
+                line.with_context(|| format!("it does not say how to start gdb:\n{before}"))??;
+            if line.contains("target") {
+                break line;
+            }
+            before += &line;
+            before.push('\n');
+        };
         let (_, words) = invitation.split_once("shell ").context("the command")?;
         let said = |lines: Lines<_>| lines.map_while(Result::ok).collect::<Vec<_>>().join("\n");
         Ok(Self {
