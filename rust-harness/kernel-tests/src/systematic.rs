@@ -542,7 +542,7 @@ impl<'a> Trial<'a> {
 
     /// The name of the key for all that the outcome of a mutant depends on. Of the harness's tests, a
     /// mutant that was killed depends on the one that noticed it, and those before it in the boot.
-    /// That the code is the same depends on none of them, but on the configurations of their kernels.
+    /// Code that stays the same depends on none of them, but on the configurations of their kernels.
     fn key_of(&self, mutant: &DriverMutant, outcome: &Outcome) -> Result<String> {
         let key = self.key.get(|| self.key())?.with(mutant.line().to_string());
         let tests = match outcome {

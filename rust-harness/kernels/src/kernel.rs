@@ -61,7 +61,7 @@ pub struct Builder {
     tree: Tree,
     arch: Arch,
     config: KernelConfig,
-    /// What the names of the build directories of the configuration's family end in.
+    /// The end of the names of the build directories of the configuration's family.
     family: String,
     out: PathBuf,
     /// A key for the versions of the compilers.

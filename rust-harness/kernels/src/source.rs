@@ -22,6 +22,9 @@ pub const BASE: &str = "brbe-base";
 /// The message of the commit that [`BASE`] tags, where the harness has made that commit.
 const UNCHANGED: &str = "The unchanged source";
 
+/// The file in which git keeps where the history of a shallow tree ends.
+const SHALLOW: &str = ".git/shallow";
+
 /// A kernel source tree that the harness may change.
 #[derive(Clone, Debug)]
 pub struct Tree {
@@ -165,23 +168,22 @@ impl Tree {
             id,
             base: self.base.clone(),
         };
-        tree.share_objects_of(self)?;
+        if self.path.join(SHALLOW).exists() {
+            tree.share_objects_of(self)?;
+        }
         tree.git().run(&["tag", "--force", BASE, &tree.base])?;
         Ok(tree)
     }
 
-    /// Lets this tree, a clone of `other`, have the objects of `other`. git does so by itself unless
-    /// `other` is shallow.
+    /// Lets this tree, a clone of `other`, have the objects of `other`, which is shallow. git shares
+    /// the objects of other trees by itself.
     fn share_objects_of(&self, other: &Self) -> Result<()> {
-        let [own, others] = [self, other].map(|tree| tree.path.join(".git"));
-        let objects = format!("{}\n", others.join("objects").display());
-        let alternates = own.join("objects/info/alternates");
+        let objects = format!("{}\n", other.path.join(".git/objects").display());
+        let alternates = self.path.join(".git/objects/info/alternates");
         cache::write_atomically(&alternates, objects.as_bytes())?;
-        let shallow = others.join("shallow");
-        if shallow.exists() {
-            fs::copy(&shallow, own.join("shallow"))
-                .with_context(|| format!("copying {}", shallow.display()))?;
-        }
+        let shallow = other.path.join(SHALLOW);
+        fs::copy(&shallow, self.path.join(SHALLOW))
+            .with_context(|| format!("copying {}", shallow.display()))?;
         Ok(())
     }
 }

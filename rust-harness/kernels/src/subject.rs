@@ -78,11 +78,15 @@ impl Configuration {
     }
 }
 
-/// A base and its source tree.
+/// The name of the trees in which single patches are looked at.
+const PATCHES: &str = "patches";
+
+/// A base and its source trees.
 struct Source {
     is_default: bool,
     base: Base,
     tree: Tree,
+    patch_tree: Tree,
     is_user_tree: bool,
 }
 
@@ -128,12 +132,14 @@ impl Subject {
         let bases = bases::load(paths)?;
         let base = bases::choose(&bases, choice.base.as_deref())?;
         let variant = choice.series.unwrap_or_default();
+        let tree = match &choice.kernel_src {
+            Some(dir) => source::from_dir(paths, dir)?,
+            None => source::from_mirror(paths, &base)?,
+        };
         let source = Source {
             is_default: base == bases[0],
-            tree: match &choice.kernel_src {
-                Some(dir) => source::from_dir(paths, dir)?,
-                None => source::from_mirror(paths, &base)?,
-            },
+            patch_tree: tree.second_tree(paths, PATCHES)?,
+            tree,
             is_user_tree: choice.kernel_src.is_some(),
             base,
         };
@@ -161,6 +167,7 @@ impl Subject {
             is_default: self.is_default,
             base: self.base.clone(),
             tree: self.tree.clone(),
+            patch_tree: self.patch_tree.clone(),
             is_user_tree: self.is_user_tree,
         };
         Self::of(paths, source, variant)
@@ -184,17 +191,21 @@ impl Subject {
         series: Series,
         theirs: Option<String>,
     ) -> Result<Self> {
-        let tree = match variant.own_tree() {
-            Some(name) => source.tree.second_tree(paths, name)?,
-            None => source.tree,
+        let (tree, patch_tree) = match variant.own_tree() {
+            Some(name) => {
+                let tree = source.tree.second_tree(paths, name)?;
+                let patch_tree = tree.second_tree(paths, PATCHES)?;
+                (tree, patch_tree)
+            }
+            None => (source.tree, source.patch_tree),
         };
         let commits = series.commits(paths, &tree)?;
         let builders = builders(paths, &tree, Arch::Arm64, variant.fragments())?;
         Ok(Self {
             is_default: source.is_default,
             base: source.base,
-            patch_tree: tree.second_tree(paths, "patches")?,
             tree,
+            patch_tree,
             is_user_tree: source.is_user_tree,
             variant,
             theirs,

@@ -80,7 +80,7 @@ pub(crate) fn job<'a>(
     paths: &'a Paths,
     subject: &'a Subject,
     builder: Builder,
-    Objects { scope, linked }: Objects<'a>,
+    objects: Objects<'a>,
 ) -> Result<Job<'a>> {
     let configuration = configuration(&builder);
     let changes = changes(subject)?;
@@ -89,11 +89,9 @@ pub(crate) fn job<'a>(
         changes.iter().map(name).collect()
     };
     let tests = [names("W=1"), names("sparse")].concat();
-    let files: BTreeSet<_> = touched(subject, &changes)?.into_iter().flatten().collect();
-    let dependents = dependents(paths, subject, linked, &builder, files.clone());
+    let dependents = dependents(paths, subject, objects.linked, &builder);
     let job = Job::several(subject.name(), tests, move || {
-        let depend = depend(paths, linked, &builder, &files)?;
-        let added = added(paths, subject, &builder, &depend, scope)?;
+        let added = added(paths, subject, &builder, objects)?;
         let compiler = added.iter().map(|added| added.verdict(&added.compiler));
         let sparse = added.iter().map(|added| added.verdict(&added.sparse));
         Ok(compiler.chain(sparse).collect())
@@ -102,14 +100,13 @@ pub(crate) fn job<'a>(
     Ok(job.holding(subject.patch_tree.lock()))
 }
 
-/// The list of the objects that depend on `files`, which the series of `subject` touches, as an
-/// artefact. To make it takes the kernel of `linked` in the configuration of `builder`.
+/// The list of the objects that depend on what the series of `subject` touches, as an artefact. To
+/// make it takes the kernel of `linked` in the configuration of `builder`.
 fn dependents<'a>(
     paths: &'a Paths,
-    subject: &Subject,
+    subject: &'a Subject,
     linked: &'a Subject,
     builder: &Builder,
-    files: BTreeSet<String>,
 ) -> Artefact<'a> {
     let name = format!(
         "objects that depend on {}{}",
@@ -118,6 +115,8 @@ fn dependents<'a>(
     );
     let builder = builder.clone();
     let made = Artefact::new(name, move || {
+        let files = touched(subject, &changes(subject)?)?;
+        let files = files.into_iter().flatten().collect();
         // The job says what has failed.
         match depend(paths, linked, &builder, &files) {
             Err(error) if error.is::<Interrupted>() => Err(error),
@@ -127,18 +126,17 @@ fn dependents<'a>(
     made.holding(linked.tree.lock())
 }
 
-/// The warnings that each patch of [`changes`] adds. `depend` are the objects that depend on what
-/// the series touches.
+/// The warnings that each patch of [`changes`] adds.
 fn added(
     paths: &Paths,
     subject: &Subject,
     builder: &Builder,
-    depend: &[Object],
-    scope: ObjectScope,
+    Objects { scope, linked }: Objects<'_>,
 ) -> Result<Vec<Added>> {
     let changes = changes(subject)?;
     let touched = touched(subject, &changes)?;
     let all: BTreeSet<_> = touched.iter().flatten().cloned().collect();
+    let depend = depend(paths, linked, builder, &all)?;
     let is_own = configuration(builder) == configuration(subject.builder());
     let mut looks = Vec::new();
     for (change, files) in changes.iter().zip(&touched) {
@@ -181,8 +179,8 @@ fn added(
     Ok(added)
 }
 
-/// The objects of the kernel of `linked`, with its whole series, that depend on one of `files`.
-/// They are kept once that kernel has been built.
+/// The objects of the kernel of `linked`, with its whole series, that depend on one of `files`. The
+/// list is kept once that kernel has been built.
 fn depend(
     paths: &Paths,
     linked: &Subject,
