@@ -549,7 +549,7 @@ impl<'a> Trial<'a> {
             Outcome::Refused | Outcome::SameCode => {
                 let mut all: Vec<_> = self.rounds.iter().map(Round::configuration).collect();
                 all.dedup();
-                format!("{all:?}")
+                format!("{}, {all:?}", driver_module::COMPILED)
             }
             Outcome::Killed { by, .. } => {
                 format!("{:?}", self.rounds.iter().find_map(|round| round.up_to(by)))

@@ -38,6 +38,9 @@ const HEADERS: [&str; 2] = ["brbe.h", "pmu.h"];
 const MADE: &str = "made.json";
 /// The kind of the cache entries.
 const KIND: &str = "driver-module";
+/// How drivers are compiled, for keys: which mutants the compiler refuses depends on it, and which it
+/// makes the same code of.
+pub const COMPILED: &str = "driver module 4";
 
 /// A file that the drivers are compiled from, and that a series of this project changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -353,7 +356,7 @@ impl DriverModules {
         mutants: &[DriverMutant],
     ) -> Result<Self> {
         let headers = headers(builder.paths());
-        let mut key = builder.key("driver module 3", commit)?;
+        let mut key = builder.key(COMPILED, commit)?;
         for header in &headers {
             key = key.with_file(header)?;
         }
