@@ -58,9 +58,10 @@ pub(crate) fn spread<'a>(
 ///
 /// When the directory has no kernel, or the list of a module's objects cannot be read.
 pub(crate) fn linked(out: &Path) -> Result<BTreeSet<String>> {
+    // The archive has paths of objects, which it prints as they are seen from here.
     let listed = Command::new("llvm-ar")
-        .arg("t")
-        .arg(out.join("vmlinux.a"))
+        .current_dir(out)
+        .args(["t", "vmlinux.a"])
         .output()
         .context("starting llvm-ar")?;
     ensure!(
@@ -81,7 +82,9 @@ pub(crate) fn linked(out: &Path) -> Result<BTreeSet<String>> {
 
 fn lines(text: &[u8]) -> BTreeSet<String> {
     let text = String::from_utf8_lossy(text);
-    text.lines().map(|line| line.trim().to_owned()).collect()
+    let lines = text.lines().map(str::trim);
+    let lines = lines.filter(|line| !line.is_empty());
+    lines.map(str::to_owned).collect()
 }
 
 /// The objects among `objects` that depend on one of `files`. The objects are below the build
@@ -184,5 +187,37 @@ mod tests {
         };
         assert_eq!(of("drivers/perf/arm_brbe.o").unwrap().len(), 1);
         assert!(of("drivers/perf/other.o").is_err());
+    }
+
+    #[test]
+    fn a_kernel_and_its_modules_are_linked_from_what_they_list() {
+        let dir = tempfile::tempdir().unwrap();
+        let out = dir.path();
+        let write = |name: &str, text: &str| {
+            let path = out.join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        // Of an earlier configuration there is `kernel/old.o`.
+        for object in ["init/main.o", "kernel/fork.o", "kernel/old.o"] {
+            write(object, object);
+        }
+        assert!(linked(out).is_err());
+        let mut archive = Command::new("llvm-ar");
+        archive.current_dir(out);
+        // A thin one, as make has it: only such an archive has its members' paths.
+        archive.args(["rcsT", "vmlinux.a", "init/main.o", "kernel/fork.o"]);
+        assert!(archive.status().unwrap().success());
+        assert!(linked(out).is_err());
+        write("modules.order", "net/9p/9pnet.o\n");
+        assert!(linked(out).is_err());
+        write("net/9p/9pnet.mod", "net/9p/mod.o\nnet/9p/client.o\n\n");
+        let names = [
+            "init/main.o",
+            "kernel/fork.o",
+            "net/9p/client.o",
+            "net/9p/mod.o",
+        ];
+        assert_eq!(linked(out).unwrap(), names.map(str::to_owned).into());
     }
 }
