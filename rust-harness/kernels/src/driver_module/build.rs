@@ -175,7 +175,8 @@ fn module(object: Object) -> String {
 /// The makefile of `drivers` as they are, and of modules with `mutants`. A mutant is linked with
 /// copies of the drivers that are not changed: an object belongs to one module. What leaves a name or
 /// a value unused is a mutant like others, though the kernel's own build takes a warning about code in
-/// Rust, or a lint's, for an error.
+/// Rust, or a lint's, for an error. What the compiler denies by itself stays an error: a loop in a
+/// constant that has no end, for one.
 fn kbuild(drivers: &[Driver], mutants: &[Object]) -> String {
     let as_they_are = |with: &dyn Fn(Driver) -> String| {
         let objects: Vec<_> = drivers.iter().map(|driver| with(*driver)).collect();
@@ -184,7 +185,7 @@ fn kbuild(drivers: &[Driver], mutants: &[Object]) -> String {
     let unchanged = UNCHANGED.trim_end_matches(".ko");
     let mut text = format!(
         "ccflags-y := -I$(srctree)/drivers/perf -g0\n\
-         rustflags-y := -Cdebuginfo=0 --cap-lints=allow\n\
+         rustflags-y := -Cdebuginfo=0 -Awarnings\n\
          obj-m := {unchanged}.o\n{unchanged}-y := {}\n\
          quiet_cmd_as_it_is = COPY    $@\ncmd_as_it_is = cp $< $@\n",
         as_they_are(&|driver| Object::as_it_is(driver).stem() + ".o")
