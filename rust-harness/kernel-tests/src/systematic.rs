@@ -9,6 +9,7 @@ mod kept;
 mod table;
 
 use std::collections::BTreeMap;
+use std::iter;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -31,6 +32,7 @@ use kernels::driver_module::{
 use kernels::guest_module;
 use kernels::kernel::Kernel;
 use kernels::subject::Configuration;
+use kernels::variant::Variant;
 use machines::guest::Dead;
 use machines::machine_spec::MachineSpec;
 use report::{Artefact, Job, Verdict};
@@ -185,12 +187,16 @@ impl<'a> Systematic<'a> {
         let subject = context.subject()?;
         let source = DriverSource::of(subject)?;
         let mutants = source.mutants(subject)?;
-        let dir = subject.variant.dir(context.paths, &subject.base);
-        let explanations = match dir {
-            Some(dir) => Explanations::load(&dir)?,
-            None => Explanations::default(),
+        let load = |series: Variant| match series.dir(context.paths, &subject.base) {
+            Some(dir) => Explanations::load(&dir),
+            None => Ok(Explanations::default()),
         };
+        let mut explanations = load(subject.variant)?;
         let stale = explanations.stale(&mutants.all);
+        // What is left of a series below is explained there, and what is gone need not be.
+        for below in iter::successors(subject.variant.keeps(), |series| series.keeps()) {
+            explanations.add(load(below)?);
+        }
         let rounds = Round::all(&source);
         Ok(Self {
             trial: Arc::new(Trial {

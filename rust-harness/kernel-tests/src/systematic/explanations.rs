@@ -64,6 +64,11 @@ impl Explanations {
         Ok(parsed)
     }
 
+    /// Adds those of another series.
+    pub fn add(&mut self, more: Self) {
+        self.explained.extend(more.explained);
+    }
+
     /// The explanations that are of none of `mutants`, a sentence each: the code may have changed
     /// since they were written.
     pub fn stale(&self, mutants: &[DriverMutant]) -> Vec<String> {
