@@ -140,8 +140,8 @@ fn workloads() -> [Batch; 3] {
     };
     let of = |name, tier, workload: Workload| {
         batch(name, tier, MachineSpec::default(), move |context, _| {
-            let (paths, kernel) = (context.paths, context.kernel()?);
-            let found = check::run(paths, context.guest, &kernel, name, &workload)?;
+            let kernel = context.kernel()?;
+            let found = check::run(context.guest, &kernel, name, &workload)?;
             Ok(agrees(&found))
         })
     };

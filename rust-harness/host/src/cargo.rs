@@ -45,23 +45,38 @@ pub fn stand_in(paths: &Paths) -> Result<PathBuf> {
     Ok(target()?.join("release").join(package))
 }
 
-/// The paths of the programs that run in the guest.
+/// The paths of the programs that people and tests start in the guest.
 #[derive(Clone, Debug)]
 pub struct GuestPrograms {
     /// `branch-guest`, which has the tests.
     pub tests: PathBuf,
     /// `branch-trace`, the tracer.
     pub tracer: PathBuf,
-    /// `guest-runner`, which runs commands.
-    pub runner: PathBuf,
     /// `vm-session`, the first process of a machine that somebody sits at.
     pub session: PathBuf,
 }
 
-/// Builds the programs that run in the guest.
+/// Builds the programs that people and tests start in the guest.
 pub fn guest(paths: &Paths, arch: Arch) -> Result<GuestPrograms> {
+    let packages = ["guest", "branch-trace", "vm-session"];
+    let built = static_programs(paths, arch, "the guest's programs", &packages)?;
+    Ok(GuestPrograms {
+        tests: built.join("branch-guest"),
+        tracer: built.join("branch-trace"),
+        session: built.join("vm-session"),
+    })
+}
+
+/// Builds `guest-runner`, which runs commands in the guest: all that it takes to run somebody
+/// else's program there. Returns the path of the program.
+pub fn guest_runner(paths: &Paths, arch: Arch) -> Result<PathBuf> {
+    let package = "guest-runner";
+    Ok(static_programs(paths, arch, package, &[package])?.join(package))
+}
+
+/// Builds programs for another machine of this architecture. Returns the directory that has them.
+fn static_programs(paths: &Paths, arch: Arch, what: &str, packages: &[&str]) -> Result<PathBuf> {
     let target = arch.target();
-    let packages = ["guest", "branch-trace", "guest-runner", "vm-session"];
     let mut args: Vec<_> = packages
         .iter()
         .flat_map(|name| ["--package", name])
@@ -74,15 +89,9 @@ pub fn guest(paths: &Paths, arch: Arch) -> Result<GuestPrograms> {
     if arch == Arch::X86_64 {
         args.extend(["--config", &linked]);
     }
-    let what = format!("the guest's programs, {}", arch.kernel());
-    build(paths, &format!("guest-{}", arch.kernel()), &what, &args)?;
-    let built = self::target()?.join(&target).join("release");
-    Ok(GuestPrograms {
-        tests: built.join("branch-guest"),
-        tracer: built.join("branch-trace"),
-        runner: built.join("guest-runner"),
-        session: built.join("vm-session"),
-    })
+    let log = format!("{}-{}", packages[0], arch.kernel());
+    build(paths, &log, &format!("{what}, {}", arch.kernel()), &args)?;
+    Ok(self::target()?.join(&target).join("release"))
 }
 
 fn build(paths: &Paths, log: &str, what: &str, args: &[&str]) -> Result<()> {

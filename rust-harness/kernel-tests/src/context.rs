@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Result, anyhow};
 
+use host::arch::Arch;
 use host::cargo;
 use host::paths::Paths;
 use kernels::given::GivenKernel;
@@ -217,9 +218,15 @@ impl<'a> Context<'a> {
     pub fn guest_artefacts(&self) -> [Artefact<'a>; 2] {
         let guest = self.guest;
         let arch = guest.arch().kernel();
-        let programs = Artefact::new(format!("plugin and guest's programs, {arch}"), || {
-            guest.prepare_programs()
-        });
+        let programs = match guest.arch() {
+            Arch::Arm64 => Artefact::new(format!("plugin and guest's programs, {arch}"), || {
+                guest.prepare_programs()
+            }),
+            // What is tested there are the kernel's own selftests.
+            Arch::X86_64 => Artefact::new(format!("plugin and guest-runner, {arch}"), || {
+                guest.prepare_runner()
+            }),
+        };
         let root = Artefact::new(format!("guest's root, {arch}"), || guest.root().map(|_| ()));
         [programs.holding(cargo::TARGET), root]
     }
@@ -230,13 +237,13 @@ impl<'a> Context<'a> {
         self.guest_artefacts().into_iter().chain([kernel]).collect()
     }
 
-    /// An empty directory to share with a guest.
+    /// A directory to share with the guest: see [`Guest::share`].
     ///
     /// # Errors
     ///
-    /// When the directory cannot be created.
+    /// Those of [`Guest::share`].
     pub fn share(&self) -> Result<Share> {
-        Share::new(self.paths)
+        self.guest.share()
     }
 
     /// Boots the kernel in the ordinary configuration on `machine`, runs `command` beside

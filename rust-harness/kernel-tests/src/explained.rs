@@ -19,8 +19,7 @@ pub(crate) fn tests() -> Batch {
     let test = test.in_tier(Tier::Quick);
     Batch::of_one(test, |context, _| {
         let name = format!("snapshot on {}", context.title);
-        let (paths, guest) = (context.paths, context.guest);
-        let (_, report) = captures::of_refused_map(paths, guest, &context.kernel()?, &name)?;
+        let (_, report) = captures::of_refused_map(context.guest, &context.kernel()?, &name)?;
         Ok(judge(&report, refusal(context.subject()?)?))
     })
 }

@@ -13,7 +13,6 @@ use crate::context::{Context, Revision};
 use crate::one_boot::{self, Judged};
 use crate::properties::PropertyKind;
 use crate::registry::{Batch, KernelNeeds, Scope, Test};
-use host::paths::Paths;
 use kernels::guest_module;
 use kernels::kernel::Kernel;
 use kernels::subject::Configuration;
@@ -460,14 +459,13 @@ fn in_one_boot(context: &Context<'_>, tests: &[&GuestTest]) -> Result<Vec<Decide
 /// Runs `tests` after each other in one boot of `kernel` on `machine`, which may be another
 /// one than the tests ask for. Returns what came of each. `name` is that of the run.
 pub fn on_machine(
-    paths: &Paths,
     guest: &Guest,
     machine: &MachineSpec,
     kernel: &Kernel,
     name: &str,
     tests: &[&GuestTest],
 ) -> Result<Vec<Decided>> {
-    boot(guest, machine, kernel, name, tests, &Share::new(paths)?)
+    boot(guest, machine, kernel, name, tests, &guest.share()?)
 }
 
 fn boot(
@@ -547,14 +545,13 @@ impl Watch {
     /// When the machine fails. A guest that dies is no error here.
     pub fn first_failure(
         &self,
-        paths: &Paths,
         guest: &Guest,
         kernel: &Kernel,
         what: &str,
         modules: &[PathBuf],
         timeout: Duration,
     ) -> Result<Option<(&'static str, String)>> {
-        let share = Share::new(paths)?;
+        let share = guest.share()?;
         modules.iter().try_for_each(|module| share.put(module))?;
         let lines = self.tests.iter().map(|test| {
             let line = test.line();

@@ -138,7 +138,7 @@ impl Cell {
                 Job::partial(title, names, move |wanted: &[usize]| {
                     let (kernel, guest) = (context.kernel()?, context.guest);
                     let tests: Vec<_> = wanted.iter().map(|index| &tests[*index]).collect();
-                    guest_tests::on_machine(context.paths, guest, &machine, &kernel, &name, &tests)
+                    guest_tests::on_machine(guest, &machine, &kernel, &name, &tests)
                 })
             }
         };

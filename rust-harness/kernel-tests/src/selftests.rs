@@ -280,7 +280,7 @@ fn share(context: &Context<'_>, configuration: Configuration) -> Result<Share> {
 /// A shared directory with the selftests of `commit`. The module is for the kernel of that
 /// commit, in a configuration.
 fn share_of(context: &Context<'_>, commit: &str, configuration: Configuration) -> Result<Share> {
-    let share = context.share()?;
+    let share = Share::new(context.paths)?;
     for file in build_all(context, commit, configuration)? {
         share.put(&file)?;
     }

@@ -453,11 +453,11 @@ impl<'a> Trial<'a> {
         what: &str,
         timeout: Duration,
     ) -> Result<Option<(String, String)>> {
-        let Context { paths, guest, .. } = self.context;
+        let guest = self.context.guest;
         let noticed = match round {
             Round::Boot(configuration, watch) => {
                 let modules = self.guest_modules(*configuration)?;
-                watch.first_failure(paths, guest, kernel, what, &modules, timeout)?
+                watch.first_failure(guest, kernel, what, &modules, timeout)?
             }
             Round::Test(name) => {
                 let context = self.context.with_kernel(kernel.clone(), what.to_owned());

@@ -16,7 +16,6 @@ use kernels::kernel::Kernel;
 use kernels::variant::Variant;
 use machines::guest::{self, Guest, Task};
 use machines::machine_spec::MachineSpec;
-use machines::share::Share;
 use report::{Tier, Verdict};
 
 /// Boots `kernel`, which is called `title`, and measures what each way to attach a program
@@ -26,16 +25,11 @@ use report::{Tier, Verdict};
 ///
 /// When the machine or the guest's program fails, or the snapshots of a way are not of one
 /// path.
-pub fn measure(
-    paths: &Paths,
-    guest: &Guest,
-    kernel: &Kernel,
-    title: &str,
-) -> Result<Vec<AttachedBy>> {
+pub fn measure(guest: &Guest, kernel: &Kernel, title: &str) -> Result<Vec<AttachedBy>> {
     const FILE: &str = "waste.json";
     /// The most bytes of the guest's document that are read.
     const MOST: u64 = 64 << 20;
-    let share = Share::new(paths)?;
+    let share = guest.share()?;
     let task = Task {
         name: &format!("waste on {title}"),
         command: &format!("./branch-guest waste --output {FILE}"),
@@ -97,7 +91,7 @@ fn check(context: &Context<'_>) -> Result<Verdict> {
     let known = known.with_context(|| {
         format!("{KNOWN} has nothing of {title}: `./brbe bench waste --write` measures it")
     })?;
-    let measured = measure(context.paths, context.guest, &context.kernel()?, title)?;
+    let measured = measure(context.guest, &context.kernel()?, title)?;
     let measured: Vec<_> = measured.iter().map(AttachedBy::kept).collect();
     Ok(judge(&known, &measured))
 }

@@ -8,7 +8,6 @@ use anyhow::{Context, Result, bail};
 use branch_records::capture::{Capture, MAX_BYTES};
 use branch_records::report::TraceReport;
 use branch_records::vmlinux;
-use host::paths::Paths;
 use kernels::kernel::Kernel;
 
 use crate::backend::Run;
@@ -112,12 +111,11 @@ pub fn has_recorded(run: &Run, said: &str) -> Result<bool> {
 /// Those of [`take`], and others when nothing was recorded, or the kernel's debug information
 /// cannot be read.
 pub fn of_refused_map(
-    paths: &Paths,
     guest: &Guest,
     kernel: &Kernel,
     name: &str,
 ) -> Result<(Capture, TraceReport)> {
-    let share = Share::new(paths)?;
+    let share = guest.share()?;
     let (_, capture) = take(guest, kernel, name, WORDS, &share)?;
     let mut capture = capture.context("the guest's kernel refused no map")?;
     let files = |path: &str| guest.file(&share, path);

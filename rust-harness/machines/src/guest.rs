@@ -37,10 +37,10 @@ pub const TIMEOUT: Duration = Duration::from_secs(180);
 pub struct Task<'a> {
     /// The name of the run, which is in the names of its logs.
     pub name: &'a str,
-    /// The command: in the shared directory, which holds `branch-guest` and `branch-trace`
-    /// too, for bash, or over ssh for sh.
+    /// The command: in the shared directory, for bash, or over ssh for sh.
     pub command: &'a str,
-    /// The shared directory.
+    /// The shared directory. That of [`Guest::share`] holds `branch-guest` and `branch-trace`, and
+    /// over ssh each does.
     pub share: &'a Share,
     /// How long the run may take, from power-on to power-off. A machine that boots slower than
     /// the one that the limits were chosen on has more time.
@@ -59,6 +59,7 @@ struct Parts {
     /// somebody builds meanwhile in the same checkout is for other guests.
     copies: Made<Arc<TempDir>>,
     plugin_copy: Made<Option<PathBuf>>,
+    runner: Made<PathBuf>,
     programs: Made<GuestPrograms>,
 }
 
@@ -95,8 +96,8 @@ impl Guest {
         }
     }
 
-    /// Builds the plugin if the backend takes it, the guest's programs and its root, as far
-    /// as needed. [`Guest::run`] does so too.
+    /// Builds what boots, the guest's programs and its root, as far as needed. [`Guest::run`] and
+    /// [`Guest::share`] do so too.
     ///
     /// # Errors
     ///
@@ -123,13 +124,25 @@ impl Guest {
         })
     }
 
-    /// Builds what of [`Guest::prepare`] is a program: the plugin and the guest's programs.
+    /// Builds what it takes to boot and run somebody else's program, beside a kernel and a root:
+    /// the plugin if the backend takes it, and `guest-runner`.
+    ///
+    /// # Errors
+    ///
+    /// When one of them cannot be built.
+    pub fn prepare_runner(&self) -> Result<()> {
+        self.plugin()?;
+        self.runner().map(|_| ())
+    }
+
+    /// Builds what of [`Guest::prepare`] is a program: that of [`Guest::prepare_runner`], and the
+    /// guest's programs.
     ///
     /// # Errors
     ///
     /// When one of them cannot be built.
     pub fn prepare_programs(&self) -> Result<()> {
-        self.plugin()?;
+        self.prepare_runner()?;
         self.programs().map(|_| ())
     }
 
@@ -211,13 +224,28 @@ impl Guest {
         Ok(())
     }
 
+    /// A new directory to share with the guest, which has the programs for people in it.
+    ///
+    /// # Errors
+    ///
+    /// When the programs cannot be built, or the directory not be written.
+    pub fn share(&self) -> Result<Share> {
+        let share = Share::new(&self.paths)?;
+        self.put_programs(share.path())?;
+        Ok(share)
+    }
+
+    fn runner(&self) -> Result<PathBuf> {
+        let build = || self.own_copy(&cargo::guest_runner(&self.paths, self.arch)?);
+        self.parts.runner.get(build)
+    }
+
     fn programs(&self) -> Result<GuestPrograms> {
         self.parts.programs.get(|| {
             let built = cargo::guest(&self.paths, self.arch)?;
             Ok(GuestPrograms {
                 tests: self.own_copy(&built.tests)?,
                 tracer: self.own_copy(&built.tracer)?,
-                runner: self.own_copy(&built.runner)?,
                 session: self.own_copy(&built.session)?,
             })
         })
@@ -326,15 +354,7 @@ impl Guest {
     /// When the machine cannot be started, a log cannot be written, or the run is
     /// interrupted. How the task ended is in the [`Run`]: see [`status`].
     pub fn run(&self, kernel: &Kernel, machine: &MachineSpec, task: &Task<'_>) -> Result<Run> {
-        let GuestPrograms {
-            tests,
-            tracer,
-            runner,
-            ..
-        } = &self.programs()?;
-        for program in [tests, tracer, runner] {
-            task.share.put(program)?;
-        }
+        task.share.put(&self.runner()?)?;
         let command = match &kernel.drivers {
             Some(drivers) => {
                 task.share.put(drivers)?;

@@ -24,13 +24,15 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// When the machine cannot be reached, it is of an architecture that there are no programs
 /// for, or the programs cannot be built.
 pub fn run(paths: &Paths, ssh: &Ssh, task: &Task<'_>) -> Result<Run> {
-    let programs = cargo::guest(paths, arch(paths, ssh)?)?;
+    let arch = arch(paths, ssh)?;
+    let runner = cargo::guest_runner(paths, arch)?;
+    let programs = cargo::guest(paths, arch)?;
     for program in [&programs.tests, &programs.tracer] {
         task.share.put(program)?;
     }
     let step = Step::start(format!("{} on {}", task.name, ssh.to));
     let log = log(paths, task.name)?;
-    let run = ssh.run(&programs.runner, task, &log, &mut |line| step.note(line))?;
+    let run = ssh.run(&runner, task, &log, &mut |line| step.note(line))?;
     std::fs::write(
         paths.log(&format!("remote-{}-output", task.name)),
         &run.output,

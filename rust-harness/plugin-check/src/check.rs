@@ -13,12 +13,11 @@ use anyhow::{Context, Result, bail, ensure};
 use crate::compare::{LogComparison, compare};
 use crate::qemu_log::Reader;
 use crate::reconstruct::Follower;
-use host::paths::Paths;
 use host::progress::Step;
 use kernels::kernel::Kernel;
 use machines::guest::{self, Guest, Task};
 use machines::machine_spec::MachineSpec;
-use machines::share::{self, Share};
+use machines::share;
 
 /// How long a run may take: the guest comes up, does its work at a small part of its speed,
 /// and ends.
@@ -44,13 +43,12 @@ pub struct Workload {
 /// QEMU writes its log only while the workload runs: the guest reports that it is `ready` and
 /// that it is `done`, by files in the shared directory, and waits for the answer.
 pub fn run(
-    paths: &Paths,
     guest: &Guest,
     kernel: &Kernel,
     name: &str,
     workload: &Workload,
 ) -> Result<LogComparison> {
-    let share = Share::new(paths)?;
+    let share = guest.share()?;
     let at = |name: &str| share.path().join(name);
     let files = Files {
         monitor: at("monitor"),

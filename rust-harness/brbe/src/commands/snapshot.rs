@@ -44,7 +44,7 @@ impl SnapshotCommand {
             given.kernel.vmlinux()?;
             let guest = Guest::in_qemu(paths);
             guest.prepare()?;
-            return self.show(paths, &guest, &given.kernel, &given.title, &|_| None);
+            return self.show(&guest, &given.kernel, &given.title, &|_| None);
         }
         let subject = Subject::prepare(paths, &self.kernel.choice())?;
         let commit = subject.commit(!self.unpatched);
@@ -52,21 +52,20 @@ impl SnapshotCommand {
         let guest = Guest::in_qemu(paths);
         let kernel = guest.prepare_beside(|| subject.builder().kernel(commit, &title))?;
         let source = |file: &str| subject.source(file);
-        self.show(paths, &guest, &kernel, &title, &source)
+        self.show(&guest, &kernel, &title, &source)
     }
 
     /// Takes the snapshot on a kernel, which is called `title`, and shows it. `source` has the
     /// text of the files that the kernel was built from.
     fn show(
         &self,
-        paths: &Paths,
         guest: &Guest,
         kernel: &Kernel,
         title: &str,
         source: &dyn Fn(&str) -> Option<String>,
     ) -> Result<()> {
         let name = format!("snapshot on {title}");
-        let (capture, _) = captures::of_refused_map(paths, guest, kernel, &name)?;
+        let (capture, _) = captures::of_refused_map(guest, kernel, &name)?;
         // The snapshot is of the kernel alone, and no file of the guest is needed.
         trace::show(&self.show, kernel.vmlinux()?, &capture, &|_| None, source)
     }

@@ -141,7 +141,7 @@ impl Trace {
             given.kernel.vmlinux()?;
             let guest = guest.for_kernels_built_elsewhere()?;
             guest.prepare()?;
-            return self.on(paths, &guest, &given.kernel, &given.title, &|_| None);
+            return self.on(&guest, &given.kernel, &given.title, &|_| None);
         }
         let subject = Subject::prepare(paths, &self.kernel.choice())?;
         let title = subject.title(true);
@@ -149,20 +149,19 @@ impl Trace {
         let build = || subject.builder().kernel(subject.patched(), &title);
         let kernel = guest.prepare_beside(build)?;
         let source = |file: &str| subject.source(file);
-        self.on(paths, &guest, &kernel, &title, &source)
+        self.on(&guest, &kernel, &title, &source)
     }
 
     /// Traces on a kernel, which is called `title`. Returns whether anything was recorded.
     /// `source` has the text of the files that the kernel was built from.
     fn on(
         &self,
-        paths: &Paths,
         guest: &Guest,
         kernel: &Kernel,
         title: &str,
         source: &dyn Fn(&str) -> Option<String>,
     ) -> Result<bool> {
-        let share = Share::new(paths)?;
+        let share = guest.share()?;
         let name = format!("trace on {title}");
         let words = by_source::listed(self.words(), kernel.vmlinux()?, &share)?;
         let words = || words.iter().map(String::as_str);

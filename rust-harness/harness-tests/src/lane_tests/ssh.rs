@@ -19,7 +19,7 @@ use crate::as_user::{brbe, brbe_until};
 use forwarding::join;
 use guest_runner::SHARE;
 use host::arch::Arch;
-use host::cargo::{self, GuestPrograms};
+use host::cargo;
 use host::paths::Paths;
 use host::{process, retries};
 use kernel_tests::context::Context;
@@ -337,7 +337,8 @@ impl Machine {
     /// Runs the first steps of the kit for boards, and checks what comes back.
     fn run_kit(&self, paths: &Paths) -> Result<()> {
         let share = Share::new(paths)?;
-        let GuestPrograms { tests, runner, .. } = cargo::guest(paths, Arch::Arm64)?;
+        let runner = cargo::guest_runner(paths, Arch::Arm64)?;
+        let tests = cargo::guest(paths, Arch::Arm64)?.tests;
         kit::write(paths, &tests, &share.path().join("kit.tar.gz"))?;
         let task = Task {
             name: "lane-ssh",
@@ -410,7 +411,7 @@ impl Machine {
             share: &share,
             timeout,
         };
-        let runner = cargo::guest(paths, Arch::Arm64)?.runner;
+        let runner = cargo::guest_runner(paths, Arch::Arm64)?;
         let run = ssh.run(&runner, &task, &log, &mut |_| {})?;
         if command.contains(">there") {
             let there = io::read_to_string(share.open("there", 100)?);

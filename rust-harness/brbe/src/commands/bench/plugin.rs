@@ -13,7 +13,6 @@ use kernels::kernel::Kernel;
 use kernels::subject::Subject;
 use machines::guest::{self, Guest, Task};
 use machines::machine_spec::MachineSpec;
-use machines::share::Share;
 
 /// The plugin against the same QEMU without it
 ///
@@ -71,13 +70,13 @@ impl BenchPlugin {
         let title = subject.title(true);
         let kernel = subject.builder().kernel(subject.patched(), &title)?;
         let guest = Guest::in_qemu(paths);
-        let ratios = self.measure(paths, &guest, &kernel)?;
+        let ratios = self.measure(&guest, &kernel)?;
         commands::print(self.json, &ratios, |out| {
             writeln!(out, "{}", table(&ratios))
         })
     }
 
-    fn measure(&self, paths: &Paths, guest: &Guest, kernel: &Kernel) -> Result<Vec<Ratio>> {
+    fn measure(&self, guest: &Guest, kernel: &Kernel) -> Result<Vec<Ratio>> {
         let stock = MachineSpec {
             plugin: None,
             ..MachineSpec::default()
@@ -88,14 +87,7 @@ impl BenchPlugin {
         for round in 1..=self.rounds {
             let of = format!("{round} of {}", self.rounds);
             let boot_with = |machine: &MachineSpec, name: &str, command: &str| {
-                measure(
-                    paths,
-                    guest,
-                    kernel,
-                    machine,
-                    &format!("{name}, {of}"),
-                    command,
-                )
+                measure(guest, kernel, machine, &format!("{name}, {of}"), command)
             };
             let (time, loops) = boot_with(&stock, "without the plugin", "./branch-guest loops")?;
             let [loops] = loops[..] else {
@@ -130,14 +122,13 @@ impl BenchPlugin {
 /// Boots once. Returns the seconds until the kernel starts the first program, and the times
 /// of the loops.
 fn measure(
-    paths: &Paths,
     guest: &Guest,
     kernel: &Kernel,
     machine: &MachineSpec,
     name: &str,
     command: &str,
 ) -> Result<(f64, Vec<Loops>)> {
-    let share = Share::new(paths)?;
+    let share = guest.share()?;
     let task = Task {
         name,
         command,

@@ -89,7 +89,7 @@ impl Waste {
         let subjects = match &given {
             Some(given) => {
                 let (kernel, title) = (&given.kernel, given.title.clone());
-                let ways = waste::measure(paths, &guest, kernel, &title)?;
+                let ways = waste::measure(&guest, kernel, &title)?;
                 measured.insert(title, ways);
                 Vec::new()
             }
@@ -120,7 +120,7 @@ impl Waste {
     fn each_patch(&self, paths: &Paths, guest: &Guest) -> Result<()> {
         let subject = Subject::prepare(paths, &self.kernel.choice())?;
         let title = subject.title(true);
-        let measured = by_patch::measure(paths, guest, &subject)?;
+        let measured = by_patch::measure(guest, &subject)?;
         if self.write {
             by_patch::keep(paths, &title, &measured)?;
             document::render(paths)?;
@@ -176,7 +176,7 @@ fn measure(
     let title = subject.title(true);
     let kernel = builder.kernel(subject.patched(), &title)?;
     let title = format!("{title}{}", builder.fragments_suffix());
-    let ways = waste::measure(paths, guest, &kernel, &title)?;
+    let ways = waste::measure(guest, &kernel, &title)?;
     Ok((title, ways))
 }
 

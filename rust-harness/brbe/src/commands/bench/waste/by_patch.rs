@@ -47,7 +47,7 @@ impl UpTo {
 }
 
 /// Builds and boots a kernel for each patch.
-pub(super) fn measure(paths: &Paths, guest: &Guest, subject: &Subject) -> Result<Vec<UpTo>> {
+pub(super) fn measure(guest: &Guest, subject: &Subject) -> Result<Vec<UpTo>> {
     let changes = subject.changes();
     let first = changes.first().map(|change| (None, change.parent));
     let patches = changes
@@ -60,7 +60,7 @@ pub(super) fn measure(paths: &Paths, guest: &Guest, subject: &Subject) -> Result
             Some(patch) => format!("{} up to {patch}", subject.title(true)),
         };
         let kernel = subject.builder().kernel(commit, &title)?;
-        let ways = waste::measure(paths, guest, &kernel, &title)?;
+        let ways = waste::measure(guest, &kernel, &title)?;
         measured.push(UpTo::new(patch, &ways));
     }
     Ok(measured)
