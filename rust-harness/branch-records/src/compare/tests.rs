@@ -350,6 +350,26 @@ fn an_interrupt_is_left_out() {
     assert!(!comparison.groups[0].paths[0].is_whole);
 }
 
+/// The interrupt in which a snapshot was taken is left out with what came before it, also if a fault
+/// in it has ended.
+#[test]
+fn what_an_interrupt_that_goes_on_interrupted_is_left_out() {
+    let fault = 15 | 1 << 6;
+    let mut interrupted = snapshot(vec![
+        jump(0x10, 0x20),
+        record(ALLOC_CHECK + 0x70, MAP_CREATE + 0x300, IRQ),
+        record(MAP_CREATE + 0x310, MAP_CREATE + 0x400, fault),
+        record(MAP_CREATE + 0x420, MAP_CREATE + 0x310, ERET),
+        record(MAP_CREATE + 0x318, MAP_CREATE + 0x330, COND),
+    ]);
+    interrupted.moment = Moment::Entry;
+    interrupted.cpu = 0;
+    let groups = ["cpu == 0", "cpu == 1"].map(|text| SnapshotGroup::new(text).unwrap());
+    let capture = capture(vec![interrupted]);
+    let comparison = GroupComparison::new(&capture, &MadeUp, &groups, &source);
+    assert_eq!(comparison.groups[0].paths[0].records.len(), 1);
+}
+
 #[test]
 fn a_way_that_is_cut_is_laid_beside_a_whole_one() {
     let path = |last: u64| {
@@ -428,6 +448,18 @@ fn a_function_that_calls_itself_is_entered_once() {
     let (comparison, found) = told(&[(true, jumps.clone()), (false, vec![jump(0x10, 0x20)])]);
     assert_eq!(comparison.groups[0].paths[0].records.len(), jumps.len() + 1);
     assert_eq!(found[0].0, 0x28);
+}
+
+#[test]
+fn a_function_that_another_calls_meanwhile_is_entered_once() {
+    let jumps = vec![
+        record(ALLOC_CHECK + 0x28, MAP_CREATE, CALL),
+        record(MAP_CREATE + 8, ALLOC_CHECK, CALL),
+        record(ALLOC_CHECK + 0xa0, MAP_CREATE + 0xc, RETURN),
+        record(MAP_CREATE + 0x10, ALLOC_CHECK + 0x2c, RETURN),
+    ];
+    let (comparison, _) = told(&[(true, jumps.clone()), (false, vec![jump(0x10, 0x20)])]);
+    assert_eq!(comparison.groups[0].paths[0].records.len(), jumps.len() + 1);
 }
 
 #[test]
