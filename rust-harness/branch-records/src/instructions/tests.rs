@@ -194,3 +194,35 @@ fn between_some_of_the_branches_there_were_others() {
     let blocks = Disassembler::new(&capture, &MadeUp).of_snapshot(&capture.snapshots[0]);
     assert!(blocks.iter().all(|block| block.len() <= 1), "{blocks:?}");
 }
+
+#[test]
+fn an_encoding_is_shown_and_has_bytes() {
+    let x86 = |bytes: &[u8]| Encoding::X86(X86Bytes::first(bytes.iter().copied()).unwrap());
+    let word = Encoding::A64(RET);
+    assert_eq!(
+        (word.length(), word.to_string()),
+        (4, "d65f03c0".to_owned())
+    );
+    assert_eq!(word.to_bytes(), [0xc0, 0x03, 0x5f, 0xd6]);
+    // mov $1,%eax, and what comes behind it.
+    let mov = x86(&[0xb8, 1, 0, 0, 0, 0xc3]);
+    assert_eq!(
+        (mov.length(), mov.to_string()),
+        (5, "b801000000".to_owned())
+    );
+    assert_eq!(mov.to_bytes(), [0xb8, 1, 0, 0, 0]);
+}
+
+#[test]
+fn only_some_branches_go_on() {
+    let [cbz, branch] = [0x3400_00e0, 0x1400_0002];
+    for (word, goes_on) in [
+        (NOP, true),
+        (SVC, true),
+        (cbz, true),
+        (branch, false),
+        (RET, false),
+    ] {
+        assert_eq!(Encoding::A64(word).goes_on(), goes_on, "{word:#x}");
+    }
+}

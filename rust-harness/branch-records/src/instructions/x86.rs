@@ -33,7 +33,7 @@ impl X86Bytes {
     }
 
     /// The instruction that `code` begins with; `None` if it is none, or cut.
-    fn first(code: impl Iterator<Item = u8>) -> Option<Self> {
+    pub(super) fn first(code: impl Iterator<Item = u8>) -> Option<Self> {
         let mut bytes = [0; LONGEST];
         let mut there = 0;
         for (to, byte) in bytes.iter_mut().zip(code) {
