@@ -226,3 +226,40 @@ fn only_some_branches_go_on() {
         assert_eq!(Encoding::A64(word).goes_on(), goes_on, "{word:#x}");
     }
 }
+
+#[test]
+fn the_branch_is_shown_where_what_comes_before_it_is_not_known() {
+    let path = |from| {
+        vec![
+            record(0, ALLOC_CHECK, CALL),
+            record(ALLOC_CHECK + from, 0, RETURN),
+        ]
+    };
+    // Three bytes of an instruction that has more, and further on a ret.
+    let code = [0x0f, 0x1f, 0x84, 0xc3];
+    let of_unknown = |from| {
+        let mut capture = made_up::capture(vec![made_up::snapshot(path(from))]);
+        capture.kernel.machine = "x86_64".to_owned();
+        capture.code = vec![CodeRange {
+            address: ALLOC_CHECK + 4,
+            words: vec![u32::from_le_bytes(code)],
+        }];
+        let blocks = Disassembler::new(&capture, &MadeUp).of_snapshot(&capture.snapshots[0]);
+        let shown = |it: &ExecutedInstruction| (it.address - ALLOC_CHECK, it.after_gap);
+        blocks[1].iter().map(shown).collect::<Vec<_>>()
+    };
+    assert_eq!(of_unknown(7), [(7, true)]);
+    assert_eq!(of_unknown(8), []);
+    assert_eq!(of_unknown(0), []);
+}
+
+#[test]
+fn instructions_for_each_cycle_are_told_of_blocks_that_are_whole() {
+    let mut capture = capture();
+    for record in &mut capture.snapshots[0].records {
+        record.flags |= 2 << 4;
+    }
+    let mut out = Vec::new();
+    perf::write(&capture, &MadeUp, &mut out).unwrap();
+    insta::assert_snapshot!(String::from_utf8(out).unwrap());
+}
