@@ -150,11 +150,18 @@ mod tests {
             (0xd518_cc34, "msr icc_eoir1_el1, x20"),
             (0xd503_4fdf, "msr daifset, #0xf"),
             (0xd503_41df, "msr daifset, #0x1"),
+            (0xd503_42ff, "msr daifclr, #0x2"),
+            (0xd500_417f, "msr uao, #0x1"),
             (0xd500_419f, "msr pan, #0x1"),
+            (0xd500_41bf, "msr spsel, #0x1"),
+            (0xd503_413f, "msr ssbs, #0x1"),
+            (0xd503_415f, "msr dit, #0x1"),
             (0xd503_419f, "msr tco, #0x1"),
             (0xd531_9025, "mrs x5, brbfcr_el1"),
             (0xd531_8f9f, "mrs xzr, brbinf31_el1"),
             (0xd531_8020, "mrs x0, brbsrc0_el1"),
+            (0xd531_8f5f, "mrs xzr, brbtgt15_el1"),
+            (0xd531_80c0, "mrs x0, brbtgt16_el1"),
             (0xd518_f200, "msr s3_0_c15_c2_0, x0"),
         ] {
             assert_eq!(text(word).as_deref(), Some(expected));

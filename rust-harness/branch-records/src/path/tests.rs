@@ -101,6 +101,25 @@ fn a_record_that_is_missing_is_seen() {
 }
 
 #[test]
+fn no_way_is_longer_than_the_longest_one() {
+    let ends = |way| {
+        [
+            record(0x1000 + way, 0x8280, IRQ),
+            record(0x20_0000, 0x1000, RETURN),
+        ]
+    };
+    let nops = (0..=STRAIGHT + 4).step_by(4).map(|way| (0x1000 + way, NOP));
+    let mut program: Program = nops.collect();
+    program.insert(0x20_0000, RET);
+    assert_eq!(check(&ends(STRAIGHT), &program).broken, []);
+    let (number, start, end) = (0, 0x1000, 0x1004 + STRAIGHT);
+    assert_eq!(
+        check(&ends(STRAIGHT + 4), &program).broken,
+        [Broken::Apart { number, start, end }]
+    );
+}
+
+#[test]
 fn an_interrupt_comes_before_any_instruction() {
     let records = [record(0x100c, 0x8280, IRQ), record(0x2004, 0x100c, RETURN)];
     assert_eq!(broken(&records), []);
@@ -245,6 +264,14 @@ fn a_sample_may_go_on_in_the_vector_of_a_breakpoint() {
         program.insert(from, b(0x100));
         assert_eq!(check_sample(&sample(from), &program).broken.len(), 1);
     }
+    let mut straight = program.clone();
+    straight.extend(
+        (0x200..0x28c)
+            .step_by(4)
+            .map(|offset| (vectors + offset, NOP)),
+    );
+    let of_interrupts = sample(vectors + 0x28c);
+    assert_eq!(check_sample(&of_interrupts, &straight).broken.len(), 1);
     program.insert(vectors + 0x204, b(8));
     assert_eq!(check_sample(&good, &program).broken.len(), 1);
     program.insert(vectors + 0x204, NOP);
