@@ -162,6 +162,14 @@ mod tests {
     }
 
     #[test]
+    fn a_round_has_the_records_of_its_snapshot_and_of_its_samples() {
+        let mut round = sweep(2).rounds.remove(0);
+        round.samples[0].0.clear();
+        let counts = round.recorded().map(<[RawRecord]>::len);
+        assert_eq!(counts.collect::<Vec<_>>(), [1, 0, 1]);
+    }
+
+    #[test]
     fn what_breaks_a_promise_is_refused() {
         assert!(matches!(
             sweep(MAX_SAMPLES + 1).to_writer(Vec::new()),

@@ -214,6 +214,14 @@ fn an_encoding_is_shown_and_has_bytes() {
 }
 
 #[test]
+fn only_some_branches_encode_their_target() {
+    let x86 = |bytes: &[u8]| Encoding::X86(X86Bytes::first(bytes.iter().copied()).unwrap());
+    let [je, call_rax] = [&[0x74, 0x05][..], &[0xff, 0xd0]].map(x86);
+    assert!(je.has_target() && Encoding::A64(0x3400_00e0).has_target());
+    assert!(!call_rax.has_target() && !Encoding::A64(RET).has_target());
+}
+
+#[test]
 fn only_some_branches_go_on() {
     let [cbz, branch] = [0x3400_00e0, 0x1400_0002];
     for (word, goes_on) in [

@@ -154,6 +154,11 @@ fn source_and_target_are_what_the_instruction_says() {
             record(0x1010, 0x1000, ERET_TYPE),
             Some(Broken::Source { number, at: 0x1010 }),
         ),
+        // A branch that leads there, but calls nothing.
+        (
+            record(0x1010, 0x1000, CALL),
+            Some(Broken::Source { number, at: 0x1010 }),
+        ),
         // A half record.
         (record(0x1010, 0, UNCOND), None),
         // Between two instructions.
