@@ -192,4 +192,19 @@ mod tests {
             assert_eq!(flow(word), expected, "{word:#010x}");
         }
     }
+
+    #[test]
+    fn kinds_have_the_names_of_the_architecture() {
+        use FlowKind::*;
+        let kinds = [
+            Direct,
+            DirectLink,
+            Conditional,
+            Indirect,
+            IndirectLink,
+            Return,
+        ];
+        let names = "DIRECT DIRECT_LINK COND_DIRECT INDIRECT INDIRECT_LINK RET";
+        assert_eq!(kinds.map(FlowKind::name).join(" "), names);
+    }
 }

@@ -85,6 +85,25 @@ fn a_path_is_possible() {
 }
 
 #[test]
+fn a_path_is_known_and_possible() {
+    let is_path = |records: &[RawRecord], program| check(records, &program).is_path();
+    assert!(is_path(&path(), program()));
+    // Half a record leaves no doubt, but is no path.
+    let half = record(0x1004, 0, COND);
+    let mut behind = vec![half];
+    behind.extend(path());
+    assert!(is_path(&behind, program()));
+    assert!(!is_path(&[record(0, 0x1000, IRQ)], program()));
+    // Something is not known, or impossible.
+    let mut unknown = program();
+    unknown.remove(&0x100c);
+    assert!(!is_path(&path(), unknown));
+    let mut impossible = path();
+    impossible.remove(1);
+    assert!(!is_path(&impossible, program()));
+}
+
+#[test]
 fn a_record_that_is_missing_is_seen() {
     let mut records = path();
     records.remove(1);
