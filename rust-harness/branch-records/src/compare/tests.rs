@@ -350,24 +350,65 @@ fn an_interrupt_is_left_out() {
     assert!(!comparison.groups[0].paths[0].is_whole);
 }
 
+/// How many records are compared of a snapshot that was taken as a function was entered. Those of
+/// `path` are oldest first.
+fn records_of(path: Vec<RawRecord>) -> usize {
+    let mut entered = snapshot(path);
+    entered.moment = Moment::Entry;
+    entered.cpu = 0;
+    let groups = ["cpu == 0", "cpu == 1"].map(|text| SnapshotGroup::new(text).unwrap());
+    let comparison = GroupComparison::new(&capture(vec![entered]), &MadeUp, &groups, &source);
+    comparison.groups[0].paths[0].records.len()
+}
+
 /// The interrupt in which a snapshot was taken is left out with what came before it, also if a fault
 /// in it has ended.
 #[test]
 fn what_an_interrupt_that_goes_on_interrupted_is_left_out() {
     let fault = 15 | 1 << 6;
-    let mut interrupted = snapshot(vec![
+    let records = records_of(vec![
         jump(0x10, 0x20),
         record(ALLOC_CHECK + 0x70, MAP_CREATE + 0x300, IRQ),
         record(MAP_CREATE + 0x310, MAP_CREATE + 0x400, fault),
         record(MAP_CREATE + 0x420, MAP_CREATE + 0x310, ERET),
         record(MAP_CREATE + 0x318, MAP_CREATE + 0x330, COND),
     ]);
-    interrupted.moment = Moment::Entry;
-    interrupted.cpu = 0;
-    let groups = ["cpu == 0", "cpu == 1"].map(|text| SnapshotGroup::new(text).unwrap());
-    let capture = capture(vec![interrupted]);
-    let comparison = GroupComparison::new(&capture, &MadeUp, &groups, &source);
-    assert_eq!(comparison.groups[0].paths[0].records.len(), 1);
+    assert_eq!(records, 1);
+}
+
+#[test]
+fn where_a_fault_leads_to_another_function_a_path_begins() {
+    let fault = 15 | 1 << 6;
+    let path = |to| {
+        vec![
+            jump(0x10, 0x20),
+            record(ALLOC_CHECK + 0x30, ENTER, fault),
+            record(ENTER + 0x20, to, ERET),
+            record(to + 8, to + 0x10, COND),
+        ]
+    };
+    assert_eq!(records_of(path(MAP_CREATE + 0x200)), 1);
+    assert_eq!(records_of(path(ALLOC_CHECK + 0x70)), 3);
+}
+
+#[test]
+fn an_interrupt_of_x86_has_no_type() {
+    let path = vec![
+        jump(0x50, 0x60),
+        record(ALLOC_CHECK + 0x70, MAP_CREATE + 0x300, 0),
+        record(MAP_CREATE + 0x320, ALLOC_CHECK + 0x70, ERET),
+        jump(0x80, 0x90),
+    ];
+    assert_eq!(records_of(path), 2);
+}
+
+#[test]
+fn a_tail_call_enters_a_function() {
+    let mut tail_called = call(true, vec![jump(0x10, 0x20)]);
+    let entry = tail_called.records.last_mut().unwrap();
+    *entry = record(MAP_CREATE + 0x100, ALLOC_CHECK, UNCOND);
+    let comparison = compared(&capture(vec![tail_called]));
+    assert!(comparison.groups[0].paths[0].is_whole);
 }
 
 #[test]
