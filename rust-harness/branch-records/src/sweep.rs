@@ -170,6 +170,28 @@ mod tests {
     }
 
     #[test]
+    fn lists_are_as_long_as_is_promised_and_no_longer() {
+        let is_valid = |sweep: &Sweep| sweep.validate().is_ok();
+        assert!(is_valid(&sweep(MAX_SAMPLES)));
+        let rounds = |count| Sweep {
+            rounds: vec![sweep(0).rounds.remove(0); count],
+            ..sweep(0)
+        };
+        assert!(is_valid(&rounds(MAX_ROUNDS)) && !is_valid(&rounds(MAX_ROUNDS + 1)));
+        for (snapshot, sample, expected) in [
+            (MAX_RECORDS, MAX_RECORDS, true),
+            (MAX_RECORDS + 1, 1, false),
+            (1, MAX_RECORDS + 1, false),
+        ] {
+            let mut sweep = sweep(1);
+            let round = &mut sweep.rounds[0];
+            round.snapshot.resize(snapshot, RawRecord::default());
+            round.samples[0].0.resize(sample, RawRecord::default());
+            assert_eq!(is_valid(&sweep), expected, "{snapshot}, {sample}");
+        }
+    }
+
+    #[test]
     fn what_breaks_a_promise_is_refused() {
         assert!(matches!(
             sweep(MAX_SAMPLES + 1).to_writer(Vec::new()),
