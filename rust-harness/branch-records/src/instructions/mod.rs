@@ -203,9 +203,9 @@ impl<'a, R: Resolve + ?Sized> Disassembler<'a, R> {
             let Some(instruction) = self.instruction(pid, at) else {
                 at = match instructions {
                     InstructionSet::A64 => at.saturating_add(4),
-                    // Where the next one begins is not known either.
-                    InstructionSet::X86 if at < newer.from => newer.from,
-                    InstructionSet::X86 => way.end,
+                    // Where the next one begins is not known either. Where the branch is not
+                    // known, the way ends before it.
+                    InstructionSet::X86 => newer.from,
                 };
                 continue;
             };
