@@ -9,6 +9,7 @@ pub mod judge;
 
 use std::fs::File;
 use std::io::{self, BufReader};
+use std::ops::Range;
 use std::path::Path;
 use std::time::Duration;
 
@@ -39,6 +40,10 @@ const TIMEOUT: Duration = Duration::from_secs(600);
 /// overflow then, and sets no other timer. Where an instruction takes two cycles, and the
 /// period is even, the timer is a nanosecond late instead.
 const CYCLES: u32 = 2;
+
+/// By how many cycles the periods around instructions that were missed are widened, at either
+/// end. From boot to boot a snapshot may come a little sooner or later.
+const MARGIN: u64 = 200;
 
 /// How the guest's program takes a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,25 +138,31 @@ struct Sweeping<'a> {
 }
 
 impl Sweeping<'_> {
-    /// Runs the sweep. If instructions were not hit, and nothing else is wrong, it is run
-    /// once more and the two count together: an interrupt may have kept an overflow from
-    /// where it should have come.
+    /// Runs the sweep. If instructions were not hit, and nothing else is wrong, the periods
+    /// around them are swept again, and then all. The sweeps count together: an interrupt may
+    /// have kept an overflow from where it should have come.
     fn verdict(&self) -> Result<Verdict> {
         let entry = match entry(self.context, self.machine)? {
             Ok(entry) => entry,
             Err(verdict) => return Ok(verdict),
         };
-        let mut findings = match self.once(entry)? {
+        let mut findings = match self.once(entry, None)? {
             Err(said) => return Ok(Verdict::Fail(said)),
             Ok(findings) => findings,
         };
-        let missed = findings.missed().len();
-        if findings.wrong == 0 && missed > 0 {
-            progress::say(&format!(
-                "    {missed} instructions were not hit: once more"
-            ));
+        let around = findings.periods_around_missed(MARGIN);
+        for periods in around.map(Some).into_iter().chain([None]) {
+            let missed = findings.missed().len();
+            if findings.wrong > 0 || missed == 0 {
+                break;
+            }
+            let again = match &periods {
+                Some(Range { start, end }) => format!("again with periods from {start} to {end}"),
+                None => "the whole sweep again".to_owned(),
+            };
+            progress::say(&format!("    {missed} instructions were not hit: {again}"));
             retries::note();
-            match self.once(entry)? {
+            match self.once(entry, periods)? {
                 Err(said) => return Ok(Verdict::Fail(said)),
                 Ok(more) => findings.add(more),
             }
@@ -159,18 +170,24 @@ impl Sweeping<'_> {
         Ok(self.judge(&findings))
     }
 
-    /// Runs the sweep in one boot. Returns what it showed, or the guest's output if the
-    /// guest's program failed.
-    fn once(&self, entry: u64) -> Result<Result<SweepFindings, String>> {
+    /// Runs the sweep, or that of `periods` alone, in one boot. Returns what it showed, or the
+    /// guest's output if the guest's program failed.
+    fn once(
+        &self,
+        entry: u64,
+        periods: Option<Range<u64>>,
+    ) -> Result<Result<SweepFindings, String>> {
         let share = self.context.share()?;
         let [saw, log] = ["sweep.json", "watch.log"].map(|file| share.path().join(file));
         let machine = MachineSpec {
             plugin: Some(watch::options(entry, &log)),
             ..self.machine.clone()
         };
+        let only = periods.map(|Range { start, end }| format!(" --periods {start}..{end}"));
         let command = format!(
-            "./branch-guest overflow --step {CYCLES} --taken {} --output sweep.json",
-            self.taken.option()
+            "./branch-guest overflow --step {CYCLES} --taken {}{} --output sweep.json",
+            self.taken.option(),
+            only.unwrap_or_default()
         );
         let run = self
             .context

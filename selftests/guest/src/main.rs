@@ -54,6 +54,7 @@ mod verdict;
 mod waste;
 
 use std::ffi::OsString;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -255,6 +256,9 @@ enum WithOptions {
         /// How the snapshots are taken
         #[arg(long, value_enum, default_value = "plainly")]
         taken: Taken,
+        /// Sweep no more than these periods, FIRST..END in cycles, and a few before the snapshot
+        #[arg(long, value_name = "FIRST..END", value_parser = overflow::parse_periods)]
+        periods: Option<Range<u64>>,
         /// Where to write what was seen, as JSON
         #[arg(long, value_name = "FILE")]
         output: PathBuf,
@@ -411,8 +415,9 @@ fn main() -> ExitCode {
         WithOptions::Overflow {
             step: PeriodStep { step },
             taken,
+            periods,
             output,
-        } => overflow::run(step, taken, &output),
+        } => overflow::run(step, taken, periods, &output),
         WithOptions::Filter(PeriodStep { step }) => filter::run(step),
         WithOptions::Closing(PeriodStep { step }) => closing::run(step),
         WithOptions::Attempt { what } => {

@@ -35,6 +35,8 @@ use crate::{cpus, perf, settings};
 /// longer.
 const BEFORE: u64 = 1200;
 const AFTER: u64 = 200;
+/// The number of rounds that overflow before the snapshot, where only some periods are swept.
+const UNDISTURBED: u64 = 8;
 /// The number of snapshots by which it is measured when in a round a snapshot is taken.
 /// The first find pages and caches empty, and a tick may come in any: the shortest
 /// counts.
@@ -61,9 +63,21 @@ pub(crate) enum Taken {
     InterruptsOff,
 }
 
+/// Reads `FIRST..END`, a range of periods.
+pub(crate) fn parse_periods(text: &str) -> Result<Range<u64>> {
+    let (first, end) = text.split_once("..").context("no FIRST..END")?;
+    Ok(first.parse()?..end.parse()?)
+}
+
 /// Lets the counter overflow at one instruction after the other, and writes the rounds to
-/// the file `output`.
-pub(crate) fn run(step: u64, taken: Taken, output: &Path) -> Result<Verdict> {
+/// the file `output`. With `periods`, only these are swept, after a few that overflow before
+/// the snapshot: the host learns from those how long a snapshot is that nothing disturbs.
+pub(crate) fn run(
+    step: u64,
+    taken: Taken,
+    periods: Option<Range<u64>>,
+    output: &Path,
+) -> Result<Verdict> {
     verdict::needs_snapshots(Kallsyms::once()?)?;
     cpus::pin_to(CPU)?;
     let _settings = settings::unlimited_sampling()?;
@@ -78,8 +92,16 @@ pub(crate) fn run(step: u64, taken: Taken, output: &Path) -> Result<Verdict> {
         "the counter of the event does not count"
     );
     let mut rounds = Vec::new();
-    let first = snapshot.start.saturating_sub(BEFORE).next_multiple_of(step);
-    for period in (first..snapshot.end + AFTER).step_by(step.try_into()?) {
+    let first = snapshot.start.saturating_sub(BEFORE);
+    let swept = match periods {
+        None => vec![first..snapshot.end + AFTER],
+        Some(periods) => vec![first..first + UNDISTURBED * step, periods],
+    };
+    let periods = swept.into_iter().flat_map(|Range { start, end }| {
+        let first = start.div_ceil(step);
+        (first..end.div_ceil(step)).map(|steps| steps * step)
+    });
+    for period in periods {
         // A tick in a round delays the snapshot: the round is repeated. The round with
         // the tick is as good a test as any, but hits another instruction.
         for _ in 0..ATTEMPTS {

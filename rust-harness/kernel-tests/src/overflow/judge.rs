@@ -17,7 +17,7 @@
 //!
 //! Each snapshot that is not empty has to be the path that led to it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::ops::Range;
 
@@ -46,8 +46,9 @@ pub struct SweepFindings {
     pub rounds: usize,
     /// How many instructions a snapshot has that no overflow disturbs.
     pub instructions: u64,
-    /// The indices of those instructions of a snapshot that overflows hit, from 0.
-    pub hit: BTreeSet<u64>,
+    /// The instructions of a snapshot that overflows hit: the index of each, from 0, and the
+    /// period, in cycles, of the last round without a tick that hit it, if there is one.
+    pub hit: BTreeMap<u64, u64>,
     /// The indices of those instructions that no overflow can hit.
     pub stopped: Range<u64>,
     /// Overflows before the snapshot, handled after it.
@@ -76,8 +77,29 @@ impl SweepFindings {
     /// The indices of the instructions that no overflow hit, and that one could have hit.
     pub fn missed(&self) -> Vec<u64> {
         (0..self.instructions)
-            .filter(|index| !self.hit.contains(index) && !self.stopped.contains(index))
+            .filter(|index| !self.hit.contains_key(index) && !self.stopped.contains(index))
             .collect()
+    }
+
+    /// The periods that should hit the instructions that were missed: those from the instruction
+    /// before the first of them to the one behind the last, and `margin` cycles more at either
+    /// end. None if no instruction was missed, or if there is none before or behind them.
+    pub fn periods_around_missed(&self, margin: u64) -> Option<Range<u64>> {
+        let missed = self.missed();
+        let (first, last) = (missed.first()?, missed.last()?);
+        let (_, before) = self.hit.range(..first).next_back()?;
+        let (_, behind) = self.hit.range(last..).next()?;
+        let first = before.min(behind).saturating_sub(margin);
+        Some(first..before.max(behind) + margin)
+    }
+
+    /// Notes that the overflow of `round` hit an instruction.
+    fn note_hit(&mut self, index: u64, round: &Round) {
+        let period = self.hit.entry(index).or_insert(round.period);
+        // With a tick in the round, its period is not the one that leads there.
+        if !round.ticked {
+            *period = round.period;
+        }
     }
 
     /// Adds what another sweep of the same kind showed.
@@ -140,12 +162,14 @@ pub fn judge(
             Some(Hit::Pending) => {
                 findings.pending += 1;
                 // Between the last instruction before the snapshot and its first one.
-                findings.hit.insert(0);
+                findings.note_hit(0, round);
                 None
             }
             None => None,
         };
-        findings.hit.extend(position.map(|position| position.index));
+        if let Some(position) = position {
+            findings.note_hit(position.index, round);
+        }
         findings.empty += usize::from(round.snapshot.is_empty());
         let is_frozen = window.is_frozen_before() && !round.snapshot.is_empty();
         findings.taken_frozen += usize::from(is_frozen);
@@ -330,6 +354,7 @@ mod tests {
         let rounds = [rounds, vec![round(2, &[2, 2])]].concat();
         let findings = judge(rounds, &[None, masked(0), masked(2), masked(3)]);
         assert_eq!(findings.missed(), [1]);
+        assert_eq!(findings.periods_around_missed(5), Some(0..6));
         assert_eq!((findings.wrong, findings.instructions), (0, 4));
         let other = judge(
             vec![round(2, &[2, 2]), round(0, &[2, 2])],
@@ -338,7 +363,30 @@ mod tests {
         let mut both = findings.clone();
         both.add(other);
         assert!(both.missed().is_empty());
+        assert_eq!(both.periods_around_missed(5), None);
         assert_eq!((findings.masked, both.masked, both.rounds), (3, 4, 6));
+    }
+
+    #[test]
+    fn the_period_of_a_round_with_a_tick_leads_elsewhere() {
+        let of = |period, ticked| Round {
+            period,
+            ticked,
+            ..round(2, &[2, 2])
+        };
+        let rounds = vec![of(1, false), of(7, false), of(9, true), of(11, false)];
+        let findings = judge(rounds, &[None, masked(0), masked(0), masked(2)]);
+        assert_eq!(findings.missed(), [1, 3]);
+        assert_eq!(
+            findings.periods_around_missed(0),
+            None,
+            "none is behind the last"
+        );
+        let with_last = SweepFindings {
+            instructions: 3,
+            ..findings
+        };
+        assert_eq!(with_last.periods_around_missed(0), Some(7..11));
     }
 
     /// What is wrong with a round that an overflow hits. With a tick in the same round
