@@ -94,8 +94,8 @@ pub(crate) fn run(
     let mut rounds = Vec::new();
     let first = snapshot.start.saturating_sub(BEFORE);
     let swept = match periods {
-        None => vec![first..snapshot.end + AFTER],
-        Some(periods) => vec![first..first + UNDISTURBED * step, periods],
+        None => [first..first, first..snapshot.end + AFTER],
+        Some(periods) => [first..first + UNDISTURBED * step, periods],
     };
     let periods = swept.into_iter().flat_map(|Range { start, end }| {
         let first = start.div_ceil(step);
