@@ -10,6 +10,7 @@ use crate::text::TextForm;
 type Told = (u64, usize, Vec<(Option<u64>, [usize; 2])>);
 
 const ERET: u64 = 11;
+const FAULT: u64 = 15 | 1 << 6;
 
 fn source(file: &str) -> Option<String> {
     let line = |number: u32| match number {
@@ -21,6 +22,12 @@ fn source(file: &str) -> Option<String> {
 
 fn compared(capture: &Capture) -> GroupComparison {
     GroupComparison::new(capture, &MadeUp, &SnapshotGroup::by_error(), &source)
+}
+
+/// Snapshots of CPU 0 beside those of CPU 1.
+fn of_cpus(snapshots: Vec<Snapshot>) -> GroupComparison {
+    let groups = ["cpu == 0", "cpu == 1"].map(|text| SnapshotGroup::new(text).unwrap());
+    GroupComparison::new(&capture(snapshots), &MadeUp, &groups, &source)
 }
 
 /// What a comparison of these calls says. Each is: whether it failed, and its jumps in the
@@ -209,10 +216,9 @@ fn calls_of_different_functions_are_not_compared() {
 
 #[test]
 fn a_fault_that_the_function_goes_on_after_is_a_branch() {
-    let fault = 15 | 1 << 6;
     let faulty = vec![
         jump(0x10, 0x20),
-        record(ALLOC_CHECK + 0x30, ENTER, fault),
+        record(ALLOC_CHECK + 0x30, ENTER, FAULT),
         record(ENTER + 4, MIGRATE, CALL),
         record(MIGRATE + 8, ENTER + 8, RETURN),
         record(ENTER + 0x20, ALLOC_CHECK + 0x70, ERET),
@@ -313,9 +319,7 @@ fn a_damaged_capture_is_compared_within_bounds() {
         snapshot.cpu = u32::try_from(group % 2).unwrap();
         snapshot
     };
-    let groups = ["cpu == 0", "cpu == 1"].map(|text| SnapshotGroup::new(text).unwrap());
-    let capture = capture((0..64).map(records).collect());
-    let comparison = GroupComparison::new(&capture, &MadeUp, &groups, &source);
+    let comparison = of_cpus((0..64).map(records).collect());
     assert!(comparison.partings.len() <= 8);
     let outcomes = comparison
         .partings
@@ -356,8 +360,7 @@ fn records_of(path: Vec<RawRecord>) -> usize {
     let mut entered = snapshot(path);
     entered.moment = Moment::Entry;
     entered.cpu = 0;
-    let groups = ["cpu == 0", "cpu == 1"].map(|text| SnapshotGroup::new(text).unwrap());
-    let comparison = GroupComparison::new(&capture(vec![entered]), &MadeUp, &groups, &source);
+    let comparison = of_cpus(vec![entered]);
     comparison.groups[0].paths[0].records.len()
 }
 
@@ -365,11 +368,10 @@ fn records_of(path: Vec<RawRecord>) -> usize {
 /// in it has ended.
 #[test]
 fn what_an_interrupt_that_goes_on_interrupted_is_left_out() {
-    let fault = 15 | 1 << 6;
     let records = records_of(vec![
         jump(0x10, 0x20),
         record(ALLOC_CHECK + 0x70, MAP_CREATE + 0x300, IRQ),
-        record(MAP_CREATE + 0x310, MAP_CREATE + 0x400, fault),
+        record(MAP_CREATE + 0x310, MAP_CREATE + 0x400, FAULT),
         record(MAP_CREATE + 0x420, MAP_CREATE + 0x310, ERET),
         record(MAP_CREATE + 0x318, MAP_CREATE + 0x330, COND),
     ]);
@@ -378,11 +380,10 @@ fn what_an_interrupt_that_goes_on_interrupted_is_left_out() {
 
 #[test]
 fn where_a_fault_leads_to_another_function_a_path_begins() {
-    let fault = 15 | 1 << 6;
     let path = |to| {
         vec![
             jump(0x10, 0x20),
-            record(ALLOC_CHECK + 0x30, ENTER, fault),
+            record(ALLOC_CHECK + 0x30, ENTER, FAULT),
             record(ENTER + 0x20, to, ERET),
             record(to + 8, to + 0x10, COND),
         ]
@@ -466,8 +467,7 @@ fn ways_without_an_entry_are_laid_beside_each_other_by_their_ends() {
         ),
         entered(vec![jump(0x40, 0x20), jump(0x60, 0x70)], 1),
     ];
-    let groups = ["cpu == 0", "cpu == 1"].map(|text| SnapshotGroup::new(text).unwrap());
-    let comparison = GroupComparison::new(&capture(snapshots), &MadeUp, &groups, &source);
+    let comparison = of_cpus(snapshots);
     assert_eq!(comparison.alignment, PathAlignment::End);
     let parting = &comparison.partings[0];
     assert_eq!(parting.at.address, Some(ALLOC_CHECK + 0x50));

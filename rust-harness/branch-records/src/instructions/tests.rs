@@ -195,9 +195,13 @@ fn between_some_of_the_branches_there_were_others() {
     assert!(blocks.iter().all(|block| block.len() <= 1), "{blocks:?}");
 }
 
+/// The instruction of x86 that `bytes` begin with.
+fn x86(bytes: &[u8]) -> Encoding {
+    Encoding::X86(X86Bytes::first(bytes.iter().copied()).unwrap())
+}
+
 #[test]
 fn an_encoding_is_shown_and_has_bytes() {
-    let x86 = |bytes: &[u8]| Encoding::X86(X86Bytes::first(bytes.iter().copied()).unwrap());
     let word = Encoding::A64(RET);
     assert_eq!(
         (word.length(), word.to_string()),
@@ -215,7 +219,6 @@ fn an_encoding_is_shown_and_has_bytes() {
 
 #[test]
 fn only_some_branches_encode_their_target() {
-    let x86 = |bytes: &[u8]| Encoding::X86(X86Bytes::first(bytes.iter().copied()).unwrap());
     let [je, call_rax] = [&[0x74, 0x05][..], &[0xff, 0xd0]].map(x86);
     assert!(je.has_target() && Encoding::A64(0x3400_00e0).has_target());
     assert!(!call_rax.has_target() && !Encoding::A64(RET).has_target());
@@ -243,22 +246,12 @@ fn the_branch_is_shown_where_what_comes_before_it_is_not_known() {
             record(ALLOC_CHECK + from, 0, RETURN),
         ]
     };
-    // Three bytes of an instruction that has more, and further on a ret.
-    let code = [0x0f, 0x1f, 0x84, 0xc3];
-    let of_unknown = |from| {
-        let mut capture = made_up::capture(vec![made_up::snapshot(path(from))]);
-        capture.kernel.machine = "x86_64".to_owned();
-        capture.code = vec![CodeRange {
-            address: ALLOC_CHECK + 4,
-            words: vec![u32::from_le_bytes(code)],
-        }];
-        let blocks = Disassembler::new(&capture, &MadeUp).of_snapshot(&capture.snapshots[0]);
-        let shown = |it: &ExecutedInstruction| (it.address - ALLOC_CHECK, it.after_gap);
-        blocks[1].iter().map(shown).collect::<Vec<_>>()
-    };
-    assert_eq!(of_unknown(7), [(7, true)]);
-    assert_eq!(of_unknown(8), []);
-    assert_eq!(of_unknown(0), []);
+    // No instruction, two of them, and a ret.
+    let blocks = of_x86(&[0x06, 0x90, 0x90, 0xc3], path(3));
+    assert_eq!(blocks[1], [(3, "… ret".to_owned())]);
+    // The branch is not known either.
+    assert_eq!(of_x86(&[0x06, 0x90, 0x90, 0x06], path(3))[1], []);
+    assert_eq!(of_x86(&[0x06, 0x90, 0x90, 0xc3], path(0))[1], []);
 }
 
 #[test]

@@ -150,25 +150,24 @@ pub fn judge(
     findings.instructions = usual.instructions;
     findings.stopped = usual.stopped.clone().unwrap_or_default();
     for (round, window) in sweep.rounds.iter().zip(windows) {
-        let position = match window.hit {
+        let index = match window.hit {
             Some(Hit::Interrupted(position)) => {
                 findings.interrupted += 1;
-                Some(position)
+                Some(position.index)
             }
             Some(Hit::Masked(position)) => {
                 findings.masked += 1;
-                Some(position)
+                Some(position.index)
             }
             Some(Hit::Pending) => {
                 findings.pending += 1;
                 // Between the last instruction before the snapshot and its first one.
-                findings.note_hit(0, round);
-                None
+                Some(0)
             }
             None => None,
         };
-        if let Some(position) = position {
-            findings.note_hit(position.index, round);
+        if let Some(index) = index {
+            findings.note_hit(index, round);
         }
         findings.empty += usize::from(round.snapshot.is_empty());
         let is_frozen = window.is_frozen_before() && !round.snapshot.is_empty();
