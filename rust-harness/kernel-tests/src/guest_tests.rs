@@ -127,6 +127,16 @@ fn runs_a_guest(name: &'static str, mode: Option<&str>) -> GuestTest {
     }
 }
 
+/// A test on a kernel that GCC has built.
+fn built_by_gcc(name: &'static str, command: &'static str) -> GuestTest {
+    GuestTest {
+        name,
+        configuration: Configuration::Gcc,
+        scope: Scope::DEFAULT,
+        ..ordinary(command)
+    }
+}
+
 /// All tests that `branch-guest` decides.
 fn all() -> Vec<GuestTest> {
     let pseudo_nmi = |machine| MachineSpec {
@@ -264,6 +274,13 @@ fn all() -> Vec<GuestTest> {
             scope: Scope::EACH_LANGUAGE,
             ..on_debug_kernel("stress, PREEMPT_RT with lockdep", "stress")
         },
+        built_by_gcc("twice, built by GCC", "twice"),
+        built_by_gcc("nested, built by GCC", "nested"),
+        GuestTest {
+            demanding: " --discards",
+            timeout: Duration::from_secs(240),
+            ..built_by_gcc("stress, built by GCC", "stress")
+        },
     ]
 }
 
@@ -304,9 +321,12 @@ fn batch(boot: Vec<GuestTest>) -> Batch {
         decides: test.decides,
         // What the patches break is mostly seen on the ordinary machine. The others look at what
         // only they have: EL2, pseudo-NMIs, other CPUs, the checks of a debug kernel. What the
-        // patches do does not depend on PREEMPT_RT, which takes kernels of its own.
+        // patches do depends neither on PREEMPT_RT nor on the compiler, which take kernels of their
+        // own.
         tier: match test.configuration {
-            Configuration::RealTime | Configuration::RealTimeLockdep => Tier::All,
+            Configuration::RealTime | Configuration::RealTimeLockdep | Configuration::Gcc => {
+                Tier::All
+            }
             _ if test.is_ordinary() => Tier::Quick,
             _ => Tier::Full,
         },

@@ -73,7 +73,7 @@ struct Elsewhere {
 }
 
 impl Elsewhere {
-    fn all() -> [Self; 5] {
+    fn all() -> [Self; 6] {
         let kind = |name| Self {
             name,
             machine: MachineSpec::default(),
@@ -113,6 +113,14 @@ impl Elsewhere {
                 tier: Tier::All,
                 may_skip: &[],
                 ..kind("get_branch_snapshot selftest, PREEMPT_RT")
+            },
+            Self {
+                configuration: Configuration::Gcc,
+                scope: Scope::DEFAULT,
+                // A kernel of its own, of the code that clang compiles for all other tests.
+                tier: Tier::All,
+                may_skip: &[],
+                ..kind("get_branch_snapshot selftest, built by GCC")
             },
         ]
     }

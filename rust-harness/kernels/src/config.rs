@@ -9,6 +9,9 @@ use host::arch::Arch;
 use host::cache::Key;
 use host::paths::Paths;
 
+/// The name of the fragment of kernels that GCC builds.
+pub(crate) const GCC: &str = "gcc";
+
 /// A kernel configuration: allnoconfig, and on top of it fragments, which have names.
 #[derive(Clone, Debug)]
 pub struct KernelConfig {
@@ -37,6 +40,11 @@ impl KernelConfig {
     pub fn has_checks(&self) -> bool {
         let checks = |fragment: &String| ["debug", "lockdep"].contains(&fragment.as_str());
         self.fragments.iter().any(checks)
+    }
+
+    /// Whether GCC builds the kernel, and not clang.
+    pub(crate) fn is_for_gcc(&self) -> bool {
+        self.fragments.iter().any(|fragment| fragment == GCC)
     }
 
     /// The names of the fragments beside those of every kernel, each after a comma and a

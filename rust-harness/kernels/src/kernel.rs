@@ -38,18 +38,20 @@ const BUILT: &str = "built";
 const KERNEL: &str = "kernel 2";
 /// How much room ccache may take: a kernel's objects are some 100 MB there.
 const OBJECTS: &str = "4G";
-/// The script that make calls as the compiler, by its file name in the folder of ccache. ccache
-/// goes by what the compiler says it has read, and of a file that an assembler's source includes by
-/// `.incbin` the compiler says nothing: a kernel's image would be that of an earlier kernel whose
-/// size was equal.
+/// The script that make calls as the compiler, by its file name in the folder of ccache. The script's
+/// first argument is the compiler's name.
+///
+/// ccache goes by what the compiler says it has read, and of a file that an assembler's source
+/// includes by `.incbin` the compiler says nothing: a kernel's image would be that of an earlier
+/// kernel whose size was equal.
 const COMPILER: (&str, &str) = (
     "compiler.sh",
     "for argument; do\n\
      \tcase $argument in\n\
-     \t*.S) exec clang \"$@\" ;;\n\
+     \t*.S) exec \"$@\" ;;\n\
      \tesac\n\
      done\n\
-     exec ccache clang \"$@\"\n",
+     exec ccache \"$@\"\n",
 );
 /// File name of a device tree in its cache entry.
 const DEVICE_TREE: &str = "machine.dtb";
@@ -447,10 +449,17 @@ impl Built<'_> {
         let mut make = Command::new("make");
         make.arg("--directory").arg(&self.builder.tree.path);
         make.arg(format!("O={}", self.out.display()));
-        make.arg(format!("ARCH={}", self.builder.arch.kernel()));
-        make.args(["LLVM=1", "LOCALVERSION=", "--jobs"])
-            .arg(jobs.to_string());
-        self.share_objects(&mut make);
+        let arch = self.builder.arch;
+        make.arg(format!("ARCH={}", arch.kernel()));
+        make.args(["LOCALVERSION=", "--jobs"]).arg(jobs.to_string());
+        if self.builder.config.is_for_gcc() {
+            let prefix = arch.gnu();
+            make.arg(format!("CROSS_COMPILE={prefix}"));
+            self.share_objects(&mut make, &format!("{prefix}gcc"));
+        } else {
+            make.arg("LLVM=1");
+            self.share_objects(&mut make, "clang");
+        }
         // In code in Rust every warning is an error, those of clippy's lints included.
         make.args(["CLIPPY=1", "KRUSTFLAGS=-Dwarnings"]);
         make.env("KBUILD_BUILD_USER", "brbe")
@@ -467,9 +476,10 @@ impl Built<'_> {
     ///
     /// ccache goes by the list of headers that the compiler wrote the last time. It does not run
     /// the preprocessor, so that an object which is compiled takes no longer than without it.
-    fn share_objects(&self, make: &mut Command) {
+    fn share_objects(&self, make: &mut Command, compiler: &str) {
         let objects = self.builder.objects();
-        make.arg(format!("CC=sh {}", objects.join(COMPILER.0).display()));
+        let script = objects.join(COMPILER.0);
+        make.arg(format!("CC=sh {} {compiler}", script.display()));
         make.env("CCACHE_DIR", objects)
             .env("CCACHE_CONFIGPATH", "/dev/null")
             .env("CCACHE_DEPEND", "1")

@@ -7,7 +7,7 @@ use host::arch::Arch;
 use host::paths::Paths;
 
 use crate::bases::{self, Base};
-use crate::config::KernelConfig;
+use crate::config::{GCC, KernelConfig};
 use crate::kernel::{Builder, Kernel};
 use crate::mails;
 use crate::series::{Change, Series};
@@ -51,15 +51,18 @@ pub enum Configuration {
     RealTime,
     /// With `PREEMPT_RT` and lockdep.
     RealTimeLockdep,
+    /// The ordinary one, built by GCC. Kernels in all other configurations are built by clang.
+    Gcc,
 }
 
 impl Configuration {
     /// All configurations.
-    pub const ALL: [Self; 4] = [
+    pub const ALL: [Self; 5] = [
         Self::Ordinary,
         Self::Debug,
         Self::RealTime,
         Self::RealTimeLockdep,
+        Self::Gcc,
     ];
 
     /// The configuration's fragments beside those of every kernel.
@@ -69,6 +72,7 @@ impl Configuration {
             Self::Debug => &["debug"],
             Self::RealTime => &["rt"],
             Self::RealTimeLockdep => &["rt", "lockdep"],
+            Self::Gcc => &[GCC],
         }
     }
 
@@ -354,9 +358,9 @@ fn builders(
     arch: Arch,
     more: &[&str],
 ) -> Result<[Builder; Configuration::ALL.len()]> {
-    let [ordinary, debug, real_time, real_time_lockdep] =
+    let [ordinary, debug, real_time, real_time_lockdep, gcc] =
         Configuration::ALL.map(|configuration| builder(paths, tree, arch, configuration, more));
-    Ok([ordinary?, debug?, real_time?, real_time_lockdep?])
+    Ok([ordinary?, debug?, real_time?, real_time_lockdep?, gcc?])
 }
 
 /// The builder of kernels in a configuration. Whatever `more` fragments there are, one
