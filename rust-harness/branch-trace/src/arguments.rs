@@ -45,7 +45,8 @@ pub(crate) struct Arguments {
     pub(crate) stack: Vec<StackOf>,
 
     /// Take the arguments of functions, too: their values when the function was called, with what
-    /// pointers point to at the moment of the snapshot. Pointers are followed DEPTH times
+    /// pointers point to at the moment of the snapshot. Pointers are followed DEPTH times, 0 to 4; without
+    /// DEPTH once
     #[arg(
         long,
         value_name = "DEPTH",
@@ -56,11 +57,12 @@ pub(crate) struct Arguments {
     )]
     pub(crate) args: Option<u8>,
 
-    /// Stop after so many snapshots
+    /// Stop after so many snapshots, 100000 at the most. A trace whose snapshots are kept until its
+    /// end (--output, --json, --html, --compare, --summary, --perfscript) stops there by itself
     #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000))]
     pub(crate) count: Option<u64>,
 
-    /// Stop after so many seconds
+    /// Stop after so many seconds, 86400 at the most
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub(crate) duration: Option<u64>,
 
@@ -80,8 +82,9 @@ pub(crate) struct Arguments {
     #[arg(short, long, value_name = "FILE", conflicts_with_all = ["form", "all", "insn", "html", "modules", "width"])]
     pub(crate) output: Option<PathBuf>,
 
-    /// Trace nothing: show what --output wrote, perhaps on another machine
-    #[arg(short, long, value_name = "FILE", conflicts_with_all = ["targets", "output"])]
+    /// Trace nothing: show all that --output wrote, perhaps on another machine. What says what is
+    /// traced and for how long cannot be given with it
+    #[arg(short, long, value_name = "FILE", conflicts_with_all = ["targets", "output", "errors", "ret", "filter", "lbr", "stack", "args", "count", "duration", "command"])]
     pub(crate) input: Option<PathBuf>,
 
     /// Let libbpf say what it is about, and the kernel why it refuses a program
@@ -132,13 +135,16 @@ impl Arguments {
     /// The arguments that the words of a command line are. Words that are none end the process, with
     /// a message.
     pub(crate) fn of(words: impl IntoIterator<Item = OsString>) -> Self {
-        let mut is_command = false;
-        let words = words.into_iter().flat_map(|word| {
-            is_command |= word == "--";
-            // What is renewed is a summary.
-            let summary = (word == "--top" && !is_command).then(|| "--summary".into());
-            [Some(word), summary].into_iter().flatten()
-        });
+        let mut words: Vec<_> = words.into_iter().collect();
+        let own = words.iter().position(|word| word == "--");
+        let own = &words[..own.unwrap_or(words.len())];
+        // What is renewed is a summary.
+        let top = own.iter().position(|word| word == "--top");
+        if let Some(top) = top
+            && !own.iter().any(|word| word == "--summary")
+        {
+            words.insert(top, "--summary".into());
+        }
         Self::parse_from(words)
     }
 
@@ -222,8 +228,9 @@ pub(crate) const SECTIONS: [(&str, &str); 9] = [
     (
         "Exit status",
         "\
-  0 all is well, 1 nothing was recorded, 2 it could not be tried, 77 this machine
-  does not record branches, or its kernel has no snapshots of them",
+  0 all is well, 1 nothing was recorded, or with --dry-run a target cannot be traced,
+  2 it could not be tried, 77 this machine does not record branches, or its kernel
+  has no snapshots of them",
     ),
     (
         "Examples",
@@ -286,9 +293,13 @@ mod tests {
         ];
         let arguments = Arguments::of(words.map(OsString::from));
         assert!(arguments.top && arguments.show.summary && arguments.command == ["--top"]);
+        let words = ["branch-trace", "--top", "--summary", "f"].map(OsString::from);
+        let arguments = Arguments::of(words);
+        assert!(arguments.top && arguments.show.summary);
         for words in [
             &[][..],
             &["--input", "x", "vfs_read"],
+            &["--input", "x", "--filter", "pid == 7"],
             &["--generate", "man", "vfs_read"],
             &["--features", "vfs_read"],
             &["--json", "--brstack", "vfs_read"],

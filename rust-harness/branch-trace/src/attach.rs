@@ -116,8 +116,8 @@ impl Object {
         }
         let skeleton = open.load().with_context(|| {
             format!(
-                "{}: run as root, or with CAP_PERFMON and CAP_BPF, on a kernel with \
-                 CONFIG_DEBUG_INFO_BTF",
+                "{}: the kernel does not take the program, which needs CONFIG_DEBUG_INFO_BTF. \
+                 --verbose prints the kernel's reason",
                 cannot_trace(places)
             )
         })?;
@@ -265,9 +265,13 @@ fn attach(job: &Job, program: &ProgramMut<'_>, moment: Moment) -> Result<Link> {
     link.with_context(|| {
         let what = cannot_trace(&job.places());
         match job {
-            Job::Function(_) | Job::Bpf { .. } => format!(
+            Job::Function(_) => format!(
                 "{what}: the kernel needs CONFIG_DYNAMIC_FTRACE_WITH_DIRECT_CALLS; \
-                 kretprobe:FUNCTION may do, at the cost of some records"
+                 kretprobe:FUNCTION or kprobe:FUNCTION may do, at the cost of some records"
+            ),
+            Job::Bpf { .. } => format!(
+                "{what}: the kernel lets no program be attached to this one. --verbose prints its \
+                 reason"
             ),
             Job::Probe(_) => format!("{what}: the kernel needs CONFIG_FPROBE"),
             Job::Tracepoint { .. } | Job::RawTracepoint { .. } => {

@@ -334,10 +334,12 @@ fn of_functions(
                 false
             }
         });
-        ensure!(
-            !names.is_empty(),
-            "what the filter asks for, none of the functions {set} has"
-        );
+        if let (true, Some((name, why))) = (names.is_empty(), left_out.last()) {
+            bail!(
+                "none of the functions {set} can be traced in this way. Of {name}: {why}. --dry-run has \
+                 the reason for each"
+            );
+        }
     }
     let by_probe = match by {
         By::Any => names.len() > FEW || names.iter().any(|name| returns(name).is_none()),

@@ -286,6 +286,8 @@ impl<'a> Session<'_, 'a> {
             command,
             ..
         } = self.arguments;
+        let most = self.stream.keeps() && self.stream.renews().is_none();
+        let count = count.or(most.then_some(MAX_SNAPSHOTS as u64));
         let count = count.map(|count| format!("{count} snapshots are taken"));
         let duration = duration.map(|seconds| format!("{seconds} s are over"));
         let command = command

@@ -18,7 +18,7 @@ use sha2::{Digest, Sha256};
 
 use crate::paths::Paths;
 use crate::process;
-use crate::progress::Step;
+use crate::progress::{self, Step};
 
 /// Suffix of the name of an entry that is not complete.
 const PARTIAL: &str = ".partial";
@@ -250,7 +250,9 @@ fn make(
     match fill(&partial) {
         Ok(()) => fs::rename(&partial, done).with_context(|| format!("naming {}", done.display())),
         Err(error) => {
-            remove(&partial)?;
+            if let Err(left) = remove(&partial) {
+                progress::say(&format!("brbe: what a failed step left stays: {left:#}"));
+            }
             Err(error)
         }
     }

@@ -95,24 +95,30 @@ impl Git {
     /// Runs git, and returns what it prints on standard output, without white space around
     /// it.
     pub fn read(&self, args: &[&str]) -> Result<String> {
-        let shell = self.shell()?;
-        cmd!(shell, "git {args...}")
-            .quiet()
-            .ignore_stderr()
-            .read()
-            .with_context(|| self.what(args))
+        self.answer(args, "")
     }
 
     /// Runs git with `input` on its standard input, and returns what it prints on standard
     /// output, without white space around it.
     pub fn answer(&self, args: &[&str], input: &str) -> Result<String> {
         let shell = self.shell()?;
-        cmd!(shell, "git {args...}")
+        let output = cmd!(shell, "git {args...}")
             .quiet()
-            .ignore_stderr()
+            .ignore_status()
             .stdin(input)
-            .read()
-            .with_context(|| self.what(args))
+            .output()
+            .with_context(|| self.what(args))?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        anyhow::ensure!(
+            output.status.success(),
+            "{} ({}): {}",
+            self.what(args),
+            output.status,
+            said.trim()
+        );
+        let mut answer = String::from_utf8(output.stdout).with_context(|| self.what(args))?;
+        answer.truncate(answer.trim_end_matches('\n').len());
+        Ok(answer)
     }
 
     /// Runs git for its effect. If git fails, the error contains what it printed.

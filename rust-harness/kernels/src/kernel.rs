@@ -379,8 +379,11 @@ impl Builder {
         }
         if !dropped.is_empty() {
             bail!(
-                "{}: these options of kernel-patches/config did not take effect: {}",
-                self.tree.id,
+                "the kernel of {} does not take these options of kernel-patches/config ({}): {}. It \
+                 does not have them, or something that they depend on: is it a tree of the base's \
+                 version? --base NAME chooses another base",
+                self.tree.path.display(),
+                self.config.fragments.join(" + "),
                 dropped.join(" ")
             );
         }

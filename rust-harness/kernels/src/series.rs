@@ -13,8 +13,9 @@ use host::paths::Paths;
 /// The error for a patch that git cannot apply. It has the name of the patch's file.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "{0} does not apply: is it in this tree already, or the tree of another base? \
-     `./brbe rebase --onto` tells"
+    "{0} does not apply: the tree has it already, or is of another version. --base NAME or \
+     --kernel-src DIR names another tree; for the series of this project, ./brbe rebase --onto DIR \
+     says of each patch whether it fits"
 )]
 pub struct DoesNotApply(String);
 

@@ -314,8 +314,9 @@ fn from_copy(paths: &Paths, dir: &Path) -> Result<Tree> {
         commit_all(&into.join("tree"), &log)
     })?;
     progress::say(&format!(
-        "brbe: {} was copied when it was first named; ./brbe clean forgets the copy, and so do \
-         two weeks without a run",
+        "brbe: {} is no git tree, and a copy of it is taken that was made when it was first named: \
+         later changes are not in it. With `git init` and a commit there, HEAD is taken each time; \
+         ./brbe clean --yes forgets the copy, with all other caches",
         dir.display()
     ));
     Tree::tagged(entry.join("tree"), id)

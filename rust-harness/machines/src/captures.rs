@@ -116,8 +116,13 @@ pub fn of_refused_map(
     name: &str,
 ) -> Result<(Capture, TraceReport)> {
     let share = guest.share()?;
-    let (_, capture) = take(guest, kernel, name, WORDS, &share)?;
-    let mut capture = capture.context("the guest's kernel refused no map")?;
+    let (said, capture) = take(guest, kernel, name, WORDS, &share)?;
+    let mut capture = capture.with_context(|| {
+        format!(
+            "the guest's kernel was seen to refuse no map. The guest says:\n{}",
+            said.trim()
+        )
+    })?;
     let files = |path: &str| guest.file(&share, path);
     let mut report = vmlinux::report(&capture, kernel.vmlinux()?, files)
         .context("putting names to the addresses")?;

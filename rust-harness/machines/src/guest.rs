@@ -453,11 +453,12 @@ pub fn status(run: &Run) -> Result<i32> {
         ))
         .into()),
         End::TimedOut(last) => Err(Dead(format!(
-            "the guest did not end in time and was stopped. Its console ends with:\n    {}\nthe whole console: {console}",
+            "the guest did not end in time and was stopped. The last lines of its console, or over ssh \
+             of the command:\n    {}\nthe whole log: {console}",
             last.join("\n    ")
         ))
         .into()),
-        End::Failed(why) => bail!("the machine failed: {why}\nits console: {console}"),
+        End::Failed(why) => bail!("the machine failed: {why}\nthe log of its console, or of ssh: {console}"),
     }
 }
 

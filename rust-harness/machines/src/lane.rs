@@ -47,7 +47,9 @@ impl Lane {
                 None => Arc::new(Qemu),
             },
             None => Arc::new(Program::open(Path::new(on)).with_context(|| {
-                format!("--on {on}: neither qemu, fvp:FILE, ssh://USER@HOST nor a program")
+                format!(
+                    "--on {on}: it is none of qemu, fvp:FILE and ssh://USER@HOST, and as a program"
+                )
             })?),
         }))
     }

@@ -137,6 +137,17 @@ pub(super) fn run_self(
     )
 }
 
+/// Why a machine has failed whose process has said neither an end nor a reason, in words.
+fn without_an_end(machine: &mut ProcessGroup) -> Result<String> {
+    Ok(match machine.wait_within(LAST_WORDS)? {
+        Some(status) => format!(
+            "its process ended without a reason ({status}). Signal 9 is mostly a lack of memory: dmesg \
+             tells, and --jobs N runs fewer at once"
+        ),
+        None => "its process has closed its output, and still runs".to_owned(),
+    })
+}
+
 fn run(
     program: OsString,
     arguments: &[OsString],
@@ -158,7 +169,7 @@ fn run(
             Ok(event) => event,
             Err(RecvTimeoutError::Timeout) => break watch.out_of_time(),
             Err(RecvTimeoutError::Disconnected) => {
-                break watch.end(End::Failed("it ended without saying why".to_owned()));
+                break watch.end(End::Failed(without_an_end(&mut machine)?));
             }
         };
         if let RunEvent::Console(line) = &event {

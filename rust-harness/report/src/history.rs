@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::verdict::{Row, Verdict};
 use host::cache::{self, Lock};
 use host::paths::Paths;
+use host::progress;
 
 /// Tasks that take less time, in seconds, may have found what they make.
 pub(crate) const FOUND: f64 = 1.0;
@@ -74,7 +75,7 @@ pub struct Flaky {
 
 impl History {
     /// What earlier runs on this machine have seen. A file that cannot be read as a history is
-    /// none.
+    /// none, which is said.
     ///
     /// # Errors
     ///
@@ -82,7 +83,13 @@ impl History {
     pub fn load(paths: &Paths) -> Result<Self> {
         let file = file(paths);
         match fs::read(&file) {
-            Ok(bytes) => Ok(serde_json::from_slice(&bytes).unwrap_or_default()),
+            Ok(bytes) => Ok(serde_json::from_slice(&bytes).unwrap_or_else(|error| {
+                progress::say(&format!(
+                    "brbe: {} is no history of runs ({error}): what earlier runs have seen is lost",
+                    file.display()
+                ));
+                Self::default()
+            })),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(Self::default()),
             Err(error) => Err(error).with_context(|| format!("reading {}", file.display())),
         }

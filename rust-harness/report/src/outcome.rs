@@ -56,7 +56,9 @@ impl Report {
 
     /// How often tests were tried again.
     pub fn retries(&self) -> u32 {
-        self.rows.iter().map(|row| row.retries).sum()
+        self.rows
+            .iter()
+            .fold(0, |all, row| all.saturating_add(row.retries))
     }
 
     /// The rows of the tests that have been run or skipped so far.

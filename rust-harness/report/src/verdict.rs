@@ -133,7 +133,7 @@ impl Row {
 
     /// The attempt at which the test was decided, in words, if that was not the first one.
     pub fn attempt(&self) -> Option<String> {
-        (self.retries > 0).then(|| format!("at attempt {}", self.retries + 1))
+        (self.retries > 0).then(|| format!("at attempt {}", self.retries.saturating_add(1)))
     }
 
     /// What was seen, in a line.

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use board_kit::kit::{self, NAME};
 use clap::Args;
 
@@ -19,7 +19,7 @@ use machines::machine_spec::MachineSpec;
 ///
 /// The archive has one static program for arm64, a script that runs it and a list of tests. It needs no
 /// network, takes ten minutes at the most, and writes one file, brbe-board.json, which `brbe report`
-/// puts beside what the emulated machine says.
+/// puts beside what the emulated machine says. The options that choose a kernel are for --emulated.
 #[derive(Args, Debug)]
 pub struct BoardKit {
     /// Where to write the archive
@@ -40,6 +40,10 @@ impl BoardKit {
         if let Some(emulated) = &self.emulated {
             return self.run_on_emulated_machine(paths, emulated);
         }
+        ensure!(
+            self.booted.is_default(),
+            "the options that choose a kernel are for --emulated FILE: the archive has no kernel in it"
+        );
         let program = cargo::guest(paths, Arch::Arm64)?.tests;
         let size = kit::write(paths, &program, &self.output)?;
         super::print_text(&format!(

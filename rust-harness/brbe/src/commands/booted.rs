@@ -41,6 +41,16 @@ pub(super) struct Booted {
 }
 
 impl BootedArgs {
+    /// Whether no kernel is asked for.
+    pub(super) fn is_default(&self) -> bool {
+        let Self {
+            kernel,
+            unpatched,
+            given,
+        } = self;
+        kernel.is_default() && !unpatched && !given.is_named()
+    }
+
     /// The kernel, which is built unless the cache has it. The machine has these needs.
     ///
     /// # Errors

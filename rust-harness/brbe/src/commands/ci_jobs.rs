@@ -15,7 +15,8 @@ use host::paths::Paths;
 /// the templates in scripts/ci say. Documentation/ci.md explains them.
 #[derive(Args, Debug)]
 pub struct CiJobs {
-    /// Below this directory, mostly a checkout
+    /// The directory that the files are written below, mostly a checkout. Files of their names that are
+    /// there are replaced
     #[arg(value_name = "DIR")]
     into: PathBuf,
 

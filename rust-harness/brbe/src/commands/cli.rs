@@ -44,10 +44,11 @@ impl Cli {
 const EXIT_STATUS: &str = "\
 Exit status:
   0    all is well
-  1    a test failed
+  1    a test failed, a patch does not apply, a promise is broken, or nothing was recorded
   2    the command line is wrong, or the host lacks something
-  3    something else went wrong: the message says what
+  3    something else went wrong, or there is nothing of a name: the message says what
   130  interrupted
+`./brbe vm` ends as its command does: ./brbe vm --help.
 
 `./brbe shell [COMMAND]` runs a command, or a shell, with the same tools.";
 

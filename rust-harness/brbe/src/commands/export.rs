@@ -28,7 +28,7 @@ pub struct Export {
     #[arg(long, conflicts_with_all = ["base", "series", "kernel_src", "unpatched", "image"])]
     plugin: bool,
 
-    /// The directory, which is made
+    /// The directory, which is made and must not be there
     #[arg(value_name = "DIR")]
     dir: PathBuf,
 }

@@ -40,6 +40,16 @@ impl GivenArgs {
         self.image.is_some()
     }
 
+    /// Whether anything of a kernel is given, if only one of its other files.
+    pub(super) fn is_named(&self) -> bool {
+        let Self {
+            image,
+            vmlinux,
+            config,
+        } = self;
+        image.is_some() || vmlinux.is_some() || config.is_some()
+    }
+
     /// The kernel, for a machine with these needs. `None`: none is given.
     ///
     /// # Errors

@@ -38,7 +38,7 @@ pub(super) struct ImplementationArgs {
 impl ImplementationArgs {
     /// Whether it is this project's.
     pub(super) fn is_ours(&self) -> bool {
-        !self.given.is_given() && self.implementation() == Implementation::Ours
+        !self.given.is_named() && self.implementation() == Implementation::Ours
     }
 
     fn implementation(&self) -> Implementation {

@@ -153,8 +153,8 @@ pub struct KernelArgs {
 
     /// Take the kernel source from here instead of Debian's package
     ///
-    /// Of a git tree HEAD is taken, in a clone; any other tree is copied. The
-    /// directory itself is not written to.
+    /// Of a git tree HEAD is taken, in a clone; any other tree is copied once, and later
+    /// changes of it are not seen. The directory itself is not written to.
     #[arg(long, value_name = "DIR")]
     pub kernel_src: Option<PathBuf>,
 

@@ -35,7 +35,7 @@ pub struct Prove {
     #[arg(long, value_name = "SERIES", value_parser = super::series())]
     series: Option<Variant>,
 
-    /// How often each mutant is tried
+    /// How often each mutant is tried; not with --systematic
     #[arg(long, value_name = "N", default_value = "1")]
     rounds: NonZeroU32,
 
@@ -58,7 +58,7 @@ pub struct Prove {
     explained: bool,
 
     /// With --systematic: keep what came of them in Documentation/mutants.md, or in
-    /// Documentation/mutants-in-rust.md
+    /// Documentation/mutants-in-rust.md. All of the default base are tried then
     #[arg(long, requires = "systematic", conflicts_with_all = ["sample", "only", "list", "base"])]
     write: bool,
 
@@ -79,11 +79,16 @@ impl Prove {
         }
         let (guest, tests) = (Guest::in_qemu(paths), super::all_tests());
         let wanted = self.wanted(paths)?;
-        ensure!(
-            !wanted.is_empty(),
-            "no mutant has {:?} in its name: --list in its place prints the names",
-            self.only.as_deref().unwrap_or_default()
-        );
+        if wanted.is_empty() {
+            match &self.only {
+                Some(text) => bail!(
+                    "no mutant has {text:?} in its subject and name: ./brbe prove --list prints them all"
+                ),
+                None => bail!(
+                    "there are no mutants: those of a series are in kernel-patches/BASE/SERIES/mutants"
+                ),
+            }
+        }
         let mut plan = Plan::default();
         for (subject, mutants) in &wanted {
             let context = Context::patched(paths, &guest, subject);
@@ -130,11 +135,15 @@ impl Prove {
         if let Some(count) = self.sample {
             mutants.sample(count.get());
         }
-        ensure!(
-            !mutants.is_empty(),
-            "no systematic mutant has {:?} in its line: --list in its place prints the lines",
-            self.only.as_deref().unwrap_or_default()
-        );
+        if mutants.is_empty() {
+            match &self.only {
+                Some(text) => bail!(
+                    "no systematic mutant has {text:?} in its line: ./brbe prove --systematic --list \
+                     prints all lines"
+                ),
+                None => bail!("the series adds nothing to the drivers that could be changed"),
+            }
+        }
         let mut plan = Plan::default();
         plan.any([mutants.explanations()]);
         plan.any(mutants.jobs());

@@ -19,7 +19,7 @@ use report::{Job, Plan, Runner, Verdict};
 /// tested as the bases are, once all patches apply.
 #[derive(Args, Debug)]
 pub struct Rebase {
-    /// The tree: of a git its HEAD, of any other directory a copy
+    /// The tree: of a git tree its HEAD, of any other a copy, in which later changes are not seen
     #[arg(long, value_name = "DIR")]
     onto: PathBuf,
 

@@ -7,7 +7,7 @@ use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, ValueEnum};
 use guest_reports::board;
 
@@ -27,7 +27,7 @@ const MAX_BYTES: u64 = 64 << 20;
 /// What the kit of `brbe board-kit` wrote on a board is put beside what the emulated machine says,
 /// or beside a second such file.
 ///
-/// Without files: what the runs on this machine have seen.
+/// With --flaky or --durations, and without files: what the runs on this machine have seen.
 #[derive(Args, Debug)]
 pub struct ReportCommand {
     /// Print which tests needed another try in one of their last ten runs on this machine, or
@@ -105,6 +105,12 @@ impl ReportCommand {
         }
         let mut all = report::Report::default();
         for (path, text) in &texts {
+            ensure!(
+                !board::is_one(text),
+                "{} is the document of a board, and the first file is none: a board is put beside one \
+                 other machine",
+                path.display()
+            );
             if text.trim_ascii().is_empty() {
                 all.append(vec![ended_early(path)].into());
                 continue;
@@ -152,13 +158,23 @@ fn ended_early(path: &Path) -> Row {
     )
 }
 
-/// The text of a file, of which the first [`MAX_BYTES`] are read.
+/// The text of a file.
+///
+/// # Errors
+///
+/// When the file cannot be read, is no text, or has more than [`MAX_BYTES`].
 fn text_of(path: &Path) -> Result<String> {
     let file = File::open(path).with_context(|| format!("opening {}", path.display()))?;
     let mut text = String::new();
-    file.take(MAX_BYTES)
+    file.take(MAX_BYTES + 1)
         .read_to_string(&mut text)
         .with_context(|| format!("reading {}", path.display()))?;
+    ensure!(
+        text.len() as u64 <= MAX_BYTES,
+        "{} has more than {} MiB, and is no report",
+        path.display(),
+        MAX_BYTES >> 20
+    );
     Ok(text)
 }
 

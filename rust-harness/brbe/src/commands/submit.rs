@@ -81,7 +81,7 @@ pub struct Submit {
     #[arg(long, conflicts_with = "no_checks")]
     every_object: bool,
 
-    /// Where the mails go, a directory that is made anew
+    /// Where the mails go: a directory that is made, or made anew if nobody has edited what is in it
     #[arg(long, short, value_name = "DIR")]
     output: Option<PathBuf>,
 

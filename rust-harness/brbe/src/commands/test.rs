@@ -9,7 +9,7 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Instant;
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 
@@ -121,8 +121,8 @@ impl TestCommand {
                 );
                 ensure!(
                     self.implementation.is_ours(),
-                    "--kernel, --patches and --as-is are for machines that boot: over ssh the kernel is \
-                     there"
+                    "--kernel, --vmlinux, --config, --patches and --as-is are for machines that boot: \
+                     over ssh the kernel is there"
                 );
                 ensure!(
                     self.kernel.is_default() && !self.matrix && !self.prove,
@@ -209,15 +209,22 @@ impl TestCommand {
         let has_tests = |tier: &Tier| plan.count(&selection(*tier)) > 0;
         let tier = self.tier.or_else(|| Tier::EACH.into_iter().find(has_tests));
         let tier = tier.unwrap_or_default();
+        let elsewhere = Tier::EACH.into_iter().find(has_tests);
         let more = More::after(&plan, tier, self.leaves_bases_out(), selection);
         plan.select(&selection(tier));
-        if let Some(text) = &self.only {
-            ensure!(
-                plan.has_failed() || plan.is_there(text),
-                "no test of the tier {tier} has {text:?} in its line{}: --list in its place prints \
-                 the lines",
-                more.map(|more| format!(", {more}")).unwrap_or_default()
-            );
+        if let Some(text) = &self.only
+            && !plan.has_failed()
+            && !plan.is_there(text)
+        {
+            match elsewhere {
+                Some(other) => bail!(
+                    "no test of the tier {tier} has {text:?} in its line, and one of the tier {other} \
+                     has: --tier {other} runs it"
+                ),
+                None => bail!(
+                    "no test has {text:?} in its line: ./brbe test --tier all --list prints all lines"
+                ),
+            }
         }
         if let Some(partition) = self.partition {
             plan.deal(partition, &report::recorded_durations(paths)?);

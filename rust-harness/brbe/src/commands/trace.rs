@@ -46,6 +46,9 @@ use machines::ssh::Ssh;
 /// --vmlinux says where the debug information of its kernel is. Ctrl-C is for branch-trace, and
 /// what it has recorded until then is shown; a second one ends everything.
 ///
+/// Without --duration a trace ends after an hour at the latest, over ssh after a week. Exit status: 0
+/// if something was recorded, 1 if nothing was.
+///
 /// `./brbe trace --errors array_map_alloc_check -- ./branch-guest provoke refused-map`
 /// shows why a map is refused.
 #[derive(Args, Debug)]
@@ -109,6 +112,28 @@ impl Trace {
         words.any(|word| word == "--dry-run")
     }
 
+    /// Whether a word is the name of an option of this command that branch-trace has, too.
+    fn is_own(&self, word: &str) -> bool {
+        // Of a dry run branch-trace itself prints JSON.
+        let own = [
+            "--compare",
+            "--group",
+            "--summary",
+            "--between",
+            "--color",
+            "--all",
+            "--insn",
+            "--brstack",
+            "--brstackinsn",
+            "--perfscript",
+            "--html",
+            "--source",
+            "--modules",
+            "--width",
+        ];
+        own.contains(&word) || (word == "--json" && !self.is_dry())
+    }
+
     /// Checks that what this command does itself is not asked of branch-trace.
     fn check(&self) -> Result<()> {
         self.show.groups()?;
@@ -118,16 +143,20 @@ impl Trace {
             "--dry-run traces nothing: leave --capture, --html and --summary out"
         );
         let words = self.words.iter().take_while(|word| *word != "--");
-        let own = ["--compare", "--group", "--summary", "--between", "--color"];
+        let mut options = words.map(|word| word.split_once('=').map_or(&**word, |(name, _)| name));
+        let of_machine = ["--top", "--output", "-o", "--input", "-i"];
+        let of_machine = options.clone().find(|option| of_machine.contains(option));
         ensure!(
-            words.clone().all(|word| word != "--top"),
-            "--top is for branch-trace on the machine itself: ./brbe vm has a shell there"
+            of_machine.is_none(),
+            "{} is for branch-trace on the machine itself: ./brbe vm has a shell there, and --capture \
+             FILE of this command keeps what was recorded",
+            of_machine.unwrap_or_default()
         );
-        let misplaced = words.clone().find(|word| own.contains(&word.as_str()));
+        let misplaced = options.find(|option| self.is_own(option));
         if let (Some(misplaced), Some(first)) = (misplaced, self.words.first()) {
             bail!(
                 "{misplaced} comes before the options and targets of branch-trace, which begin with \
-                 {first:?}"
+                 {first:?}: it is an option of ./brbe trace"
             );
         }
         Ok(())

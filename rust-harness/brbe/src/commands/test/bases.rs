@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 
 use crate::commands::{Applied, KernelArgs};
 use host::arch::Arch;
@@ -103,6 +103,15 @@ impl Base {
         guest: &Guest,
         base: bases::Base,
     ) -> Result<Self> {
+        if let (Some(_), Some(only)) = (&kernel.base, kernel.series) {
+            ensure!(
+                only.exists(paths, &base),
+                "the base {} has no series {}: kernel-patches/{} has those that there are",
+                base.name,
+                only.argument(),
+                base.name
+            );
+        }
         let applied = |variant: Variant| {
             let args = KernelArgs {
                 base: Some(base.name.clone()),

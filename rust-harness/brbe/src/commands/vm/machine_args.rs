@@ -19,11 +19,11 @@ const MEMORY_BEHIND_FIRMWARE: u32 = 768;
 /// The machine.
 #[derive(Args, Debug)]
 pub(super) struct MachineArgs {
-    /// How many CPUs it has
+    /// How many CPUs it has, from 1 to 16; without this 2, and 4 with --brbe-cpus
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=16))]
     cpus: Option<u8>,
 
-    /// How much memory it has, in MiB
+    /// How much memory it has, in MiB: 128 or more, and 768 or more with --firmware; without this 1024
     #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u32).range(128..))]
     memory: Option<u32>,
 
@@ -31,7 +31,8 @@ pub(super) struct MachineArgs {
     #[arg(long, value_name = "N", value_parser = records())]
     records: Option<u8>,
 
-    /// Which CPUs have BRBE, such as 0,2-3. The others are of another kind, with a PMU of their own
+    /// Which CPUs have BRBE, such as 0,2-3. The others, at least one, are of another kind, with a PMU
+    /// of their own
     #[arg(long, value_name = "LIST", conflicts_with = "no_brbe")]
     brbe_cpus: Option<BrbeCpus>,
 
@@ -77,11 +78,12 @@ pub(super) struct MachineArgs {
     #[arg(long)]
     gdb: bool,
 
-    /// Have the plugin write what each record is made of into this file
+    /// Have the plugin write what each record is made of into this file (arm64 alone)
     #[arg(long, value_name = "FILE", conflicts_with = "no_brbe")]
     brbe_log: Option<PathBuf>,
 
-    /// Have the plugin write what it has counted into this file, as JSON, when the machine ends
+    /// Have the plugin write what it has counted into this file, as JSON, when the machine ends (arm64
+    /// alone)
     #[arg(long, value_name = "FILE", conflicts_with = "no_brbe")]
     stats: Option<PathBuf>,
 }
@@ -133,6 +135,9 @@ impl MachineArgs {
             ("--firmware", self.firmware.is_some()),
             ("--idle-states", self.idle_states),
             ("--pseudo-nmi", self.pseudo_nmi),
+            ("--brbe-log", self.brbe_log.is_some()),
+            ("--stats", self.stats.is_some()),
+            ("--records 64", self.records == Some(64)),
         ];
         let other = of_arm.iter().find(|(_, is_given)| *is_given);
         if let (Arch::X86_64, Some((option, _))) = (self.arch, other) {

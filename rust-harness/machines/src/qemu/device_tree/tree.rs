@@ -36,8 +36,8 @@ pub(in crate::qemu) enum Error {
     },
     /// One of the two kinds of CPUs would have no CPU.
     #[error(
-        "BRBE on CPUs {brbe_cpus} alone: of the {all} CPUs, from 0 on, some have to have it, and some \
-         not"
+        "--brbe-cpus {brbe_cpus}: the machine's {all} CPUs have the numbers from 0 on, and at least one \
+         of them has to be in the list, and one not"
     )]
     Cpus {
         /// The CPUs that were asked for as the first kind.

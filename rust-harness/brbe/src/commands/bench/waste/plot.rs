@@ -35,8 +35,9 @@ const TEXT: RGBColor = RGBColor(40, 40, 40);
 /// When one of the two kernels was not measured, or the drawing fails.
 pub(super) fn svg(all: &Measured, kernels: &[String; 2]) -> Result<String> {
     let ways = |name: &String| {
-        all.get(name)
-            .ok_or_else(|| anyhow!("no numbers of {name} are kept: measure it first"))
+        all.get(name).ok_or_else(|| {
+            anyhow!("no numbers of {name} are kept: ./brbe bench waste --all --write measures all")
+        })
     };
     let [before, after] = [ways(&kernels[0])?, ways(&kernels[1])?];
     let debug: Vec<_> = all.iter().filter(|(name, _)| is_debug(name)).collect();
