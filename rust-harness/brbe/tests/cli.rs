@@ -105,3 +105,34 @@ fn help_names_the_commands_and_the_exit_status() {
         .and(predicate::str::contains("__vm").not());
     brbe(&home()).arg("--help").assert().success().stdout(said);
 }
+
+#[test]
+fn what_would_have_no_effect_is_refused() {
+    for (words, said) in [
+        (
+            "test --base 7.0 --series rust",
+            "the base 7.0 has no series rust",
+        ),
+        (
+            "test --vmlinux vmlinux",
+            "are of the kernel that --kernel IMAGE names",
+        ),
+        ("board-kit --unpatched", "are for --emulated FILE"),
+        (
+            "trace vfs_read --all",
+            "--all comes before the options and targets of branch-trace",
+        ),
+        (
+            "trace --errors --output=x vfs_read",
+            "--output is for branch-trace on the machine itself",
+        ),
+        (
+            "vm --arch x86_64 --stats stats.json",
+            "--stats is for arm64 alone",
+        ),
+    ] {
+        let said = predicate::str::contains(said);
+        let mut command = brbe(&home());
+        command.args(words.split(' ')).assert().code(3).stderr(said);
+    }
+}
