@@ -94,7 +94,15 @@ fn capabilities(path: &Path) -> Result<Capabilities> {
     match receiver.recv_timeout(PATIENCE) {
         Ok(said) => {
             let said = said.context("reading its answer")?;
-            serde_json::from_str(&said).with_context(|| format!("it says {:?}", said.trim()))
+            serde_json::from_str(&said).or_else(|error| {
+                let status = program.wait_within(LAST_WORDS)?;
+                let status =
+                    status.map_or("still runs".to_owned(), |it| format!("has ended ({it})"));
+                let said = said.trim();
+                Err(error).with_context(|| {
+                    format!("it {status}, and {said:?} is no answer: see Documentation/lanes.md")
+                })
+            })
         }
         Err(_) => bail!("it has not answered within {PATIENCE:?}"),
     }

@@ -104,3 +104,10 @@ fn a_machine_that_never_ends_talking_is_ended() {
     };
     assert!(why.contains("printed more than 2 MiB"), "{why}");
 }
+
+#[test]
+fn a_program_without_an_answer_is_said_to_have_ended() {
+    let said = format!("{:#}", Program::open(Path::new("/bin/false")).unwrap_err());
+    assert!(said.contains("exit status: 1"), "{said}");
+    assert!(said.contains("lanes.md"), "{said}");
+}
