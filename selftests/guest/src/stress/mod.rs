@@ -5,13 +5,14 @@ mod hang;
 mod load;
 mod seen;
 mod splats;
+mod turns;
 
 use std::cell::RefCell;
 use std::mem::MaybeUninit;
 use std::os::fd::{IntoRawFd as _, OwnedFd};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, ensure};
 use libbpf_rs::skel::Skel as _;
@@ -33,12 +34,11 @@ use hang::Watchdog;
 use load::{Group, Hotplug, PerfRecord, Shared};
 use seen::Seen;
 use splats::Splats;
+use turns::{Next, Turns};
 
 /// The time in which a CPU goes offline and comes back, on a loaded machine and with a
 /// debug kernel.
 const HOTPLUG: Duration = Duration::from_secs(60);
-/// How many times longer the test may take to see what has to be seen, on a slow machine.
-const SLOWER: u32 = 4;
 /// The most snapshots of a ring buffer that are checked before something else is done.
 const AT_ONCE: usize = 50;
 
@@ -157,21 +157,13 @@ impl Watch<'_> {
         let rings = [ring(&maps.events), ring(&maps.events_of_tracepoints)];
         let [rare, frequent] = rings.map(|ring| ring.context("cannot read from the BPF programs"));
         let rings = [rare?, frequent?];
-        let start = Instant::now();
-        let goes_on = |seen: &Seen| {
-            let needed = match seen.missing() {
-                Some(_) => time * SLOWER,
-                None => time,
-            };
-            start.elapsed() < needed && seen.problem.is_none()
-        };
-        let mut enough = time;
-        while goes_on(&self.seen.borrow()) {
-            if start.elapsed() > enough {
-                enough += time;
-                if self.seen.borrow().has_samples() {
-                    self.sample_less()?;
-                }
+        let mut turns = Turns::of(time);
+        loop {
+            let next = turns.next(&self.seen.borrow());
+            match next {
+                Next::GoOn => {}
+                Next::SampleLess => self.sample_less()?,
+                Next::End => break,
             }
             // A thread that does not yield may hold up a CPU that goes offline, as in
             // `load::storm()`.
