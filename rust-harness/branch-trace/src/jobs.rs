@@ -334,7 +334,9 @@ fn of_functions(
                 false
             }
         });
-        if let (true, Some((name, why))) = (names.is_empty(), left_out.last()) {
+        if names.is_empty()
+            && let Some((name, why)) = left_out.last()
+        {
             bail!(
                 "none of the functions {set} can be traced in this way. Of {name}: {why}. --dry-run has \
                  the reason for each"

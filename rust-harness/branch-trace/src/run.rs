@@ -147,6 +147,7 @@ fn trace(arguments: &Arguments) -> Result<ExitCode> {
         arguments,
         attached: &attached,
         branches,
+        limit,
         recorder: RefCell::new(Recorder::up_to(limit, mapped).keeping(stream.renews())),
         stream,
         kept: Batch::default(),
@@ -169,6 +170,8 @@ struct Session<'t, 'a> {
     arguments: &'a Arguments,
     attached: &'t Attached,
     branches: Branches,
+    /// The number of snapshots after which it ends.
+    limit: Option<usize>,
     recorder: RefCell<Recorder>,
     stream: Stream<'a>,
     /// The snapshots that are shown or written at the end.
@@ -281,14 +284,11 @@ impl<'a> Session<'_, 'a> {
 
     fn until(&self) -> String {
         let Arguments {
-            count,
-            duration,
-            command,
-            ..
+            duration, command, ..
         } = self.arguments;
-        let most = self.stream.keeps() && self.stream.renews().is_none();
-        let count = count.or(most.then_some(MAX_SNAPSHOTS as u64));
-        let count = count.map(|count| format!("{count} snapshots are taken"));
+        let count = self
+            .limit
+            .map(|count| format!("{count} snapshots are taken"));
         let duration = duration.map(|seconds| format!("{seconds} s are over"));
         let command = command
             .first()

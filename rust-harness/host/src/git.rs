@@ -1,7 +1,7 @@
 //! Runs git, without anything that the user has configured for it.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Output};
 
 use anyhow::{Context, Result};
 use xshell::{Shell, cmd};
@@ -92,22 +92,15 @@ impl Git {
         Ok(shell)
     }
 
-    /// Runs git, and returns what it prints on standard output, without white space around
-    /// it.
+    /// Runs git, and returns what it prints on standard output, without the last newline.
     pub fn read(&self, args: &[&str]) -> Result<String> {
         self.answer(args, "")
     }
 
     /// Runs git with `input` on its standard input, and returns what it prints on standard
-    /// output, without white space around it.
+    /// output, without the last newline.
     pub fn answer(&self, args: &[&str], input: &str) -> Result<String> {
-        let shell = self.shell()?;
-        let output = cmd!(shell, "git {args...}")
-            .quiet()
-            .ignore_status()
-            .stdin(input)
-            .output()
-            .with_context(|| self.what(args))?;
+        let output = self.output(args, input)?;
         let said = String::from_utf8_lossy(&output.stderr);
         anyhow::ensure!(
             output.status.success(),
@@ -117,8 +110,17 @@ impl Git {
             said.trim()
         );
         let mut answer = String::from_utf8(output.stdout).with_context(|| self.what(args))?;
-        answer.truncate(answer.trim_end_matches('\n').len());
+        if answer.ends_with('\n') {
+            answer.pop();
+        }
         Ok(answer)
+    }
+
+    /// Runs git with `input` on its standard input, whether it succeeds or not.
+    fn output(&self, args: &[&str], input: &str) -> Result<Output> {
+        let shell = self.shell()?;
+        let git = cmd!(shell, "git {args...}").quiet().ignore_status();
+        git.stdin(input).output().with_context(|| self.what(args))
     }
 
     /// Runs git for its effect. If git fails, the error contains what it printed.
@@ -131,12 +133,7 @@ impl Git {
     /// Runs git. Returns whether it succeeded, and everything that it printed: standard
     /// output, then standard error.
     pub fn try_run(&self, args: &[&str]) -> Result<(bool, String)> {
-        let shell = self.shell()?;
-        let output = cmd!(shell, "git {args...}")
-            .quiet()
-            .ignore_status()
-            .output()
-            .with_context(|| self.what(args))?;
+        let output = self.output(args, "")?;
         let said = [output.stdout, output.stderr].concat();
         let said = String::from_utf8_lossy(&said).into_owned();
         Ok((output.status.success(), said))

@@ -31,6 +31,7 @@ use trial::{Together, Trial, name};
 
 /// How many mutants are compiled together. While their guests run, the next ones are compiled.
 const TOGETHER: usize = 64;
+
 /// What is done about mutants that are explained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Explained {

@@ -207,16 +207,15 @@ impl TestCommand {
     fn run_plan(&self, paths: &Paths, mut plan: Plan<'_>, kept: Kept) -> Result<bool> {
         let selection = |tier| Selection::of(self.only.clone(), tier);
         let has_tests = |tier: &Tier| plan.count(&selection(*tier)) > 0;
-        let tier = self.tier.or_else(|| Tier::EACH.into_iter().find(has_tests));
-        let tier = tier.unwrap_or_default();
-        let elsewhere = Tier::EACH.into_iter().find(has_tests);
+        let first = Tier::EACH.into_iter().find(has_tests);
+        let tier = self.tier.or(first).unwrap_or_default();
         let more = More::after(&plan, tier, self.leaves_bases_out(), selection);
         plan.select(&selection(tier));
         if let Some(text) = &self.only
             && !plan.has_failed()
             && !plan.is_there(text)
         {
-            match elsewhere {
+            match first {
                 Some(other) => bail!(
                     "no test of the tier {tier} has {text:?} in its line, and one of the tier {other} \
                      has: --tier {other} runs it"

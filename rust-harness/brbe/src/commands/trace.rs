@@ -15,7 +15,7 @@ use branch_records::files::Files;
 use branch_records::modules::{ModuleFiles, Modules};
 use branch_records::show::Show;
 use branch_records::vmlinux::{KernelSymbols, Vmlinux};
-use clap::Args;
+use clap::{Args, Command};
 
 use self::stop::{GRACE, stoppable};
 use super::KernelArgs;
@@ -112,26 +112,14 @@ impl Trace {
         words.any(|word| word == "--dry-run")
     }
 
-    /// Whether a word is the name of an option of this command that branch-trace has, too.
-    fn is_own(&self, word: &str) -> bool {
+    /// Whether branch-trace has the option of this name, too, and this command does what it says.
+    fn is_own(&self, name: &str) -> bool {
+        let shown = Show::augment_args(Command::new("trace"));
+        let is_shown = shown
+            .get_arguments()
+            .any(|option| option.get_long() == Some(name));
         // Of a dry run branch-trace itself prints JSON.
-        let own = [
-            "--compare",
-            "--group",
-            "--summary",
-            "--between",
-            "--color",
-            "--all",
-            "--insn",
-            "--brstack",
-            "--brstackinsn",
-            "--perfscript",
-            "--html",
-            "--source",
-            "--modules",
-            "--width",
-        ];
-        own.contains(&word) || (word == "--json" && !self.is_dry())
+        is_shown && !(name == "json" && self.is_dry())
     }
 
     /// Checks that what this command does itself is not asked of branch-trace.
@@ -145,14 +133,17 @@ impl Trace {
         let words = self.words.iter().take_while(|word| *word != "--");
         let mut options = words.map(|word| word.split_once('=').map_or(&**word, |(name, _)| name));
         let of_machine = ["--top", "--output", "-o", "--input", "-i"];
-        let of_machine = options.clone().find(|option| of_machine.contains(option));
-        ensure!(
-            of_machine.is_none(),
-            "{} is for branch-trace on the machine itself: ./brbe vm has a shell there, and --capture \
-             FILE of this command keeps what was recorded",
-            of_machine.unwrap_or_default()
-        );
-        let misplaced = options.find(|option| self.is_own(option));
+        if let Some(option) = options.clone().find(|option| of_machine.contains(option)) {
+            bail!(
+                "{option} is for branch-trace on the machine itself: ./brbe vm has a shell there, and \
+                 --capture FILE of this command keeps what was recorded"
+            );
+        }
+        let misplaced = options.find(|option| {
+            option
+                .strip_prefix("--")
+                .is_some_and(|name| self.is_own(name))
+        });
         if let (Some(misplaced), Some(first)) = (misplaced, self.words.first()) {
             bail!(
                 "{misplaced} comes before the options and targets of branch-trace, which begin with \
