@@ -194,6 +194,11 @@ const HARDWARE: (u32, u64) = (
 /// CPU_CYCLES).
 const CPU_CYCLES: u64 = 0x11;
 
+/// The bit of `config1` that asks an arm64 PMU for a counter of 64 bits (Linux,
+/// Documentation/arch/arm64/perf.rst). Any other counter overflows after 2^31 cycles at the latest,
+/// which freezes BRBE until its interrupt has been handled: a snapshot in between has no records.
+const LONG: u64 = 1;
+
 fn open_for(
     of: Of<'_>,
     cpu: i32,
@@ -213,6 +218,9 @@ fn open_for(
         ..Default::default()
     };
     attr.__bindgen_anon_1.sample_period = recording.period;
+    if cfg!(target_arch = "aarch64") {
+        attr.__bindgen_anon_3.config1 = LONG;
+    }
     attr.set_inherit(matches!(of, Of::Family).into());
     let (pid, flags) = match of {
         Of::Cpu => (-1, 0),
