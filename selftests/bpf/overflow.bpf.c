@@ -27,19 +27,17 @@ __u64 after;
 void bpf_local_irq_save(unsigned long *flags) __ksym;
 void bpf_local_irq_restore(unsigned long *flags) __ksym;
 
-SEC("raw_tp")
-int measure(void *ctx)
+static void snapshot(void)
 {
 	before = bpf_perf_event_read(&events, BPF_F_CURRENT_CPU);
 	taken = bpf_get_branch_snapshot(records, sizeof(records), 0);
 	after = bpf_perf_event_read(&events, BPF_F_CURRENT_CPU);
-	return 0;
 }
 
 SEC("raw_tp")
 int take(void *ctx)
 {
-	taken = bpf_get_branch_snapshot(records, sizeof(records), 0);
+	snapshot();
 	return 0;
 }
 
@@ -50,7 +48,7 @@ int take_without_interrupts(void *ctx)
 	unsigned long flags;
 
 	bpf_local_irq_save(&flags);
-	taken = bpf_get_branch_snapshot(records, sizeof(records), 0);
+	snapshot();
 	bpf_local_irq_restore(&flags);
 	return 0;
 }

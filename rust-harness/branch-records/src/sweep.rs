@@ -14,7 +14,7 @@ use crate::record::RawRecord;
 /// The value of [`Sweep::format`] in every sweep.
 pub const FORMAT: &str = "branch-sweep";
 /// The version of the document that this crate writes, and the only one that it reads.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// The most bytes of a document. A longer document is refused.
 pub const MAX_BYTES: u64 = 256 << 20;
 /// The most rounds of a sweep. A sweep with more is refused.
@@ -39,13 +39,14 @@ pub struct Sweep {
     pub rounds: Vec<Round>,
 }
 
-/// One round. A counter is started, overflows after `period` events and again after each
-/// `period` more; a snapshot is taken meanwhile.
+/// One round. A counter is started, and overflows after a number of events and again after each
+/// that many more; a snapshot is taken meanwhile.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Round {
-    /// The number of events from the start of the counter to its overflow.
-    pub period: u64,
+    /// The number of events from the moment right before the snapshot to the counter's first
+    /// overflow. Negative: the overflow was before that moment.
+    pub offset: i64,
     /// Whether the timer ticked during the round. If so, the overflow that was meant may
     /// not be the first, and may not hit what it hits otherwise.
     pub ticked: bool,
@@ -146,7 +147,7 @@ mod tests {
             flags: 0x8010_0000,
         }];
         let round = Round {
-            period: 5000,
+            offset: 5000,
             ticked: false,
             snapshot: records.clone(),
             samples: vec![SweepSample(records); samples],
@@ -198,12 +199,12 @@ mod tests {
             Err(CaptureError::Invalid { .. })
         ));
         let other = Sweep {
-            version: 2,
+            version: VERSION + 1,
             ..sweep(1)
         };
         assert!(matches!(
             other.to_writer(Vec::new()),
-            Err(CaptureError::Version(2))
+            Err(CaptureError::Version(version)) if version == VERSION + 1
         ));
         let other = Sweep {
             format: "branch-capture".to_owned(),

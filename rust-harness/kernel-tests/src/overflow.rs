@@ -1,9 +1,9 @@
 //! A counter that overflows at every instruction of a snapshot.
 //!
 //! In deterministic time (`-icount`) time is counted in instructions. From round to round,
-//! the guest's program `overflow` makes the period of a sampling event longer by one
-//! instruction, and takes a snapshot in each round. The plugin logs what each overflow hit
-//! (`watch=`). So it is seen, and not assumed, that no instruction was left out.
+//! the guest's program `overflow` lets the counter of a sampling event overflow one instruction
+//! sooner, and takes a snapshot in each round. The plugin logs what each overflow hit (`watch=`).
+//! So it is seen, and not assumed, that no instruction was left out.
 
 pub mod judge;
 
@@ -32,8 +32,8 @@ use report::{Tier, Verdict};
 /// How long a sweep may take, from power-on to power-off. It has thousands of rounds.
 const TIMEOUT: Duration = Duration::from_secs(600);
 
-/// The cycles that an instruction takes with `-icount shift=1`. The period grows by this
-/// number from round to round.
+/// The cycles that an instruction takes with `-icount shift=1`. The period shrinks by
+/// this number from round to round.
 ///
 /// One cycle for each instruction would not do. QEMU sets its timer for an event counter's
 /// overflow a nanosecond too early (`pmevcntr_op_finish()`: `-(counter + 1)`), finds no
@@ -41,9 +41,9 @@ const TIMEOUT: Duration = Duration::from_secs(600);
 /// period is even, the timer is a nanosecond late instead.
 const CYCLES: u32 = 2;
 
-/// By how many cycles the periods around instructions that were missed are widened, at either
-/// end. From boot to boot a snapshot may come a little sooner or later.
-const MARGIN: u64 = 200;
+/// By how many cycles the offsets around instructions that were missed are widened, at either
+/// end. From boot to boot the path into a snapshot may be a little longer or shorter.
+const MARGIN: i64 = 200;
 
 /// How the guest's program takes a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -138,7 +138,7 @@ struct Sweeping<'a> {
 }
 
 impl Sweeping<'_> {
-    /// Runs the sweep. If instructions were not hit, and nothing else is wrong, the periods
+    /// Runs the sweep. If instructions were not hit, and nothing else is wrong, the offsets
     /// around them are swept again, and then all. The sweeps count together: an interrupt may
     /// have kept an overflow from where it should have come.
     fn verdict(&self) -> Result<Verdict> {
@@ -150,19 +150,19 @@ impl Sweeping<'_> {
             Err(said) => return Ok(Verdict::Fail(said)),
             Ok(findings) => findings,
         };
-        let around = findings.periods_around_missed(MARGIN);
-        for periods in around.map(Some).into_iter().chain([None]) {
+        let around = findings.offsets_around_missed(MARGIN);
+        for only in around.map(Some).into_iter().chain([None]) {
             let missed = findings.missed().len();
             if findings.wrong > 0 || missed == 0 {
                 break;
             }
-            let again = match &periods {
-                Some(Range { start, end }) => format!("again with periods from {start} to {end}"),
+            let again = match &only {
+                Some(Range { start, end }) => format!("again with offsets from {start} to {end}"),
                 None => "the whole sweep again".to_owned(),
             };
             progress::say(&format!("    {missed} instructions were not hit: {again}"));
             retries::note();
-            match self.once(entry, periods)? {
+            match self.once(entry, only)? {
                 Err(said) => return Ok(Verdict::Fail(said)),
                 Ok(more) => findings.add(more),
             }
@@ -170,20 +170,16 @@ impl Sweeping<'_> {
         Ok(self.judge(&findings))
     }
 
-    /// Runs the sweep, or that of `periods` alone, in one boot. Returns what it showed, or the
+    /// Runs the sweep, or that of the offsets `only`, in one boot. Returns what it showed, or the
     /// guest's output if the guest's program failed.
-    fn once(
-        &self,
-        entry: u64,
-        periods: Option<Range<u64>>,
-    ) -> Result<Result<SweepFindings, String>> {
+    fn once(&self, entry: u64, only: Option<Range<i64>>) -> Result<Result<SweepFindings, String>> {
         let share = self.context.share()?;
         let [saw, log] = ["sweep.json", "watch.log"].map(|file| share.path().join(file));
         let machine = MachineSpec {
             plugin: Some(watch::options(entry, &log)),
             ..self.machine.clone()
         };
-        let only = periods.map(|Range { start, end }| format!(" --periods {start}..{end}"));
+        let only = only.map(|Range { start, end }| format!(" --only {start}..{end}"));
         let command = format!(
             "./branch-guest overflow --step {CYCLES} --taken {}{} --output sweep.json",
             self.taken.option(),

@@ -18,11 +18,10 @@ use crate::ring::Ring;
 use crate::verdict::{self, Verdict, check};
 use crate::{cpus, perf, settings};
 
-/// The periods begin `BEFORE` cycles before the measured start of a snapshot, and end
-/// `AFTER` cycles after it. Without the code that measures it, the snapshot comes
-/// earlier.
-const BEFORE: u64 = 1200;
-const AFTER: u64 = 200;
+/// The periods begin `BEFORE` cycles before the moment right before a snapshot, and end
+/// `AFTER` cycles after it.
+const BEFORE: u64 = 800;
+const AFTER: u64 = 600;
 /// Of the places where the event ends, at least one in this many has to be before the
 /// snapshot, and one in this many after the snapshot's beginning. Otherwise a tick was
 /// measured.

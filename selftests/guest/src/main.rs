@@ -256,9 +256,10 @@ enum WithOptions {
         /// How the snapshots are taken
         #[arg(long, value_enum, default_value = "plainly")]
         taken: Taken,
-        /// Sweep no more than these periods, FIRST..END in cycles, and a few before the snapshot
-        #[arg(long, value_name = "FIRST..END", value_parser = overflow::parse_periods)]
-        periods: Option<Range<u64>>,
+        /// Let it overflow no more than FIRST..END cycles after the moment right before the
+        /// snapshot, and a few times after the snapshot
+        #[arg(long, value_name = "FIRST..END", value_parser = overflow::parse_offsets, allow_hyphen_values = true)]
+        only: Option<Range<i64>>,
         /// Where to write what was seen, as JSON
         #[arg(long, value_name = "FILE")]
         output: PathBuf,
@@ -415,9 +416,9 @@ fn main() -> ExitCode {
         WithOptions::Overflow {
             step: PeriodStep { step },
             taken,
-            periods,
+            only,
             output,
-        } => overflow::run(step, taken, periods, &output),
+        } => overflow::run(step, taken, only, &output),
         WithOptions::Filter(PeriodStep { step }) => filter::run(step),
         WithOptions::Closing(PeriodStep { step }) => closing::run(step),
         WithOptions::Attempt { what } => {

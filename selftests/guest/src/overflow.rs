@@ -1,10 +1,15 @@
 //! A counter that overflows at every instruction of a snapshot, one after the
 //! other.
 //!
-//! With deterministic time (QEMU's `-icount`), a sampling period that is longer by an
-//! instruction's cycles lets the counter overflow one instruction later. Each round
+//! With deterministic time (QEMU's `-icount`), a sampling period that is shorter by an
+//! instruction's cycles lets the counter overflow one instruction sooner. Each round
 //! starts the counter, takes a snapshot, and goes on until there are samples. The host
 //! judges the rounds: it knows what each overflow hit.
+//!
+//! When in a round the snapshot comes depends a little on what was before: on how many free
+//! objects the kernel's allocator has at hand, or on an interrupt of a device. The counter is
+//! read right before the snapshot. A round whose snapshot came at another cycle than that of
+//! the round before is repeated, with its period adapted.
 
 use std::fs::File;
 use std::mem::MaybeUninit;
@@ -16,7 +21,7 @@ use anyhow::{Context as _, Result, ensure};
 use branch_records::record::RawRecord;
 use branch_records::sweep::{MAX_SAMPLES, Round, Sweep, SweepSample};
 use clap::ValueEnum;
-use libbpf_rs::{MapCore as _, MapFlags, OpenObject, ProgramInput, ProgramMut};
+use libbpf_rs::{MapCore as _, MapFlags, OpenObject, ProgramInput};
 use rustix::io::Errno;
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
@@ -25,18 +30,16 @@ use crate::kcore::Kcore;
 use crate::ring::Ring;
 use crate::skeleton::{
     self,
-    overflow::{OverflowSkel, OverflowSkelBuilder},
+    overflow::{self, OverflowSkel, OverflowSkelBuilder},
 };
 use crate::verdict::{self, Verdict, check};
 use crate::{cpus, perf, settings};
 
-/// `BEFORE` cycles before the measured snapshot, and `AFTER` cycles after it, are swept
-/// too. Without the code that measures it, the snapshot comes earlier; and it may be
-/// longer.
-const BEFORE: u64 = 1200;
-const AFTER: u64 = 200;
-/// The number of rounds that overflow before the snapshot, where only some periods are swept.
-const UNDISTURBED: u64 = 8;
+/// `AFTER` cycles after the snapshot are swept too. It may be longer than measured. From the
+/// rounds that overflow after it, the host learns how long a snapshot is that nothing disturbs.
+const AFTER: i64 = 400;
+/// The number of rounds that overflow after the snapshot, where only a part of it is swept.
+const UNDISTURBED: i64 = 8;
 /// The number of snapshots by which it is measured when in a round a snapshot is taken.
 /// The first find pages and caches empty, and a tick may come in any: the shortest
 /// counts.
@@ -48,7 +51,7 @@ const CALLS_BEFORE: usize = 20;
 /// The number of system calls in a round after its snapshot: enough for the next samples.
 const CALLS_AFTER: usize = 60;
 
-/// The most rounds with one period, if ticks come.
+/// The most rounds with one offset, if ticks come, or snapshots sooner or later than expected.
 const ATTEMPTS: u32 = 4;
 
 /// The only CPU of the machine, which all of the test runs on.
@@ -63,19 +66,20 @@ pub(crate) enum Taken {
     InterruptsOff,
 }
 
-/// Reads `FIRST..END`, a range of periods.
-pub(crate) fn parse_periods(text: &str) -> Result<Range<u64>> {
+/// Reads `FIRST..END`, a range of offsets.
+pub(crate) fn parse_offsets(text: &str) -> Result<Range<i64>> {
     let (first, end) = text.split_once("..").context("no FIRST..END")?;
     Ok(first.parse()?..end.parse()?)
 }
 
 /// Lets the counter overflow at one instruction after the other, and writes the rounds to
-/// the file `output`. With `periods`, only these are swept, after a few that overflow before
-/// the snapshot: the host learns from those how long a snapshot is that nothing disturbs.
+/// the file `output`. The counter overflows at each of the offsets, in cycles from the moment
+/// right before the snapshot. With `only`, these offsets are swept, and a few after the
+/// snapshot.
 pub(crate) fn run(
     step: u64,
     taken: Taken,
-    periods: Option<Range<u64>>,
+    only: Option<Range<i64>>,
     output: &Path,
 ) -> Result<Verdict> {
     verdict::needs_snapshots(Kallsyms::once()?)?;
@@ -91,27 +95,38 @@ pub(crate) fn run(
         !snapshot.is_empty(),
         "the counter of the event does not count"
     );
-    let mut rounds = Vec::new();
-    let first = snapshot.start.saturating_sub(BEFORE);
-    let swept = match periods {
-        None => [first..first, first..snapshot.end + AFTER],
-        Some(periods) => [first..first + UNDISTURBED * step, periods],
+    let length = snapshot.end - snapshot.start;
+    let (end, step) = (i64::try_from(length)? + AFTER, i64::try_from(step)?);
+    let swept = match only {
+        None => [end..end, 0..end],
+        Some(only) => [end - UNDISTURBED * step..end, only],
     };
-    let periods = swept.into_iter().flat_map(|Range { start, end }| {
-        let first = start.div_ceil(step);
-        (first..end.div_ceil(step)).map(|steps| steps * step)
+    // The last offset comes first: when a snapshot comes is seen where no overflow delays it.
+    let offsets = swept.into_iter().flat_map(|Range { start, end }| {
+        let steps = start.div_euclid(step)..end.div_euclid(step);
+        steps.rev().map(|steps| steps * step)
     });
-    for period in periods {
+    let mut rounds = Vec::new();
+    // The counter's value when a snapshot comes. An offset from there is a period.
+    let mut comes = snapshot.start;
+    for offset in offsets {
         // A tick in a round delays the snapshot: the round is repeated. The round with
         // the tick is as good a test as any, but hits another instruction.
         for _ in 0..ATTEMPTS {
-            let tick = last_tick();
-            let mut round = program.round(&event, &mut ring, period)?;
-            round.ticked = last_tick() != tick;
-            let done = !round.ticked;
+            let period = comes.checked_add_signed(offset);
+            let period = period.context("the snapshot comes too soon")?;
+            let (came, round) = program.round(&event, &mut ring, period)?;
+            let has_ticked = round.ticked;
             rounds.push(round);
-            if done {
+            if has_ticked {
+                continue;
+            }
+            if came == comes {
                 break;
+            }
+            // The handler of an overflow before the snapshot delays the snapshot.
+            if came < period {
+                comes = came;
             }
         }
     }
@@ -162,52 +177,66 @@ impl<'object> Program<'object> {
     }
 
     fn measure_once(&mut self, event: &OwnedFd) -> Result<Range<u64>> {
-        perf::set_period(event, perf::NEVER)?;
-        perf::reset(event)?;
-        perf::enable(event)?;
-        approach();
-        run_program(&self.skeleton.progs.measure)?;
+        self.start(event, perf::NEVER)?;
         perf::disable(event)?;
-        let data = self.skeleton.maps.bss_data.as_deref();
-        let data = data.context("the BPF program has no memory")?;
+        let data = self.data()?;
         Ok(data.before..data.after)
     }
 
     /// Takes a snapshot, and returns its records.
     pub(crate) fn take(&mut self) -> Result<Vec<RawRecord>> {
-        run_program(&self.skeleton.progs.take)?;
-        self.taken()
-    }
-
-    fn round(&mut self, event: &OwnedFd, ring: &mut Ring, period: u64) -> Result<Round> {
-        perf::set_period(event, period)?;
         let programs = &self.skeleton.progs;
         let program = match self.taken {
             Taken::Plainly => &programs.take,
             Taken::InterruptsOff => &programs.take_without_interrupts,
         };
+        program
+            .test_run(ProgramInput::default())
+            .context("cannot run a BPF program")?;
+        self.taken()
+    }
+
+    /// Starts the counter from 0, to overflow after `period` cycles, and takes a snapshot.
+    /// Returns its records.
+    fn start(&mut self, event: &OwnedFd, period: u64) -> Result<Vec<RawRecord>> {
+        perf::set_period(event, period)?;
+        perf::reset(event)?;
         perf::enable(event)?;
         approach();
-        run_program(program)?;
+        self.take()
+    }
+
+    /// Makes a round. Returns the cycle at which its snapshot came, too.
+    fn round(&mut self, event: &OwnedFd, ring: &mut Ring, period: u64) -> Result<(u64, Round)> {
+        let tick = last_tick();
+        let snapshot = self.start(event, period)?;
         call(CALLS_AFTER);
         perf::disable(event)?;
         let samples = ring.take_samples()?;
-        Ok(Round {
-            period,
-            ticked: false,
-            snapshot: self.taken()?,
+        let came = self.data()?.before;
+        let offset = period.checked_signed_diff(came);
+        let round = Round {
+            offset: offset.context("the BPF program cannot read the counter")?,
+            ticked: last_tick() != tick,
+            snapshot,
             samples: samples
                 .into_iter()
                 .take(MAX_SAMPLES)
                 .map(SweepSample)
                 .collect(),
-        })
+        };
+        Ok((came, round))
+    }
+
+    /// The memory that the BPF programs write to.
+    fn data(&self) -> Result<&overflow::types::bss> {
+        let data = self.skeleton.maps.bss_data.as_deref();
+        data.context("the BPF program has no memory")
     }
 
     /// The records of the last snapshot.
     fn taken(&self) -> Result<Vec<RawRecord>> {
-        let data = self.skeleton.maps.bss_data.as_deref();
-        let data = data.context("the BPF program has no memory")?;
+        let data = self.data()?;
         if data.taken == -i64::from(Errno::NOENT.raw_os_error()) {
             return Ok(Vec::new());
         }
@@ -232,11 +261,4 @@ fn call(times: usize) {
     for _ in 0..times {
         let _ = rustix::process::getppid();
     }
-}
-
-fn run_program(program: &ProgramMut<'_>) -> Result<()> {
-    program
-        .test_run(ProgramInput::default())
-        .context("cannot run a BPF program")?;
-    Ok(())
 }

@@ -47,8 +47,8 @@ pub struct SweepFindings {
     /// How many instructions a snapshot has that no overflow disturbs.
     pub instructions: u64,
     /// The instructions of a snapshot that overflows hit: the index of each, from 0, and the
-    /// period, in cycles, of the last round without a tick that hit it, if there is one.
-    pub hit: BTreeMap<u64, u64>,
+    /// offset of the last round without a tick that hit it, if there is one.
+    pub hit: BTreeMap<u64, i64>,
     /// The indices of those instructions that no overflow can hit.
     pub stopped: Range<u64>,
     /// Overflows before the snapshot, handled after it.
@@ -81,24 +81,24 @@ impl SweepFindings {
             .collect()
     }
 
-    /// The periods that should hit the instructions that were missed: those from the instruction
+    /// The offsets that should hit the instructions that were missed: those from the instruction
     /// before the first of them to the one behind the last, and `margin` cycles more at either
     /// end. None if no instruction was missed, or if there is none before or behind them.
-    pub fn periods_around_missed(&self, margin: u64) -> Option<Range<u64>> {
+    pub fn offsets_around_missed(&self, margin: i64) -> Option<Range<i64>> {
         let missed = self.missed();
         let (first, last) = (missed.first()?, missed.last()?);
         let (_, before) = self.hit.range(..first).next_back()?;
         let (_, behind) = self.hit.range(last..).next()?;
         let first = before.min(behind).saturating_sub(margin);
-        Some(first..before.max(behind) + margin)
+        Some(first..before.max(behind).saturating_add(margin))
     }
 
     /// Notes that the overflow of `round` hit an instruction.
     fn note_hit(&mut self, index: u64, round: &Round) {
-        let period = self.hit.entry(index).or_insert(round.period);
-        // With a tick in the round, its period is not the one that leads there.
+        let offset = self.hit.entry(index).or_insert(round.offset);
+        // With a tick in the round, its offset is not the one that leads there.
         if !round.ticked {
-            *period = round.period;
+            *offset = round.offset;
         }
     }
 
@@ -179,10 +179,10 @@ pub fn judge(
             findings.wrong += 1;
             if findings.examples.len() < EXAMPLES {
                 let place = HitPlace(window.hit);
-                let period = round.period;
+                let offset = round.offset;
                 findings
                     .examples
-                    .push(format!("period {period}, {place}: {problem}"));
+                    .push(format!("offset {offset}, {place}: {problem}"));
             }
         }
     }
@@ -319,7 +319,7 @@ mod tests {
 
     fn round(snapshot: usize, samples: &[usize]) -> Round {
         Round {
-            period: 1,
+            offset: 1,
             ticked: false,
             snapshot: records(snapshot),
             samples: samples.iter().map(|n| SweepSample(records(*n))).collect(),
@@ -353,7 +353,7 @@ mod tests {
         let rounds = [rounds, vec![round(2, &[2, 2])]].concat();
         let findings = judge(rounds, &[None, masked(0), masked(2), masked(3)]);
         assert_eq!(findings.missed(), [1]);
-        assert_eq!(findings.periods_around_missed(5), Some(0..6));
+        assert_eq!(findings.offsets_around_missed(5), Some(-4..6));
         assert_eq!((findings.wrong, findings.instructions), (0, 4));
         let other = judge(
             vec![round(2, &[2, 2]), round(0, &[2, 2])],
@@ -362,14 +362,14 @@ mod tests {
         let mut both = findings.clone();
         both.add(other);
         assert!(both.missed().is_empty());
-        assert_eq!(both.periods_around_missed(5), None);
+        assert_eq!(both.offsets_around_missed(5), None);
         assert_eq!((findings.masked, both.masked, both.rounds), (3, 4, 6));
     }
 
     #[test]
-    fn the_period_of_a_round_with_a_tick_leads_elsewhere() {
-        let of = |period, ticked| Round {
-            period,
+    fn the_offset_of_a_round_with_a_tick_leads_elsewhere() {
+        let of = |offset, ticked| Round {
+            offset,
             ticked,
             ..round(2, &[2, 2])
         };
@@ -377,7 +377,7 @@ mod tests {
         let findings = judge(rounds, &[None, masked(0), masked(0), masked(2)]);
         assert_eq!(findings.missed(), [1, 3]);
         assert_eq!(
-            findings.periods_around_missed(0),
+            findings.offsets_around_missed(0),
             None,
             "none is behind the last"
         );
@@ -385,7 +385,7 @@ mod tests {
             instructions: 3,
             ..findings
         };
-        assert_eq!(with_last.periods_around_missed(0), Some(7..11));
+        assert_eq!(with_last.offsets_around_missed(0), Some(7..11));
     }
 
     /// What is wrong with a round that an overflow hits. With a tick in the same round
