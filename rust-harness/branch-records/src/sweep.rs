@@ -47,9 +47,9 @@ pub struct Round {
     /// The number of events from the moment right before the snapshot to the counter's first
     /// overflow. Negative: the overflow was before that moment.
     pub offset: i64,
-    /// Whether the timer ticked during the round. If so, the overflow that was meant may
-    /// not be the first, and may not hit what it hits otherwise.
-    pub ticked: bool,
+    /// Whether the timer ticked during the round, or another task ran. If so, the overflow that
+    /// was meant may not be the first, and may not hit what it hits otherwise.
+    pub disturbed: bool,
     /// The records of the snapshot, newest first. None means that the helper returned
     /// `-ENOENT`.
     #[serde(with = "raw_records")]
@@ -148,7 +148,7 @@ mod tests {
         }];
         let round = Round {
             offset: 5000,
-            ticked: false,
+            disturbed: false,
             snapshot: records.clone(),
             samples: vec![SweepSample(records); samples],
         };

@@ -217,7 +217,7 @@ fn all() -> Vec<GuestTest> {
             machine: pseudo_nmi(one_cpu),
             // The boot takes 4 s, and the test 1 s. A mutant that hangs takes all of this time, and a
             // CPU.
-            timeout: Duration::from_secs(30),
+            timeout: Duration::from_secs(60),
             ..ordinary("interrupts")
         },
         GuestTest {

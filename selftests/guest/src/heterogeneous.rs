@@ -5,7 +5,6 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow};
 use rustix::io::Errno;
@@ -23,8 +22,6 @@ use crate::verdict::{self, Verdict, check};
 const MOVES: u32 = 400;
 /// How many snapshots are taken on each kind of CPU at least.
 const ENOUGH: u32 = 100;
-/// How long the moves and the snapshots may take.
-const LIMIT: Duration = Duration::from_secs(45);
 
 pub(crate) fn run() -> Result<Verdict> {
     verdict::needs_snapshots(Kallsyms::once()?)?;
@@ -206,7 +203,6 @@ impl Test<'_> {
     }
 
     fn while_moved(&mut self, moves: &AtomicU32) -> Result<Verdict> {
-        let started = Instant::now();
         let (mut on_recording, mut on_counting) = (0, 0);
         loop {
             let moved = moves.load(Ordering::Relaxed);
@@ -216,12 +212,6 @@ impl Test<'_> {
                 );
                 return Ok(Verdict::Pass);
             }
-            check!(
-                started.elapsed() < LIMIT,
-                "too slow: {moved} moves, {on_recording} snapshots on {}, {on_counting} on {}",
-                self.recording.name,
-                self.counting.name
-            );
             let (answer, cpu) = self.helper.call_anywhere(WHOLE)?;
             if self.recording.cpus.contains(&cpu) {
                 on_recording += 1;

@@ -10,6 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
+use rustix::io::Errno;
 
 use crate::contract::{Helper, WHOLE};
 use crate::kallsyms::Kallsyms;
@@ -58,15 +59,19 @@ pub(crate) fn run() -> Result<Verdict> {
     write(&supplier.join("driver_override"), DRIVER)?;
     write(&Path::new(PLATFORM).join("drivers_probe"), SUPPLIER)?;
     let asked = Instant::now();
-    while pmus::all()?.is_empty() {
+    // sysfs shows a PMU before events can be opened.
+    let events = loop {
+        match perf::open_everywhere(&cpus, perf::FOR_SNAPSHOTS) {
+            Ok(events) => break events,
+            Err(error) if Errno::from_io_error(&error) == Some(Errno::NOENT) => {}
+            Err(error) => return Err(verdict::cannot_record(error)),
+        }
         check!(
             asked.elapsed() < LIMIT,
             "no PMU {LIMIT:?} after there was nothing to wait for"
         );
         thread::sleep(INTERVAL);
-    }
-    let events =
-        perf::open_everywhere(&cpus, perf::FOR_SNAPSHOTS).map_err(verdict::cannot_record)?;
+    };
     for (cpu, _) in &events {
         cpus::pin_to(*cpu)?;
         let answer = helper.call(WHOLE, 0)?;

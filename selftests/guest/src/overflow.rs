@@ -8,8 +8,8 @@
 //!
 //! When in a round the snapshot comes depends a little on what was before: on how many free
 //! objects the kernel's allocator has at hand, or on an interrupt of a device. The counter is
-//! read right before the snapshot. A round whose snapshot came at another cycle than that of
-//! the round before is repeated, with its period adapted.
+//! read right before the snapshot. A round whose snapshot came at another cycle than expected
+//! is repeated, with its period adapted if that happens twice in a row.
 
 use std::fs::File;
 use std::mem::MaybeUninit;
@@ -109,6 +109,7 @@ pub(crate) fn run(
     let mut rounds = Vec::new();
     // The counter's value when a snapshot comes. An offset from there is a period.
     let mut comes = snapshot.start;
+    let mut came_before = comes;
     for offset in offsets {
         // A tick in a round delays the snapshot: the round is repeated. The round with
         // the tick is as good a test as any, but hits another instruction.
@@ -116,18 +117,16 @@ pub(crate) fn run(
             let period = comes.checked_add_signed(offset);
             let period = period.context("the snapshot comes too soon")?;
             let (came, round) = program.round(&event, &mut ring, period)?;
-            let has_ticked = round.ticked;
+            let is_done = !round.disturbed && came == comes;
             rounds.push(round);
-            if has_ticked {
-                continue;
-            }
-            if came == comes {
+            if is_done {
                 break;
             }
             // The handler of an overflow before the snapshot delays the snapshot.
-            if came < period {
+            if came < period && came == came_before {
                 comes = came;
             }
+            came_before = came;
         }
     }
     let file =
@@ -217,7 +216,8 @@ impl<'object> Program<'object> {
         let offset = period.checked_signed_diff(came);
         let round = Round {
             offset: offset.context("the BPF program cannot read the counter")?,
-            ticked: last_tick() != tick,
+            // With a second overflow before the snapshot, another task had the CPU.
+            disturbed: last_tick() != tick || came >= 2 * period,
             snapshot,
             samples: samples
                 .into_iter()

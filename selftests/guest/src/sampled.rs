@@ -9,8 +9,9 @@ use crate::ring::Ring;
 use crate::verdict::{self, Verdict, check};
 use crate::{cpus, overflow, perf, settings};
 
-/// The number of cycles from one sample to the next.
-const PERIOD: u64 = 200_000;
+/// The number of cycles from one sample to the next, some ms: much longer than the handler of an
+/// overflow takes on a slow machine.
+const PERIOD: u64 = 5_000_000;
 /// The number of samples with records that are looked at on each CPU.
 const ENOUGH: usize = 20;
 /// What the driver prints when a sample has a branch of a transaction, once after a boot. Linux

@@ -33,12 +33,14 @@ const WAKEUPS: &str = "/sys/power/wakeup_count";
 const SUCCEEDED: &str = "/sys/power/suspend_stats/success";
 /// Where the clock is told when it has to wake the machine.
 const ALARM: &str = "/sys/class/rtc/rtc0/wakealarm";
-/// When the clock wakes the machine. It counts seconds, and the first one may be over at once.
-const LATER: &str = "+2";
+/// In how many seconds the clock wakes the machine, at first. The first of them may be over at
+/// once.
+const LATER: u32 = 2;
 /// The kernel's log, which takes lines.
 const LOG: &str = "/dev/kmsg";
-/// How often a suspension is tried: something else may wake the machine before it sleeps.
-const ATTEMPTS: usize = 5;
+/// How often a suspension is tried: something else may wake the machine before it sleeps, and so
+/// may the clock, which has twice as long each time.
+const ATTEMPTS: u32 = 5;
 
 pub(crate) fn run() -> Result<Verdict> {
     let symbols = Kallsyms::once()?;
@@ -174,10 +176,10 @@ fn idled(cpus: &[u32]) -> Result<Vec<u64>> {
 /// Suspends the machine until its clock wakes it.
 fn suspend() -> Result<()> {
     let before = number(Path::new(SUCCEEDED))?;
-    for _ in 0..ATTEMPTS {
+    for attempt in 0..ATTEMPTS {
         let wakeups = read(Path::new(WAKEUPS))?;
         write(ALARM, "0")?;
-        write(ALARM, LATER)?;
+        write(ALARM, &format!("+{}", LATER << attempt))?;
         // From here on, the clock either wakes the machine or keeps it awake.
         let done = fs::write(WAKEUPS, wakeups.trim()).and_then(|()| fs::write(STATE, TO_IDLE));
         match done {

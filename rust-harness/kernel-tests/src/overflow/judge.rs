@@ -47,7 +47,7 @@ pub struct SweepFindings {
     /// How many instructions a snapshot has that no overflow disturbs.
     pub instructions: u64,
     /// The instructions of a snapshot that overflows hit: the index of each, from 0, and the
-    /// offset of the last round without a tick that hit it, if there is one.
+    /// offset of the last undisturbed round that hit it, if there is one.
     pub hit: BTreeMap<u64, i64>,
     /// The indices of those instructions that no overflow can hit.
     pub stopped: Range<u64>,
@@ -96,8 +96,8 @@ impl SweepFindings {
     /// Notes that the overflow of `round` hit an instruction.
     fn note_hit(&mut self, index: u64, round: &Round) {
         let offset = self.hit.entry(index).or_insert(round.offset);
-        // With a tick in the round, its offset is not the one that leads there.
-        if !round.ticked {
+        // The offset of a disturbed round is not the one that leads there.
+        if !round.disturbed {
             *offset = round.offset;
         }
     }
@@ -216,7 +216,7 @@ fn problem(
             return Some(format!("sample {index} is not a path: {why}"));
         }
     }
-    if round.ticked {
+    if round.disturbed {
         return None;
     }
     let [first, next @ ..] = &round.samples[..] else {
@@ -320,7 +320,7 @@ mod tests {
     fn round(snapshot: usize, samples: &[usize]) -> Round {
         Round {
             offset: 1,
-            ticked: false,
+            disturbed: false,
             snapshot: records(snapshot),
             samples: samples.iter().map(|n| SweepSample(records(*n))).collect(),
         }
@@ -367,10 +367,10 @@ mod tests {
     }
 
     #[test]
-    fn the_offset_of_a_round_with_a_tick_leads_elsewhere() {
-        let of = |offset, ticked| Round {
+    fn the_offset_of_a_disturbed_round_leads_elsewhere() {
+        let of = |offset, disturbed| Round {
             offset,
-            ticked,
+            disturbed,
             ..round(2, &[2, 2])
         };
         let rounds = vec![of(1, false), of(7, false), of(9, true), of(11, false)];
@@ -388,16 +388,16 @@ mod tests {
         assert_eq!(with_last.offsets_around_missed(0), Some(7..11));
     }
 
-    /// What is wrong with a round that an overflow hits. With a tick in the same round
+    /// What is wrong with a round that an overflow hits. Of a round that is disturbed, too,
     /// nothing may be wrong.
     fn said(hit: Option<Hit>, hit_round: Round) -> Option<String> {
-        let ticked = Round {
-            ticked: true,
+        let disturbed = Round {
+            disturbed: true,
             ..hit_round.clone()
         };
         let rounds = |round| vec![self::round(2, &[2, 2]), round];
-        // With a tick in the round, the first sample may be that of another overflow.
-        assert_eq!(judge(rounds(ticked), &[None, hit]).wrong, 0);
+        // The first sample may be that of another overflow.
+        assert_eq!(judge(rounds(disturbed), &[None, hit]).wrong, 0);
         let findings = judge(rounds(hit_round), &[None, hit]);
         assert_eq!(findings.wrong, findings.examples.len());
         findings.examples.into_iter().next()

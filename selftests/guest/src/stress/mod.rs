@@ -36,8 +36,8 @@ use seen::Seen;
 use splats::Splats;
 use turns::{Next, Turns};
 
-/// The time in which a CPU goes offline and comes back, on a loaded machine and with a
-/// debug kernel.
+/// The time in which a CPU goes offline and comes back, and in which it is noticed that it has,
+/// on a loaded machine and with a debug kernel.
 const HOTPLUG: Duration = Duration::from_secs(60);
 /// The most snapshots of a ring buffer that are checked before something else is done.
 const AT_ONCE: usize = 50;
@@ -73,6 +73,7 @@ pub(crate) fn run(time: Duration, period: u64, gaps: Gaps) -> Result<Verdict> {
         let (back, came_back) = mpsc::channel();
         let (go_on, may_go_on) = mpsc::channel();
         let mut hotplug = Hotplug::of(&cpus);
+        let noticed = signs.clone();
         threads.push(scope.spawn(move || hotplug.cycle(&back, &may_go_on, &signs)));
         let mut watch = Watch {
             skeleton: &skeleton,
@@ -80,6 +81,7 @@ pub(crate) fn run(time: Duration, period: u64, gaps: Gaps) -> Result<Verdict> {
             seen: &seen,
             splats: &mut splats,
             came_back,
+            noticed,
             go_on,
             shared,
             watched,
@@ -134,6 +136,8 @@ struct Watch<'a> {
     splats: &'a mut Splats,
     /// Receives the numbers of CPUs that were offline and are back.
     came_back: Receiver<u32>,
+    /// Sends a sign of life for each of them.
+    noticed: Sender<()>,
     /// Lets the next CPU go offline.
     go_on: Sender<()>,
     shared: &'a Shared,
@@ -185,8 +189,9 @@ impl Watch<'_> {
                 let samples = self.shared.samples();
                 self.watched
                     .push(Watched::new(cpu, samples, self.skeleton)?);
-                // This fails if the thread of the hotplug has failed: its result is
-                // looked at when all is over.
+                // These fail if the thread of the hotplug has failed, or a CPU took too long
+                // once: both are looked at when all is over.
+                let _ = self.noticed.send(());
                 let _ = self.go_on.send(());
             }
         }
