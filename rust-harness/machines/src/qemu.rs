@@ -1,5 +1,6 @@
 //! QEMU with a plugin that records branches, through the `vmtest` crate.
 
+mod alone;
 pub mod arguments;
 mod cpu_state;
 mod device_tree;
@@ -13,6 +14,7 @@ use anyhow::{Context as _, Result};
 use crate::backend::{Backend, Boot, End, Progress, Run};
 use crate::machine_spec::Capabilities;
 use crate::program;
+use alone::Running;
 use host::progress::say;
 use host::{retries, toolchain};
 use kernels::guest_root;
@@ -54,36 +56,45 @@ impl Backend for Qemu {
     }
 }
 
-/// Runs `boot` by `start`, and once more if the machine fails before the command begins. vmtest
-/// waits a few seconds for the guest's agent, whatever the host has to do beside, and then gives
-/// the machine up. The second start is a [retry](host::retries).
+/// Runs `boot` by `start`, and if the machine fails before the command begins once more, without
+/// other machines of this process beside it until then. vmtest waits two minutes for the guest's agent,
+/// whatever the host has to do beside, and then gives the machine up: a kernel that checks itself
+/// takes longer on a busy host. The second start is a [retry](host::retries).
 fn once_more(
     boot: &Boot,
     progress: &mut dyn FnMut(Progress<'_>),
     start: impl Fn(&Boot, &mut dyn FnMut(Progress<'_>)) -> Result<Run>,
 ) -> Result<Run> {
     let mut has_begun = false;
+    let running = Running::beside_others();
     let run = start(boot, &mut |seen| {
         has_begun |= matches!(seen, Progress::CommandBegins);
         progress(seen);
     })?;
+    drop(running);
     let why = match &run.end {
         End::Failed(why) if !has_begun => why,
         _ => return Ok(run),
     };
     retries::note();
-    progress(Progress::StartsAgain);
     let console = boot.console.display();
     say(&format!(
-        "the machine failed before its command began, and is started once more: {why} (its console: {console})"
+        "the machine failed before its command began, and is started once more when no other runs: {why} (its console: {console})"
     ));
+    let mut running = Running::alone();
+    progress(Progress::StartsAgain);
     let mut name = boot.console.clone().into_os_string();
     name.push("-again");
     let again = Boot {
         console: name.into(),
         ..boot.clone()
     };
-    start(&again, progress)
+    start(&again, &mut |seen| {
+        if matches!(seen, Progress::CommandBegins) {
+            running.let_others_begin();
+        }
+        progress(seen);
+    })
 }
 
 /// The backend QEMU, whose machines all start with the firmware in a directory.
