@@ -1,5 +1,7 @@
 //! Tests of the kit for boards, on machines that lack one thing or another.
 
+use std::time::Duration;
+
 use anyhow::{Context as _, Result, ensure};
 use board_kit::compare;
 use board_kit::kit::{self, EMULATED, MOST, NAME};
@@ -13,6 +15,7 @@ use kernel_tests::registry::{Batch, Scope, Test};
 use kernels::subject::Configuration;
 use machines::guest;
 use machines::machine_spec::MachineSpec;
+use machines::speed;
 use report::{Tier, Verdict};
 
 /// The tests.
@@ -125,6 +128,8 @@ fn seen<T>(part: &Part<T>) -> Result<&T> {
 /// to or run from; as a user without rights; where the kernel's types are hidden; and ends it while a
 /// setting is changed. The lines that begin with a slash say what is left.
 fn on_poor_machines(context: &Context<'_>) -> Result<Verdict> {
+    // Enough for what is looked at, and not for all.
+    let seconds = speed::scaled(Duration::from_secs(60)).as_secs();
     let script = format!(
         "mkdir /run/stick /run/theirs && mount -t tmpfs none /run/stick || exit
          cp -r {NAME} /run/stick/ && chmod -R a+rX /run/stick && mount -o remount,ro,noexec /run/stick || exit
@@ -135,7 +140,7 @@ fn on_poor_machines(context: &Context<'_>) -> Result<Verdict> {
          setpriv --reuid nobody --clear-groups sh $kit || exit
          cp brbe-board.json $here/nobody.json
          mount -t tmpfs none /sys/kernel/btf || exit
-         sh $kit --within 60 $here/untyped.json || exit
+         sh $kit --within {seconds} $here/untyped.json || exit
          sh $kit $here/ended.json & kit=$!
          until grep -q '\"under_way\":\"how long' $here/ended.json 2>/dev/null; do sleep 0.1; done
          before=$(cat /proc/sys/kernel/perf_event_paranoid)

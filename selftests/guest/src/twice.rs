@@ -15,9 +15,10 @@ use crate::verdict::{self, Verdict, check};
 
 /// The number of records that BRBE shows at a time (`BRBFCR_EL1.BANK`).
 const BANK: usize = 32;
-/// How often the test is tried on a CPU: an interrupt can come between the branch into the snapshot
-/// and its masking of interrupts.
-const ATTEMPTS: usize = 3;
+/// How often the test is tried on a CPU. An interrupt can come between the branch into the snapshot
+/// and its masking of interrupts. One that comes a little later waits for the end of the first
+/// snapshot, and as it returns, it may tell lockdep. On a slow machine ticks come often.
+const ATTEMPTS: usize = 10;
 /// The function that tells lockdep and tracers that interrupts are no longer masked, where the
 /// kernel has it. On arm64 a snapshot calls it while BRBE is still paused; on x86-64 interrupts are
 /// unmasked after the LBRs record again.

@@ -22,6 +22,11 @@ use crate::verdict;
 
 /// How many snapshots are taken of each system call, on each CPU.
 const TIMES: usize = 50;
+/// How often a call is made for one snapshot: the kernel runs no program of a kind on a CPU while
+/// another task, preempted there, is in the midst of one.
+const ATTEMPTS: u32 = 100;
+/// How long other tasks have between two of these calls.
+const PAUSE: Duration = Duration::from_millis(1);
 /// On how many CPUs at the most: those of one kind are alike.
 const CPUS: usize = 16;
 /// How many odd snapshots are kept.
@@ -102,9 +107,17 @@ fn take(skeleton: &mut BoardSkel<'_>, call: fn()) -> Result<Answer> {
     });
     data.taken = i64::MIN;
     // The kernel writes there meanwhile.
-    let data = black_box(data);
-    call();
-    let data = black_box(data);
+    let mut data = black_box(data);
+    for _ in 0..ATTEMPTS {
+        call();
+        data = black_box(data);
+        if data.taken != i64::MIN {
+            break;
+        }
+        thread::sleep(PAUSE);
+        // The pause was a system call, too.
+        data.taken = i64::MIN;
+    }
     ensure!(data.taken != i64::MIN, "the program did not run");
     ensure!(data.taken >= 0, "the helper returned {}", data.taken);
     let memory = data.buffer.iter().map(RawRecord::from).collect();
