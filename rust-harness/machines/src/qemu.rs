@@ -56,10 +56,10 @@ impl Backend for Qemu {
     }
 }
 
-/// Runs `boot` by `start`, and if the machine fails before the command begins once more, without
-/// other machines of this process beside it until then. vmtest waits two minutes for the guest's agent,
-/// whatever the host has to do beside, and then gives the machine up: a kernel that checks itself
-/// takes longer on a busy host. The second start is a [retry](host::retries).
+/// Runs `boot` by `start`. If the machine fails before the command begins, it is started once more,
+/// and until then no other machine of this process runs. vmtest waits two minutes for the guest's
+/// agent, whatever the host has to do beside, and then gives the machine up: a kernel that checks
+/// itself takes longer on a busy host. The second start is a [retry](host::retries).
 fn once_more(
     boot: &Boot,
     progress: &mut dyn FnMut(Progress<'_>),

@@ -27,9 +27,9 @@ pub(crate) const STALE: u64 = u64::MAX;
 /// What tells the program for system calls that none of them is the one.
 const NOT_YET: i64 = 1;
 /// The most system calls that are made for one snapshot.
-const CALLS: u32 = 100;
+pub(crate) const CALLS: u32 = 100;
 /// How long other tasks have between two of these system calls.
-const PAUSE: Duration = Duration::from_millis(1);
+pub(crate) const PAUSE: Duration = Duration::from_millis(1);
 
 /// The file that says whether programs are compiled that are loaded from now on.
 const JIT: &str = "/proc/sys/net/core/bpf_jit_enable";

@@ -10,13 +10,7 @@ use std::time::Duration;
 const PATIENCE: Duration = Duration::from_secs(300);
 
 /// The machines of this process.
-static MACHINES: Machines = Machines {
-    state: Mutex::new(State {
-        running: 0,
-        one_alone: false,
-    }),
-    changed: Condvar::new(),
-};
+static MACHINES: Machines = Machines::none();
 
 /// Who runs, and whether others may begin.
 struct Machines {
@@ -31,6 +25,17 @@ struct State {
 }
 
 impl Machines {
+    const fn none() -> Self {
+        let state = State {
+            running: 0,
+            one_alone: false,
+        };
+        Self {
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+        }
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         // Nothing panics while it holds the lock.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -107,13 +112,7 @@ mod tests {
     const LONG: Duration = Duration::from_secs(3600);
 
     fn machines() -> &'static Machines {
-        Box::leak(Box::new(Machines {
-            state: Mutex::new(State {
-                running: 0,
-                one_alone: false,
-            }),
-            changed: Condvar::new(),
-        }))
+        Box::leak(Box::new(Machines::none()))
     }
 
     #[test]

@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result, ensure};
 use branch_records::record::{Cycles, RawRecord};
 use guest_reports::board::{Odd, Records};
 
-use crate::contract::{Answer, STALE};
+use crate::contract::{self, Answer, STALE};
 use crate::cpus;
 use crate::kallsyms::Kallsyms;
 use crate::path::{NoPath, Paths};
@@ -22,11 +22,6 @@ use crate::verdict;
 
 /// How many snapshots are taken of each system call, on each CPU.
 const TIMES: usize = 50;
-/// How often a call is made for one snapshot: the kernel runs no program of a kind on a CPU while
-/// another task, preempted there, is in the midst of one.
-const ATTEMPTS: u32 = 100;
-/// How long other tasks have between two of these calls.
-const PAUSE: Duration = Duration::from_millis(1);
 /// On how many CPUs at the most: those of one kind are alike.
 const CPUS: usize = 16;
 /// How many odd snapshots are kept.
@@ -108,13 +103,15 @@ fn take(skeleton: &mut BoardSkel<'_>, call: fn()) -> Result<Answer> {
     data.taken = i64::MIN;
     // The kernel writes there meanwhile.
     let mut data = black_box(data);
-    for _ in 0..ATTEMPTS {
+    // The kernel runs no program of a kind on a CPU while another task, preempted there, is in the
+    // midst of one.
+    for _ in 0..contract::CALLS {
         call();
         data = black_box(data);
         if data.taken != i64::MIN {
             break;
         }
-        thread::sleep(PAUSE);
+        thread::sleep(contract::PAUSE);
         // The pause was a system call, too.
         data.taken = i64::MIN;
     }
