@@ -20,20 +20,22 @@ use kernel_tests::registry::{Batch, Scope, Test};
 use kernel_tests::selftests;
 use kernels::kernel::Kernel;
 use kernels::subject::Configuration;
+use machines::alone::Running;
+use machines::speed;
 use nix::sys::signal::Signal;
 use report::Verdict;
 use sitting::Sitting;
 
 /// The function that takes a snapshot on arm64.
 const SNAPSHOT: &str = "arm_brbe_snapshot_branch_stack";
-/// How long a machine may take for each thing that it is asked.
+/// How long a machine may take for each thing that it is asked, on a fast host.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The exit status of a guest's test that is skipped.
 const SKIPPED: i32 = 77;
 
-/// How long one machine may be there at the most, in seconds.
-const LIMIT: &str = "240";
+/// How long one machine may be there at the most, on a fast host.
+const LIMIT: Duration = Duration::from_secs(240);
 
 /// A test, by its name: given the kernel, it says what it has seen.
 type Check = fn(&Kernel) -> Result<String>;
@@ -71,7 +73,9 @@ pub fn tests() -> Vec<Batch> {
     };
     let on_kernel = |(name, check): (&'static str, Check)| {
         Batch::of_one(test(name), move |context: &Context<'_>, _| {
-            verdict(check(&context.kernel()?))
+            let kernel = context.kernel()?;
+            let _machine = Running::beside_others();
+            verdict(check(&kernel))
         })
     };
     let of_source = Batch::of_one(test(OF_SOURCE), move |context: &Context<'_>, _| {
@@ -80,6 +84,7 @@ pub fn tests() -> Vec<Batch> {
             let why = "on the bases' own source trees alone";
             return Ok(Verdict::Skip(why.to_owned()));
         }
+        let _machine = Running::beside_others();
         verdict(of_source(&subject.base.name))
     });
     let of_source = of_source
@@ -100,7 +105,8 @@ fn vm(kernel: &Kernel, arguments: &[&str]) -> Command {
 /// `brbe vm` with these arguments. It is ended where it takes too long.
 fn any_vm(arguments: &[&str]) -> Command {
     let mut command = Command::new("timeout");
-    command.args(["--foreground", "--kill-after=5", LIMIT]);
+    let limit = speed::scaled(LIMIT).as_secs().to_string();
+    command.args(["--foreground", "--kill-after=5", &limit]);
     command.arg(process::this_program());
     command.arg("vm").args(arguments);
     command
@@ -228,34 +234,34 @@ fn unread(kernel: &Kernel) -> Result<()> {
 
 fn terminal(kernel: &Kernel) -> Result<String> {
     let mut sitting = Sitting::start(vm(kernel, &[]), (30, 100))?;
-    sitting.expect("brbe:~# ", PATIENCE)?;
+    sitting.expect("brbe:~# ")?;
     sitting.type_text("stty size; echo $((6 * 7))\r")?;
-    sitting.expect("30 100", PATIENCE)?;
-    sitting.expect("42", PATIENCE)?;
+    sitting.expect("30 100")?;
+    sitting.expect("42")?;
     sitting.resize((50, 132))?;
     // The guest hears of it a moment later.
     sitting
         .type_text("until [ \"$(stty size)\" = '50 132' ]; do sleep 0.1; done; echo re''sized\r")?;
-    sitting.expect("resized", PATIENCE)?;
-    sitting.expect("brbe:~# ", PATIENCE)?;
+    sitting.expect("resized")?;
+    sitting.expect("brbe:~# ")?;
     // One process, which prints when it is there. Where a shell starts another one, Ctrl-C may be
     // lost between the two.
     sitting.type_text("busybox awk 'BEGIN { print \"be\" \"gun\" } 1'\r")?;
-    sitting.expect("begun", PATIENCE)?;
+    sitting.expect("begun")?;
     sitting.type_text("\u{3}")?;
     // What is typed before the prompt is there may be lost: bash sets the terminal up anew.
-    sitting.expect("brbe:~# ", PATIENCE)?;
+    sitting.expect("brbe:~# ")?;
     sitting.type_text("echo st''atus=$?\r")?;
-    sitting.expect("status=130", PATIENCE)?;
+    sitting.expect("status=130")?;
     sitting.type_text("\u{1d}")?;
-    sitting.expect("ended by Ctrl-]", PATIENCE)?;
-    let status = sitting.wait(PATIENCE)?;
+    sitting.expect("ended by Ctrl-]")?;
+    let status = sitting.wait()?;
     ensure!(status.code() == Some(0), "the end key: {status}");
     ensure!(sitting.is_cooked()?, "the terminal was not set back");
     let mut sitting = Sitting::start(vm(kernel, &[]), (24, 80))?;
-    sitting.expect("brbe:~# ", PATIENCE)?;
+    sitting.expect("brbe:~# ")?;
     sitting.type_text("exit 5\r")?;
-    let status = sitting.wait(PATIENCE)?;
+    let status = sitting.wait()?;
     ensure!(status.code() == Some(5), "exit 5: {status}");
     Ok("30x100, then 50x132; Ctrl-C, Ctrl-] and exit 5".to_owned())
 }
@@ -470,7 +476,7 @@ impl Debugged {
         let commands: String = commands.iter().map(|one| format!(" -ex '{one}'")).collect();
         let gdb = format!(
             "timeout {} {} -batch{commands}",
-            PATIENCE.as_secs(),
+            speed::scaled(PATIENCE).as_secs(),
             self.words
         );
         let output = Command::new("sh").args(["-c", &gdb]).output();
@@ -495,12 +501,12 @@ fn printed(kernel: &Kernel) -> Result<String> {
     let mut qemu = Command::new("sh");
     qemu.args(["-c", &printed]);
     let mut sitting = Sitting::start(qemu, (24, 80))?;
-    sitting.expect("brbe:~# ", PATIENCE)?;
+    sitting.expect("brbe:~# ")?;
     sitting.type_text("branch-guest twice && uname -m\r")?;
-    sitting.expect("PASS twice", PATIENCE)?;
-    sitting.expect("aarch64", PATIENCE)?;
+    sitting.expect("PASS twice")?;
+    sitting.expect("aarch64")?;
     sitting.type_text("exit\r")?;
-    let status = sitting.wait(PATIENCE)?;
+    let status = sitting.wait()?;
     ensure!(status.success(), "QEMU: {status}");
     Ok("a shell, a snapshot, and the end of QEMU".to_owned())
 }

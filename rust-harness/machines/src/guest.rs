@@ -365,7 +365,12 @@ impl Guest {
         };
         task.share.write(COMMAND, &command)?;
         let mut step = Step::start(format!("boot, {}", task.name));
-        let die = ["panic=-1", "oops=panic"].map(str::to_owned);
+        let mut kernel_args = ["panic=-1", "oops=panic"].map(str::to_owned).to_vec();
+        kernel_args.extend(speed::watchdogs());
+        if kernel.has_checks {
+            kernel_args.extend(speed::hung_tasks());
+        }
+        kernel_args.extend(machine.command_line());
         let plugin = self.own_plugin_file(machine)?;
         let firmware = machine.firmware.then(|| firmware::build(&self.paths));
         static BOOTS: AtomicU32 = AtomicU32::new(0);
@@ -375,7 +380,7 @@ impl Guest {
             kernel: kernel.image.clone(),
             device_tree: self.device_tree.clone(),
             root: self.root()?,
-            kernel_args: [die.to_vec(), machine.command_line()].concat(),
+            kernel_args,
             plugin,
             firmware: firmware.transpose()?,
             qemu_args: machine.all_qemu_args(),
@@ -391,7 +396,7 @@ impl Guest {
         let mut power_on = Instant::now();
         let run = self.backend.run(&boot, &mut |progress| match progress {
             Progress::Line(line) => step.note(line),
-            Progress::StartsAgain => power_on = Instant::now(),
+            Progress::Starts => power_on = Instant::now(),
             Progress::CommandBegins => {
                 if is_known {
                     speed::note(power_on.elapsed());

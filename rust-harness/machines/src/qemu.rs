@@ -1,6 +1,5 @@
 //! QEMU with a plugin that records branches, through the `vmtest` crate.
 
-mod alone;
 pub mod arguments;
 mod cpu_state;
 mod device_tree;
@@ -11,10 +10,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 
+use crate::alone::Running;
 use crate::backend::{Backend, Boot, End, Progress, Run};
 use crate::machine_spec::Capabilities;
 use crate::program;
-use alone::Running;
 use host::progress::say;
 use host::{retries, toolchain};
 use kernels::guest_root;
@@ -67,6 +66,7 @@ fn once_more(
 ) -> Result<Run> {
     let mut has_begun = false;
     let running = Running::beside_others();
+    progress(Progress::Starts);
     let run = start(boot, &mut |seen| {
         has_begun |= matches!(seen, Progress::CommandBegins);
         progress(seen);
@@ -82,7 +82,7 @@ fn once_more(
         "the machine failed before its command began, and is started once more when no other runs: {why} (its console: {console})"
     ));
     let mut running = Running::alone();
-    progress(Progress::StartsAgain);
+    progress(Progress::Starts);
     let mut name = boot.console.clone().into_os_string();
     name.push("-again");
     let again = Boot {

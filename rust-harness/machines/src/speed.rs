@@ -35,6 +35,27 @@ fn by(limit: Duration, slowest: Duration) -> Duration {
     limit.mul_f64(slowest.div_duration_f64(BOOT).max(1.0))
 }
 
+/// Words for a kernel's command line by which its own watchdogs are as patient as the limits here:
+/// that of RCU, which bites after 21 s by default, and that of lockups, after 10 s and 20 s
+/// (Documentation/admin-guide/kernel-parameters.txt). A kernel takes no more than 300 s and 60 s.
+pub(crate) fn watchdogs() -> [String; 2] {
+    let seconds = |default, most| scaled(Duration::from_secs(default)).as_secs().min(most);
+    [
+        format!("rcupdate.rcu_cpu_stall_timeout={}", seconds(21, 300)),
+        format!("watchdog_thresh={}", seconds(10, 60)),
+    ]
+}
+
+/// Words for the command line of a kernel that checks itself: a task that is stuck is reported, and
+/// ends the machine, before the time of an ordinary test is over.
+pub(crate) fn hung_tasks() -> [String; 2] {
+    let seconds = scaled(Duration::from_secs(40)).as_secs();
+    [
+        format!("sysctl.kernel.hung_task_timeout_secs={seconds}"),
+        "sysctl.kernel.hung_task_panic=1".to_owned(),
+    ]
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -43,6 +64,8 @@ mod tests {
     fn a_slow_machine_has_more_time_and_a_fast_one_no_less() {
         let limit = Duration::from_secs(60);
         assert_eq!(scaled(limit), 3 * limit, "no boot is known yet");
+        let patient = ["rcupdate.rcu_cpu_stall_timeout=63", "watchdog_thresh=30"];
+        assert_eq!(watchdogs(), patient);
         assert_eq!(by(limit, Duration::ZERO), limit);
         assert_eq!(by(limit, Duration::from_secs(2)), limit);
         assert_eq!(by(limit, Duration::from_secs(15)), 3 * limit);
@@ -50,5 +73,11 @@ mod tests {
             note(Duration::from_secs(seconds));
         }
         assert_eq!(scaled(limit), limit, "boots of long ago do not count");
+        let defaults = ["rcupdate.rcu_cpu_stall_timeout=21", "watchdog_thresh=10"];
+        assert_eq!(watchdogs(), defaults);
+        assert_eq!(hung_tasks()[0], "sysctl.kernel.hung_task_timeout_secs=40");
+        note(Duration::from_secs(1000));
+        let most = ["rcupdate.rcu_cpu_stall_timeout=300", "watchdog_thresh=60"];
+        assert_eq!(watchdogs(), most);
     }
 }

@@ -10,6 +10,7 @@ use host::files::copy_into;
 use kernel_tests::context::Context;
 use kernel_tests::registry::{Batch, Scope, Test};
 use kernels::kernel::Kernel;
+use machines::alone::Running;
 use machines::share;
 use report::Verdict;
 use vm_session::ROOT;
@@ -29,7 +30,11 @@ pub(super) fn test() -> Batch {
         needs_plugin: true,
         ..Test::new("kexec", Scope::ONCE)
     };
-    Batch::of_one(test, |context: &Context<'_>, _| check(&context.kernel()?))
+    Batch::of_one(test, |context: &Context<'_>, _| {
+        let kernel = context.kernel()?;
+        let _machine = Running::beside_others();
+        check(&kernel)
+    })
 }
 
 fn check(kernel: &Kernel) -> Result<Verdict> {

@@ -9,8 +9,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
+use machines::speed;
 use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt};
 use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
+
+use super::PATIENCE;
 
 /// The most bytes of what the program prints that are kept.
 const KEPT: usize = 1 << 16;
@@ -60,8 +63,8 @@ impl Sitting {
     }
 
     /// Waits until the program has printed `text` since what was expected last.
-    pub(super) fn expect(&mut self, text: &str, patience: Duration) -> Result<()> {
-        let until = Instant::now() + patience;
+    pub(super) fn expect(&mut self, text: &str) -> Result<()> {
+        let until = Instant::now() + speed::scaled(PATIENCE);
         loop {
             if let Some(place) = self.screen.find(text) {
                 self.screen.drain(..place + text.len());
@@ -88,8 +91,8 @@ impl Sitting {
     }
 
     /// Waits until the program ends.
-    pub(super) fn wait(&mut self, patience: Duration) -> Result<ExitStatus> {
-        let until = Instant::now() + patience;
+    pub(super) fn wait(&mut self) -> Result<ExitStatus> {
+        let until = Instant::now() + speed::scaled(PATIENCE);
         loop {
             if let Some(status) = self.child.try_wait().context("waiting for a program")? {
                 return Ok(status);

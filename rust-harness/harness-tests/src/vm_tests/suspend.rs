@@ -9,6 +9,7 @@ use kernel_tests::context::Context;
 use kernel_tests::registry::{Batch, Scope, Test};
 use kernels::firmware;
 use kernels::kernel::Kernel;
+use machines::alone::Running;
 use report::Verdict;
 
 use super::{SKIPPED, vm};
@@ -23,7 +24,9 @@ pub(super) fn test() -> Batch {
         ..Test::new("suspend", Scope::ONCE)
     };
     Batch::of_one(test, |context: &Context<'_>, _| {
-        check(&context.kernel()?, &firmware::build(context.paths)?)
+        let (kernel, firmware) = (context.kernel()?, firmware::build(context.paths)?);
+        let _machine = Running::beside_others();
+        check(&kernel, &firmware)
     })
 }
 

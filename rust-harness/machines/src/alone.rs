@@ -1,6 +1,7 @@
 //! Machines beside each other, or one without others.
 //!
-//! What is said here holds for the machines of one process.
+//! What is said here holds for the machines of one process, and for those of programs that it
+//! starts while it holds a [`Running`] for them.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -13,11 +14,13 @@ const PATIENCE: Duration = Duration::from_secs(300);
 static MACHINES: Machines = Machines::none();
 
 /// Who runs, and whether others may begin.
+#[derive(Debug)]
 struct Machines {
     state: Mutex<State>,
     changed: Condvar,
 }
 
+#[derive(Debug)]
 struct State {
     running: u32,
     /// One machine runs without others, or waits until it does.
@@ -70,24 +73,27 @@ impl Machines {
 }
 
 /// A machine that runs, until this is dropped.
-pub(super) struct Running {
+#[must_use = "the machine runs until this is dropped"]
+#[derive(Debug)]
+pub struct Running {
     machines: &'static Machines,
     alone: bool,
 }
 
 impl Running {
-    /// Begins beside others, once none runs or waits that has to be alone.
-    pub(super) fn beside_others() -> Self {
+    /// Begins beside others, once none runs or waits that has to be alone, or after five minutes.
+    pub fn beside_others() -> Self {
         MACHINES.begin(PATIENCE, false)
     }
 
-    /// Begins when no other machine runs, and holds up those that would begin beside it.
-    pub(super) fn alone() -> Self {
+    /// Begins when no other machine runs, or after five minutes, and holds up those that would begin
+    /// beside it.
+    pub(crate) fn alone() -> Self {
         MACHINES.begin(PATIENCE, true)
     }
 
     /// Lets others begin beside it from now on.
-    pub(super) fn let_others_begin(&mut self) {
+    pub(crate) fn let_others_begin(&mut self) {
         if std::mem::take(&mut self.alone) {
             self.machines.state().one_alone = false;
             self.machines.changed.notify_all();
