@@ -7,10 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, Result};
-use tempfile::TempDir;
 
 use crate::definitions::Definition;
-use host::files;
+use host::files::{self, Scratch};
 use host::git::Git;
 use host::paths::Paths;
 use host::process;
@@ -23,7 +22,7 @@ const REPOSITORY: &str = "repository";
 #[derive(Debug)]
 pub(crate) struct Repository {
     /// Everything is below this directory.
-    dir: TempDir,
+    dir: Scratch,
     git: Git,
 }
 

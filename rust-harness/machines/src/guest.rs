@@ -17,7 +17,7 @@ use crate::speed;
 use guest_runner::{COMMAND, SHARE};
 use host::arch::Arch;
 use host::cargo::{self, GuestPrograms};
-use host::files;
+use host::files::{self, Scratch};
 use host::made::Made;
 use host::paths::Paths;
 use host::process;
@@ -26,7 +26,6 @@ use kernels::firmware;
 use kernels::guest_root;
 use kernels::kernel::Kernel;
 use kernels::subject::Subject;
-use tempfile::TempDir;
 
 /// How long a run may take by default, from power-on to power-off. A boot takes 10 to 20 s on
 /// the machine that this was written on; a slower one needs more.
@@ -57,7 +56,7 @@ struct Parts {
     plugin: Made<Option<PathBuf>>,
     /// Copies of the plugin and of the guest's programs, for as long as there is this guest: what
     /// somebody builds meanwhile in the same checkout is for other guests.
-    copies: Made<Arc<TempDir>>,
+    copies: Made<Arc<Scratch>>,
     plugin_copy: Made<Option<PathBuf>>,
     runner: Made<PathBuf>,
     programs: Made<GuestPrograms>,

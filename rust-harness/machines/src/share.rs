@@ -7,7 +7,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
-use host::files;
+use host::files::{self, Scratch};
 use host::paths::Paths;
 use nix::fcntl::OFlag;
 
@@ -17,7 +17,7 @@ pub const STOP: &str = ".brbe-stop";
 
 /// The directory that one run shares with the guest, removed afterwards.
 #[derive(Debug)]
-pub struct Share(tempfile::TempDir);
+pub struct Share(Scratch);
 
 impl Share {
     /// Creates an empty directory, below the caches.
