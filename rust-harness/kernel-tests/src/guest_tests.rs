@@ -17,7 +17,7 @@ use kernels::guest_module;
 use kernels::kernel::Kernel;
 use kernels::subject::Configuration;
 use kernels::variant::Variant;
-use machines::backend::Run;
+use machines::backend::{End, Run};
 use machines::guest::{Guest, Task};
 use machines::machine_spec::MachineSpec;
 use machines::share::Share;
@@ -550,8 +550,8 @@ impl Watch {
         self.tests.iter().map(|test| test.name)
     }
 
-    /// Runs the tests after each other in one boot of `kernel`, until one does not pass. Returns
-    /// the name of that one and what it said. `what` is the kernel's name, `modules` are the files
+    /// Runs the tests after each other in one boot of `kernel`, until one does not pass, and returns
+    /// that one. `what` is the kernel's name, `modules` are the files
     /// of the modules that tests load, and `timeout` is the limit for the run, from power-on to
     /// power-off.
     ///
@@ -565,7 +565,7 @@ impl Watch {
         what: &str,
         modules: &[PathBuf],
         timeout: Duration,
-    ) -> Result<Option<(&'static str, String)>> {
+    ) -> Result<Option<Noticed>> {
         let share = guest.share()?;
         modules.iter().try_for_each(|module| share.put(module))?;
         let lines = self.tests.iter().map(|test| {
@@ -582,10 +582,23 @@ impl Watch {
         let verdicts = judge(self.tests.len(), &run)?.verdicts(self.tests.len());
         let failed = self.names().zip(verdicts);
         let mut failed = failed.filter(|(_, verdict)| !matches!(verdict, Verdict::Pass(_)));
-        Ok(failed
-            .next()
-            .map(|(name, verdict)| (name, verdict.reason().to_owned())))
+        Ok(failed.next().map(|(name, verdict)| Noticed {
+            by: name,
+            says: verdict.reason().to_owned(),
+            in_time: !matches!(run.end, End::TimedOut(_)),
+        }))
     }
+}
+
+/// A test that does not pass.
+#[derive(Debug)]
+pub struct Noticed {
+    /// The name of the test.
+    pub by: &'static str,
+    /// What the test said.
+    pub says: String,
+    /// The run came to its end within its limit.
+    pub in_time: bool,
 }
 
 /// What came of `count` tests, whose lines ran after each other in `run`.

@@ -437,10 +437,16 @@ fn console_log(paths: &Paths, name: &str, boots: &AtomicU32) -> Result<(PathBuf,
     }
 }
 
-/// The error for a guest that did not come to its end: its kernel died, or it took too long.
+/// The error for a guest that did not come to its end.
 #[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct Dead(String);
+pub enum Dead {
+    /// Its kernel died.
+    #[error("{0}")]
+    Panicked(String),
+    /// It took too long.
+    #[error("{0}")]
+    TimedOut(String),
+}
 
 /// The exit status of the command of a run, if the command came to its end.
 ///
@@ -451,12 +457,12 @@ pub fn status(run: &Run) -> Result<i32> {
     let console = run.console.display();
     match &run.end {
         End::Exited(status) => Ok(*status),
-        End::Panicked(message) => Err(Dead(format!(
+        End::Panicked(message) => Err(Dead::Panicked(format!(
             "the guest's kernel died:\n    {}\nthe whole console: {console}",
             message.join("\n    ")
         ))
         .into()),
-        End::TimedOut(last) => Err(Dead(format!(
+        End::TimedOut(last) => Err(Dead::TimedOut(format!(
             "the guest did not end in time and was stopped. The last lines of its console, or over ssh \
              of the command:\n    {}\nthe whole log: {console}",
             last.join("\n    ")

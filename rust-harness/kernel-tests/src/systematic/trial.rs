@@ -13,10 +13,11 @@ use super::kept::{KeptOutcome, KeptOutcomes};
 use super::outcome::Outcome;
 use super::round::Round;
 use crate::context::Context;
+use crate::guest_tests::Noticed;
 use crate::registry::{self, Batch};
 use host::cache::Key;
 use host::made::Made;
-use host::toolchain;
+use host::{retries, toolchain};
 use kernels::driver_module::{self, Compiled, DriverModules, DriverMutant};
 use kernels::guest_module;
 use kernels::kernel::Kernel;
@@ -162,7 +163,9 @@ impl<'a> Trial<'a> {
             let start = Instant::now();
             let noticed = self.run(round, &kernel, "drivers as they are", UNCHANGED)?;
             Ok(match noticed {
-                Some((by, says)) => Err(format!("{by} fails on the drivers as they are: {says}")),
+                Some(Noticed { by, says, .. }) => {
+                    Err(format!("{by} fails on the drivers as they are: {says}"))
+                }
                 None => Ok(start.elapsed()),
             })
         });
@@ -201,24 +204,31 @@ impl<'a> Trial<'a> {
         kernel: &Kernel,
         what: &str,
         timeout: Duration,
-    ) -> Result<Option<(String, String)>> {
+    ) -> Result<Option<Noticed>> {
         let guest = self.context.guest;
-        let noticed = match round {
+        match round {
             Round::Boot(configuration, watch) => {
                 let modules = self.drivers.guest_modules(*configuration)?;
-                watch.first_failure(guest, kernel, what, &modules, timeout)?
+                watch.first_failure(guest, kernel, what, &modules, timeout)
             }
             Round::Test(name) => {
                 let context = self.context.with_kernel(kernel.clone(), what.to_owned());
-                match registry::named(self.tests, name)?.run(&context) {
-                    Ok(Verdict::Pass(_)) => None,
-                    Ok(Verdict::Fail(says) | Verdict::Skip(says)) => Some((*name, says)),
-                    Err(error) if error.is::<Dead>() => Some((*name, format!("{error:#}"))),
-                    Err(error) => return Err(error),
-                }
+                let (says, in_time) = match registry::named(self.tests, name)?.run(&context) {
+                    Ok(Verdict::Pass(_)) => return Ok(None),
+                    Ok(Verdict::Fail(says) | Verdict::Skip(says)) => (says, true),
+                    Err(error) => match error.downcast_ref() {
+                        Some(Dead::Panicked(_)) => (format!("{error:#}"), true),
+                        Some(Dead::TimedOut(_)) => (format!("{error:#}"), false),
+                        None => return Err(error),
+                    },
+                };
+                Ok(Some(Noticed {
+                    by: name,
+                    says,
+                    in_time,
+                }))
             }
-        };
-        Ok(noticed.map(|(by, says)| (by.to_owned(), says)))
+        }
     }
 
     /// Tries the mutant at `place` of those that are compiled together.
@@ -381,9 +391,19 @@ impl<'a> Trial<'a> {
             let taken = self.duration(place)?;
             let kernel = self.drivers.kernel(configuration, module)?;
             let timeout = LEAST + PATIENCE * taken;
-            if let Some((by, says)) = self.run(&round, &kernel, &name(mutant), timeout)? {
+            let run = || self.run(&round, &kernel, &name(mutant), timeout);
+            let mut noticed = run()?;
+            // The host may have stood still. What came of a mutant is kept for later runs.
+            if noticed.as_ref().is_some_and(|noticed| !noticed.in_time) {
+                retries::note();
+                noticed = run()?;
+            }
+            if let Some(Noticed { by, says, .. }) = noticed {
                 let says = says.lines().next().unwrap_or_default().to_owned();
-                return Ok(Outcome::Killed { by, says });
+                return Ok(Outcome::Killed {
+                    by: by.to_owned(),
+                    says,
+                });
             }
         }
         Ok(outcome)
