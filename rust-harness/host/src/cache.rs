@@ -295,6 +295,8 @@ pub fn write_atomically(path: &Path, contents: &[u8]) -> Result<()> {
             .permissions(fs::Permissions::from_mode(0o644))
             .tempfile_in(folder)?;
         file.write_all(contents)?;
+        // Else it may be there and empty after a power cut.
+        file.as_file().sync_data()?;
         file.persist(path)?;
         Ok(())
     };

@@ -117,8 +117,15 @@ impl Series {
             while commits.len() <= self.patches.len() {
                 let patch = &self.patches[commits.len() - 1];
                 let path = patch.path.to_string_lossy();
-                let applied = am.run(&["am", "--quiet", &path]);
-                applied.with_context(|| DoesNotApply(patch.name.clone()))?;
+                if let Err(error) = am.run(&["am", "--quiet", &path]) {
+                    // It may have failed for another reason, such as a full disk.
+                    let (applies, _) = am.try_run(&["apply", "--check", &path])?;
+                    return Err(if applies {
+                        error.context(format!("applying {}", patch.name))
+                    } else {
+                        error.context(DoesNotApply(patch.name.clone()))
+                    });
+                }
                 let commit = am.read(&["rev-parse", "HEAD"])?;
                 am.run(&["update-ref", &references[commits.len() - 1], &commit])?;
                 commits.push(commit);

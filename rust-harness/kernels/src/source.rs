@@ -73,22 +73,25 @@ impl Tree {
     ) -> Result<T> {
         let _lock = Lock::take(paths, &self.lock())?;
         let log = process::fresh(paths.log(&format!("kernel-{}", self.id)))?;
-        self.forget_index_lock()?;
+        self.forget_locks()?;
         let checkout = ["checkout", "--quiet", "--force", "--detach", commit];
         self.git().log(&log, &checkout)?;
         then(&log)
     }
 
-    /// Removes git's lock of the index, which a checkout that was killed leaves. No other
-    /// checkout is under way: the caller has the tree's lock.
-    fn forget_index_lock(&self) -> Result<()> {
-        let lock = self.path.join(".git/index.lock");
-        match fs::remove_file(&lock) {
-            Err(error) if error.kind() != ErrorKind::NotFound => {
-                Err(error).with_context(|| format!("removing {}", lock.display()))
+    /// Removes git's locks of the index and of HEAD, which a checkout that was killed leaves. No
+    /// other checkout is under way: the caller has the tree's lock.
+    fn forget_locks(&self) -> Result<()> {
+        for lock in ["index.lock", "HEAD.lock"] {
+            let lock = self.path.join(".git").join(lock);
+            match fs::remove_file(&lock) {
+                Err(error) if error.kind() != ErrorKind::NotFound => {
+                    return Err(error).with_context(|| format!("removing {}", lock.display()));
+                }
+                _ => {}
             }
-            _ => Ok(()),
         }
+        Ok(())
     }
 
     /// The commit of the unchanged source, for others who have its history. `None` for a tree

@@ -129,7 +129,9 @@ fn switch_log(files: &Files, single: bool, over: &AtomicBool) -> Result<(u64, u6
         }
         Ok(())
     };
-    let answer = |name: &str| File::create(files.share.join(name)).context("answering the guest");
+    // A new file: the guest may have left a link to anywhere.
+    let answer =
+        |name: &str| File::create_new(files.share.join(name)).context("answering the guest");
     // While the vCPU is stopped, all that it did is in the plugin's log.
     let switch = |monitor: &mut Monitor, commands: &[&str]| {
         monitor.command("stop")?;
@@ -200,6 +202,8 @@ impl Monitor {
 
 /// How many bytes a log may have.
 const MAX_LOG: u64 = 16 << 30;
+/// The most bytes of the plugin's log that are of the workload.
+const MAX_WINDOW: u64 = 1 << 30;
 
 fn compare_logs(files: &Files, start: u64, end: u64) -> Result<LogComparison> {
     let log = share::open_from_guest(&files.qemu_log, MAX_LOG).context("opening QEMU's log")?;
@@ -213,7 +217,12 @@ fn compare_logs(files: &Files, start: u64, end: u64) -> Result<LogComparison> {
     let mut log = log.into_inner();
     log.seek(SeekFrom::Start(start)).context("seeking")?;
     let mut text = String::new();
-    log.take(end.saturating_sub(start))
+    let window = end.saturating_sub(start);
+    ensure!(
+        window <= MAX_WINDOW,
+        "the plugin's log has {window} bytes of the workload, and {MAX_WINDOW} are read"
+    );
+    log.take(window)
         .read_to_string(&mut text)
         .context("reading the plugin's log")?;
     Ok(compare(&events, text.lines()))

@@ -14,7 +14,6 @@ use crate::identity::Identity;
 use crate::letter::{Facts, Letter};
 use crate::patches;
 use crate::recipients::Recipients;
-use host::cache;
 use host::git::{Git, NOBODY};
 use host::paths::Paths;
 use host::process;
@@ -66,7 +65,10 @@ impl Sending<'_> {
         let parent = dir.parent().filter(|dir| !dir.as_os_str().is_empty());
         let parent = parent.unwrap_or(Path::new("."));
         fs::create_dir_all(parent).with_context(|| format!("creating {}", parent.display()))?;
-        let scratch = tempfile::tempdir_in(parent).context("creating a directory for the mails")?;
+        let creating = "creating a directory for the mails";
+        let scratch = tempfile::tempdir_in(parent).context(creating)?;
+        let new = scratch.path().join("new");
+        fs::create_dir(&new).context(creating)?;
         let letter = Letter::write(paths, subject, self.facts)?;
         let posting = Posting {
             subject,
@@ -74,7 +76,7 @@ impl Sending<'_> {
             recipients: self.recipients(paths, subject, &letter)?,
             sending: self,
         };
-        let (mails, tip) = posting.write(scratch.path())?;
+        let (mails, tip) = posting.write(&new)?;
         check(subject, &mails, &tip)?;
         if self.signoff.is_some() {
             for mail in &mails[1..] {
@@ -85,7 +87,7 @@ impl Sending<'_> {
             }
         }
         send_email(&posting.from(), &mails)?;
-        replace(dir, scratch.path())?;
+        replace(dir, &new)?;
         let names = mails.iter().filter_map(|mail| mail.file_name());
         let names = names.map(OsStr::to_owned).collect();
         Ok((names, posting.recipients))
@@ -109,7 +111,8 @@ impl Sending<'_> {
 }
 
 /// Puts the directory `new` in the place of `dir`, if that has mails as they were made
-/// before, or nothing. Mails that somebody has touched are left alone.
+/// before, or nothing. Older mails go to `old`, beside `new`. Mails that somebody has touched are
+/// left alone.
 fn replace(dir: &Path, new: &Path) -> Result<()> {
     if dir.exists() {
         ensure!(
@@ -117,7 +120,9 @@ fn replace(dir: &Path, new: &Path) -> Result<()> {
             "{} has mails that were edited, or something else: --output names another directory",
             dir.display()
         );
-        cache::remove(dir)?;
+        // As a whole: mails of which some are left would count as edited.
+        let old = new.with_file_name("old");
+        fs::rename(dir, &old).with_context(|| format!("removing {}", dir.display()))?;
     }
     fs::rename(new, dir).with_context(|| format!("naming {}", dir.display()))
 }

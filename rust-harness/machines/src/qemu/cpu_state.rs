@@ -26,9 +26,11 @@ pub(super) const ASKING: Duration = Duration::from_secs(11);
 pub(super) struct Monitor(PathBuf);
 
 impl Monitor {
-    /// The path of a socket that does not exist yet.
-    pub(super) fn new() -> Self {
-        Self(std::env::temp_dir().join(format!("brbe-qmp-{}.sock", std::process::id())))
+    /// The path of a socket that does not exist yet. The machine's `share` names it: its name is like
+    /// no other's, where the number of a process is that of another one in another namespace.
+    pub(super) fn new(share: &Path) -> Self {
+        let name = share.file_name().unwrap_or_default().display();
+        Self(std::env::temp_dir().join(format!("brbe-qmp-{name}.sock")))
     }
 
     /// The arguments that have QEMU make the socket.

@@ -51,7 +51,7 @@ pub fn main() -> Result<()> {
     });
     let described = Described::of(&boot.machine, boot.plugin.as_ref(), firmware)?;
     boot.kernel_args.extend(described.kernel_words.clone());
-    let monitor = Monitor::new();
+    let monitor = Monitor::new(&boot.share);
     boot.qemu_args.extend(monitor.args());
     let config = Config {
         target: vec![target(&boot, &described)],

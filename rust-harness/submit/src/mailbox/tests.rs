@@ -38,10 +38,10 @@ fn what_has_changed_goes_below_the_message() {
 
 #[test]
 fn only_mails_as_they_were_made_are_replaced() {
-    let scratch = tempfile::tempdir().unwrap();
-    let dir = scratch.path().join("mails");
-    let new = |text: &str| {
-        let new = scratch.path().join("new");
+    let parent = tempfile::tempdir().unwrap();
+    let dir = parent.path().join("mails");
+    let new = |text: &str, scratch: &Path| {
+        let new = scratch.join("new");
         fs::create_dir(&new).unwrap();
         for name in ["0000-letter.patch", "0001-x.patch"] {
             fs::write(new.join(name), format!("{name} {text}")).unwrap();
@@ -51,14 +51,16 @@ fn only_mails_as_they_were_made_are_replaced() {
         new
     };
     let replaced = |text| {
-        let new = new(text);
-        let outcome = replace(&dir, &new);
-        cache::remove(&new).unwrap();
-        outcome
+        let scratch = tempfile::tempdir_in(&parent).unwrap();
+        replace(&dir, &new(text, scratch.path()))
     };
     replaced("one").unwrap();
     replaced("two").unwrap();
     let letter = dir.join("0000-letter.patch");
+    assert_eq!(
+        fs::read_to_string(&letter).unwrap(),
+        "0000-letter.patch two"
+    );
     fs::write(&letter, "edited").unwrap();
     assert!(
         replaced("three")
