@@ -194,8 +194,9 @@ impl<'a> Planner<'a> {
         Ok(())
     }
 
-    /// The tests of the series `fixes` alone. Its kernel is only booted where that series is
-    /// asked for: with the snapshot on top more can be seen of the fixes.
+    /// The tests of the series `fixes` alone. Its kernel is only tested where that series is
+    /// asked for: with the snapshot on top more can be seen of the fixes. To bisect the series,
+    /// its kernels are booted in the tier `all`, too.
     fn fixes(&self, base: &'a Base, subject: &'a Subject, plan: &mut Plan<'a>) -> Result<()> {
         let is_asked_for = self.asked_for.is_some();
         let context = Context::patched(self.paths, &base.guest, subject);
