@@ -50,8 +50,8 @@ pub struct Submit {
     #[arg(long, value_name = "NAME <MAIL>")]
     signoff: Option<Identity>,
 
-    /// The how-manieth time the series is sent; from the second time on, the letter has to
-    /// say what has changed
+    /// The version of the series: 2 when it is sent for the second time. From 2 on, the letter
+    /// has to say what has changed
     #[arg(long, short = 'v', value_name = "N", default_value = "1")]
     version: NonZeroU32,
 
@@ -67,7 +67,8 @@ pub struct Submit {
     #[arg(long, value_name = "NAME <MAIL>")]
     cc: Vec<Identity>,
 
-    /// The message that it answers: no earlier version, which the letter links to
+    /// The message that the series answers, such as the report of a bug. An earlier version is
+    /// no such message: the letter links to it
     #[arg(long, value_name = "MESSAGE-ID", value_parser = message_id)]
     in_reply_to: Option<String>,
 

@@ -82,8 +82,9 @@ pub struct Trace {
 
 const HELP: &str = "\
 branch-trace's arguments, after the options above:
-  FUNCTION, :SOURCE-FILES, fentry:, fexit:, kprobe:, kretprobe:,
-  tracepoint:CATEGORY:NAME, rawtracepoint:NAME, fexit:bpf:PROGRAM, uprobe:FILE:SYMBOL, uretprobe:...
+  FUNCTION, :SOURCE-FILES, @FILE, fentry:, fexit:, kprobe:, kretprobe:,
+  tracepoint:CATEGORY:NAME, rawtracepoint:NAME, fentry:bpf:PROGRAM, fexit:bpf:PROGRAM,
+  uprobe:FILE:SYMBOL, uretprobe:...
   --errors, --ret EXPR, --filter EXPR, --lbr FILTERS, -n N, --duration SECONDS,
   --args[=DEPTH], --stack kernel,user, --dry-run
   -- COMMAND, run in the guest

@@ -78,7 +78,8 @@ pub(super) struct MachineArgs {
     #[arg(long)]
     gdb: bool,
 
-    /// Have the plugin write what each record is made of into this file (arm64 alone)
+    /// Have the plugin write a line for each record, freeze, reset and access to BRBE into this file
+    /// (arm64 alone)
     #[arg(long, value_name = "FILE", conflicts_with = "no_brbe")]
     brbe_log: Option<PathBuf>,
 
