@@ -172,12 +172,13 @@ pub(crate) const SECTIONS: [(&str, &str); 9] = [
   :FILES                        the functions that source files declare:
                                 `:kernel/bpf/*.c`
   @FILE                         the functions that are the lines of a file
-  fentry:FUNCTION  fexit:...    the same when they are called, or return, by a BPF
-                                trampoline, which costs the fewest records
+  fentry:FUNCTION  fexit:...    kernel functions, when they are called or return, by a
+                                BPF trampoline, which wastes the fewest records
   kprobe:FUNCTION  kretprobe:   by one probe for any number of functions
   tracepoint:CATEGORY:NAME      a tracepoint
-  rawtracepoint:NAME            the same without its arguments made ready
-  fexit:bpf:PROGRAM[:FUNCTION]  a BPF program that is loaded, by name or number
+  rawtracepoint:NAME            a tracepoint without its arguments made ready
+  fentry:bpf:PROGRAM  fexit:... a BPF program that is loaded, by name or number, or one
+                                of its functions, as in fexit:bpf:PROGRAM:FUNCTION
   uprobe:FILE:SYMBOL  uretprobe:  a function of user space",
     ),
     (

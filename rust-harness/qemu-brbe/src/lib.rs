@@ -11,7 +11,7 @@
 //! | `version=1.0\|1.1` | FEAT_BRBE or FEAT_BRBEv1p1; 1.1 |
 //! | `cc=on\|off` | cycle counts; off, all are unknown; on |
 //! | `stats=FILE` | counts per vCPU, as JSON, at exit |
-//! | `log=FILE` | a line for every record, freeze and access to BRBE |
+//! | `log=FILE` | a line for every record, freeze, reset and access to BRBE |
 //! | `watch=ADDRESS` | the function whose calls are followed |
 //! | `watch-log=FILE` | a line for all that such a call executes, and for what comes in between |
 //!

@@ -85,8 +85,11 @@ impl Applied {
     fn new(name: String, prepared: Result<Subject>) -> Result<Self> {
         let (subject, verdict) = match prepared {
             Ok(subject) => {
-                let count = subject.changes().len();
-                (Some(subject), Verdict::Pass(format!("{count} patches")))
+                let seen = match subject.changes().len() {
+                    1 => "1 patch".to_owned(),
+                    count => format!("{count} patches"),
+                };
+                (Some(subject), Verdict::Pass(seen))
             }
             Err(error) if error.is::<Interrupted>() => return Err(error),
             Err(error) => (None, Verdict::Fail(format!("{error:#}"))),
