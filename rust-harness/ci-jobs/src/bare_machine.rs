@@ -9,6 +9,7 @@ use anyhow::{Context as _, Result, ensure};
 use crate::definitions::Mistake;
 use crate::tools::Tools;
 use host::cache::{self, Key};
+use host::logs::Log;
 use host::mirror;
 use host::paths::Paths;
 use host::process;
@@ -89,7 +90,7 @@ pub(crate) struct Ran {
     /// What the command wrote.
     said: String,
     /// The log that keeps what the command wrote.
-    log: PathBuf,
+    log: Log,
 }
 
 /// How many lines of a log an error shows.
@@ -146,7 +147,7 @@ impl<'a> BareMachine<'a> {
         let root = cache::entry(paths, "ci-machine", &recipe.key()?, |into| {
             let mirror = mirror::url()?;
             let step = Step::start(format!("make a {}", recipe.name));
-            let log = process::fresh(paths.log("ci-machine"))?;
+            let log = Log::fresh(paths.log("ci-machine"))?;
             let mut mmdebstrap = Command::new("mmdebstrap");
             mmdebstrap.args(["--mode=root", "--variant=minbase"]);
             mmdebstrap.arg(format!("--include={}", recipe.packages));
@@ -185,7 +186,7 @@ impl<'a> BareMachine<'a> {
         dir: &Path,
         command: &Command,
     ) -> Result<Ran> {
-        let log = process::fresh(self.paths.log(log))?;
+        let log = Log::fresh(self.paths.log(log))?;
         let mut entered = Command::new("unshare");
         entered.args(["--mount", "--pid", "--fork", "--kill-child"]);
         entered.args(["sh", "-c", ENTER, "sh"]).arg(&self.root);

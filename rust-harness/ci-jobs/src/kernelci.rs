@@ -8,6 +8,7 @@ use anyhow::{Context as _, Result, ensure};
 
 use crate::definitions::Mistake;
 use crate::tools::Tools;
+use host::logs::Log;
 use host::paths::Paths;
 use host::process;
 use report::{Report, Row, Verdict};
@@ -62,7 +63,7 @@ pub fn check(paths: &Paths) -> Result<Verdict> {
         let mut python = Command::new("python3");
         python.env("PYTHONPATH", tools.python_modules());
         python.args(["-c", JUDGE]).arg(&written);
-        let log = process::fresh(paths.log("ci-kernelci"))?;
+        let log = Log::fresh(paths.log("ci-kernelci"))?;
         process::logged("validating a document", &log, &mut python)
     };
     is_valid(&document)?;

@@ -13,6 +13,7 @@ use crate::definitions::{Definition, Engine, Mistake, Wishes, definitions};
 use crate::few_cells::FewCells;
 use crate::tools::Tools;
 use host::files;
+use host::logs::Log;
 use host::paths::Paths;
 use host::process;
 use kernel_tests::guest_tests;
@@ -88,7 +89,7 @@ fn job(paths: &Paths, dir: &Path) -> Result<Definition> {
     export
         .args(["export", "--base", base])
         .arg(dir.join(&kernel));
-    let log = process::fresh(paths.log("ci-lava-export"))?;
+    let log = Log::fresh(paths.log("ci-lava-export"))?;
     process::logged("exporting the kernel", &log, &mut export)?;
     let wishes = Wishes {
         artifacts: format!("file://{}", dir.display()),

@@ -9,6 +9,7 @@ use anyhow::{Context, Result};
 
 use crate::definitions::{Definition, Engine, Mistake, Wishes, definitions};
 use crate::tools::Tools;
+use host::logs::Log;
 use host::paths::Paths;
 use host::process;
 use report::Verdict;
@@ -94,7 +95,7 @@ fn judged(
             python.args(["-c", JUDGE_LAVA]);
         }
     }
-    let log = process::fresh(paths.log("ci-check"))?;
+    let log = Log::fresh(paths.log("ci-check"))?;
     let status = process::run_to_status(&log, python.arg(file))?;
     let said = fs::read_to_string(&log).unwrap_or_default();
     Ok(if status.success() { Ok(()) } else { Err(said) })

@@ -11,6 +11,7 @@ use anyhow::{Context as _, Result};
 use crate::definitions::Definition;
 use host::files::{self, Scratch};
 use host::git::Git;
+use host::logs::Log;
 use host::paths::Paths;
 use host::process;
 
@@ -36,7 +37,7 @@ impl Repository {
         let dir = files::scratch(paths, "ci-")?;
         let git = Git::new(&dir.path().join(REPOSITORY));
         let this = Self { dir, git };
-        let log = process::fresh(paths.log(log))?;
+        let log = Log::fresh(paths.log(log))?;
         let mut rsync = Command::new("rsync");
         rsync.args(["--archive", "--no-owner", "--no-group"]);
         rsync.args(["--exclude=/.git", "--exclude=/target"]);

@@ -7,6 +7,7 @@ use std::process::Command;
 use anyhow::{Context as _, Result};
 
 use host::cache::{self, Key};
+use host::logs::Log;
 use host::mirror;
 use host::paths::Paths;
 use host::process;
@@ -54,7 +55,7 @@ impl Tools {
         }
         let dir = cache::entry(paths, "ci-tools", &key, |into| {
             let step = Step::start("fetch what runs and checks jobs for CI engines");
-            let log = process::fresh(paths.log("ci-tools"))?;
+            let log = Log::fresh(paths.log("ci-tools"))?;
             let tools = Self(into.to_owned());
             tools.fetch_python(&requirements, &log)?;
             for (name, version, sha256) in NPM {

@@ -2,7 +2,6 @@
 
 use std::fs::File;
 use std::io::Read as _;
-use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
@@ -11,6 +10,7 @@ use anyhow::{Context as _, Result, ensure};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
+use host::logs::Log;
 use host::paths::Paths;
 use host::process::{self, ProcessGroup};
 use report::{Report, Verdict};
@@ -74,11 +74,11 @@ pub(crate) fn brbe_until(
 /// A run of this program as a user runs it, which has not been waited for.
 struct Running {
     group: ProcessGroup,
-    log: PathBuf,
+    log: Log,
 }
 
 fn start(paths: &Paths, log: &str, arguments: &[&str]) -> Result<Running> {
-    let log = process::fresh(paths.log(log))?;
+    let log = Log::fresh(paths.log(log))?;
     let stderr = File::create(&log).with_context(|| format!("creating {}", log.display()))?;
     let mut command = Command::new(process::this_program());
     command.args(arguments).stdin(Stdio::null());

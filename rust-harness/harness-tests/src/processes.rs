@@ -6,6 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
+use machines::speed;
 use nix::sys::signal::{self, Signal};
 use nix::unistd::Pid;
 
@@ -56,7 +57,7 @@ pub(crate) fn children_of(parent: u32) -> Result<Vec<Process>> {
 
 /// Waits until none of these processes is there any more.
 pub(crate) fn wait_for_the_end(processes: &[Process]) -> Result<()> {
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + speed::scaled(PATIENCE);
     while let Some(process) = processes.iter().find(|process| process.is_there()) {
         ensure!(
             Instant::now() < until,

@@ -7,6 +7,7 @@ use std::process::Command;
 use anyhow::{Context, Result};
 
 use crate::arch::Arch;
+use crate::logs::Log;
 use crate::paths::Paths;
 use crate::process;
 use crate::progress::Step;
@@ -95,7 +96,7 @@ fn static_programs(paths: &Paths, arch: Arch, what: &str, packages: &[&str]) -> 
 }
 
 fn build(paths: &Paths, log: &str, what: &str, args: &[&str]) -> Result<()> {
-    let log = process::fresh(paths.log(log))?;
+    let log = Log::fresh(paths.log(log))?;
     let step = Step::start(format!("build {what}"));
     let mut cargo = cargo(paths);
     cargo.args(["build", "--locked", "--release"]).args(args);

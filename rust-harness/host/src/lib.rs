@@ -5,7 +5,7 @@
 //! names that change with its inputs, [`process`] runs programs and ends them when the user
 //! interrupts, [`progress`] shows what is under way. [`git`], [`cargo`] and [`mirror`] are
 //! the tools behind it; [`toolchain`] identifies the compilers, [`arch`] names the
-//! architectures, [`files`] copies files, [`made`] makes what is needed once, [`memory`] says
+//! architectures, [`files`] copies files, [`logs`] has logs of one run each, [`made`] makes what is needed once, [`memory`] says
 //! how much of it there is, [`cpu_time`] how much of it the CPUs have worked, and [`retries`]
 //! how often something was done again.
 
@@ -15,6 +15,7 @@ pub mod cargo;
 pub mod cpu_time;
 pub mod files;
 pub mod git;
+pub mod logs;
 pub mod made;
 pub mod memory;
 pub mod mirror;

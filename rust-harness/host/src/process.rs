@@ -203,16 +203,6 @@ pub fn this_program() -> PathBuf {
     format!("/proc/{}/exe", std::process::id()).into()
 }
 
-/// Creates the log as an empty file, with the directories above it, and returns its path. The
-/// contents of an older log are lost.
-pub fn fresh(log: PathBuf) -> Result<PathBuf> {
-    if let Some(dir) = log.parent() {
-        fs::create_dir_all(dir).with_context(|| format!("creating {}", dir.display()))?;
-    }
-    File::create(&log).with_context(|| format!("creating {}", log.display()))?;
-    Ok(log)
-}
-
 /// At most [`EXCERPT`] lines of a log: those from a compiler's first error on, or the last
 /// ones. What comes after a first error is about that error.
 fn excerpt(text: &str) -> String {
@@ -231,6 +221,7 @@ fn excerpt(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::logs::Log;
 
     #[test]
     fn a_failure_shows_the_end_of_the_log_and_where_it_is() {
@@ -251,7 +242,7 @@ mod tests {
             "{error}"
         );
         // Another program begins the log anew.
-        fresh(log).unwrap();
+        Log::fresh(log).unwrap();
         assert!(fs::read_to_string(kept).unwrap().ends_with("line 40\n"));
     }
 
@@ -265,7 +256,7 @@ mod tests {
     #[test]
     fn output_of_several_programs_is_kept_in_order() {
         let dir = tempfile::tempdir().unwrap();
-        let log = fresh(dir.path().join("x.log")).unwrap();
+        let log = Log::fresh(dir.path().join("x.log")).unwrap();
         logged("a", &log, Command::new("echo").arg("one")).unwrap();
         logged("b", &log, Command::new("echo").arg("two")).unwrap();
         assert_eq!(fs::read_to_string(&log).unwrap(), "one\ntwo\n");

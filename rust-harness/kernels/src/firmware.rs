@@ -9,6 +9,7 @@ use anyhow::{Context as _, Result};
 
 use host::cache::{self, Key};
 use host::files::copy_into;
+use host::logs::Log;
 use host::mirror;
 use host::paths::Paths;
 use host::process;
@@ -79,7 +80,7 @@ pub fn build(paths: &Paths) -> Result<PathBuf> {
     let key = key.with_file(&patch)?.with(toolchain::key()?.name());
     cache::entry(paths, "firmware", &key, |into| {
         let scratch = tempfile::tempdir().context("a directory for the firmware's source")?;
-        let log = process::fresh(paths.log("firmware"))?;
+        let log = Log::fresh(paths.log("firmware"))?;
         let tree = fetch(scratch.path(), &log)?;
         let mut change = Command::new("patch");
         change

@@ -10,6 +10,7 @@ use anyhow::{Context, Result};
 
 use host::arch::Arch;
 use host::cache::{self, Key};
+use host::logs::Log;
 use host::mirror;
 use host::paths::Paths;
 use host::process;
@@ -44,7 +45,7 @@ pub fn root_with(paths: &Paths, arch: Arch, more: &[PackageName]) -> Result<Path
         .with_file(&preferences)?;
     cache::entry(paths, "guest-root", &key, |into| {
         let mirror = mirror::url()?;
-        let log = process::fresh(paths.log("guest-root"))?;
+        let log = Log::fresh(paths.log("guest-root"))?;
         let step = Step::start(format!("make the guest's root, {}", arch.debian()));
         make_root(arch, &packages, &preferences, &mirror, into, &log)?;
         step.done();

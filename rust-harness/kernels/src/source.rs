@@ -11,6 +11,7 @@ use anyhow::{Context, Result, bail};
 use crate::bases::Base;
 use host::cache::{self, Key, Lock};
 use host::git::{Git, NOBODY};
+use host::logs::Log;
 use host::mirror;
 use host::paths::Paths;
 use host::process;
@@ -72,7 +73,7 @@ impl Tree {
         then: impl FnOnce(&Path) -> Result<T>,
     ) -> Result<T> {
         let _lock = Lock::take(paths, &self.lock())?;
-        let log = process::fresh(paths.log(&format!("kernel-{}", self.id)))?;
+        let log = Log::fresh(paths.log(&format!("kernel-{}", self.id)))?;
         self.forget_locks()?;
         let checkout = ["checkout", "--quiet", "--force", "--detach", commit];
         self.git().log(&log, &checkout)?;
@@ -219,7 +220,7 @@ fn forget_builds(paths: &Paths, id: &str) -> Result<()> {
 fn clone(paths: &Paths, of: &Path, key: &Key, id: &str) -> Result<PathBuf> {
     let entry = cache::entry(paths, "clone", key, |into| {
         forget_builds(paths, id)?;
-        let log = process::fresh(paths.log(&format!("clone-{id}")))?;
+        let log = Log::fresh(paths.log(&format!("clone-{id}")))?;
         let mut clone = Command::new("git");
         clone
             .args(["clone", "--shared", "--no-checkout"])
@@ -240,7 +241,7 @@ pub fn from_mirror(paths: &Paths, base: &Base) -> Result<Tree> {
     let entry = cache::entry(paths, "source", &key, |into| {
         forget_builds(paths, &base.name)?;
         let package = fetch(paths, base, into)?;
-        let log = process::fresh(paths.log(&format!("source-{}", base.name)))?;
+        let log = Log::fresh(paths.log(&format!("source-{}", base.name)))?;
         let step = Step::start(format!("unpack {} {}", base.package, base.version));
         unpack(&package, into, &log)?;
         fs::remove_file(&package).context("removing the package")?;
@@ -310,7 +311,7 @@ fn from_copy(paths: &Paths, dir: &Path) -> Result<Tree> {
     let id = format!("src-{}", key.name());
     let entry = cache::entry(paths, "copy", &key, |into| {
         forget_builds(paths, &id)?;
-        let log = process::fresh(paths.log("kernel-src"))?;
+        let log = Log::fresh(paths.log("kernel-src"))?;
         let mut copy = Command::new("rsync");
         copy.arg("-a").arg(dir.join("")).arg(into.join("tree"));
         process::step("copy of --kernel-src", &log, &mut copy)?;
@@ -327,7 +328,7 @@ fn from_copy(paths: &Paths, dir: &Path) -> Result<Tree> {
 
 fn fetch(paths: &Paths, base: &Base, into: &Path) -> Result<PathBuf> {
     let file = into.join("package.deb");
-    let log = process::fresh(paths.log(&format!("fetch-{}", base.name)))?;
+    let log = Log::fresh(paths.log(&format!("fetch-{}", base.name)))?;
     let what = format!("{} {}", base.package, base.version);
     mirror::fetch(&what, &base.pool, &base.sha256, &file, &log)?;
     Ok(file)

@@ -1,6 +1,6 @@
 //! Guests: machines that boot a kernel and run the guest's programs on it.
 
-use std::fs::{self, File, TryLockError};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -18,6 +18,7 @@ use guest_runner::{COMMAND, SHARE};
 use host::arch::Arch;
 use host::cargo::{self, GuestPrograms};
 use host::files::{self, Scratch};
+use host::logs::Log;
 use host::made::Made;
 use host::paths::Paths;
 use host::process;
@@ -373,7 +374,7 @@ impl Guest {
         let plugin = self.own_plugin_file(machine)?;
         let firmware = machine.firmware.then(|| firmware::build(&self.paths));
         static BOOTS: AtomicU32 = AtomicU32::new(0);
-        let (console, _locked) = console_log(&self.paths, task.name, &BOOTS)?;
+        let console = console_log(&self.paths, task.name, &BOOTS)?;
         let boot = Boot {
             arch: self.arch,
             kernel: kernel.image.clone(),
@@ -387,7 +388,7 @@ impl Guest {
             share: task.share.path().to_owned(),
             command,
             timeout: speed::scaled(task.timeout),
-            console,
+            console: console.to_owned(),
         };
         // The boot of an ordinary kernel by the host's time says how fast this machine is.
         let is_known = !kernel.has_checks && machine.icount.is_none();
@@ -414,25 +415,14 @@ impl Guest {
     }
 }
 
-/// Creates the log of a console, which no other run writes to until the file is closed. The console
-/// of each boot has a log of its own: `boots` counts them.
-fn console_log(paths: &Paths, name: &str, boots: &AtomicU32) -> Result<(PathBuf, File)> {
+/// The log of a console. The console of each boot has a log of its own: `boots` counts them, and
+/// those of another run of the same test are left alone.
+fn console_log(paths: &Paths, name: &str, boots: &AtomicU32) -> Result<Log> {
     loop {
         let boot = boots.fetch_add(1, Ordering::Relaxed);
         let log = paths.log(&format!("console-{boot:02}-{}", log_name(name)));
-        let creating = || format!("creating {}", log.display());
-        fs::create_dir_all(log.parent().context("a log is in a directory")?)
-            .with_context(creating)?;
-        let file = File::options().create(true).append(true).open(&log);
-        let file = file.with_context(creating)?;
-        match file.try_lock() {
-            Ok(()) => {
-                file.set_len(0).with_context(creating)?;
-                return Ok((log, file));
-            }
-            // Another run of the same test.
-            Err(TryLockError::WouldBlock) => {}
-            Err(TryLockError::Error(error)) => return Err(error).with_context(creating),
+        if let Some(log) = Log::if_free(log)? {
+            return Ok(log);
         }
     }
 }
@@ -494,13 +484,7 @@ mod tests {
         let paths = Paths::at(dir.path(), dir.path());
         // Each run counts its own boots.
         let log = || console_log(&paths, "twice", &AtomicU32::new(0)).unwrap();
-        let (one, locked) = log();
-        fs::write(&one, "panic").unwrap();
-        let (other, _other) = log();
-        assert_ne!(one, other);
-        assert_eq!(fs::read_to_string(&one).unwrap(), "panic");
-        drop(locked);
-        assert_eq!(log().0, one);
-        assert_eq!(fs::read_to_string(&one).unwrap(), "", "an older log goes");
+        let (one, other) = (log(), log());
+        assert_ne!(*one, *other);
     }
 }

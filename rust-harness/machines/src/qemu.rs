@@ -154,16 +154,16 @@ impl Backend for QemuWithFirmware {
 #[cfg(test)]
 mod tests {
     use std::cell::RefCell;
+    use std::sync::{Mutex, mpsc};
+    use std::thread;
     use std::time::Duration;
 
     use super::*;
     use crate::machine_spec::MachineSpec;
     use host::arch::Arch;
 
-    /// The end of a run whose starts end so, one after the other, the command having begun or
-    /// not; the consoles that the starts had; and the number of retries.
-    fn started(ends: &[(bool, End)]) -> (End, Vec<PathBuf>, u32) {
-        let boot = Boot {
+    fn boot() -> Boot {
+        Boot {
             arch: Arch::Arm64,
             kernel: PathBuf::new(),
             root: PathBuf::new(),
@@ -177,22 +177,30 @@ mod tests {
             command: String::new(),
             timeout: Duration::ZERO,
             console: "console.log".into(),
-        };
+        }
+    }
+
+    fn ended(boot: &Boot, end: End) -> Run {
+        Run {
+            end,
+            output: String::new(),
+            console: boot.console.clone(),
+        }
+    }
+
+    /// The end of a run whose starts end so, one after the other, the command having begun or
+    /// not; the consoles that the starts had; and the number of retries.
+    fn started(ends: &[(bool, End)]) -> (End, Vec<PathBuf>, u32) {
         let consoles = RefCell::new(Vec::new());
         retries::take();
-        let run = once_more(&boot, &mut |_| {}, |boot, progress| {
+        let run = once_more(&boot(), &mut |_| {}, |boot, progress| {
             let mut consoles = consoles.borrow_mut();
             let (has_begun, end) = ends[consoles.len()].clone();
             consoles.push(boot.console.clone());
             if has_begun {
                 progress(Progress::CommandBegins);
             }
-            let console = boot.console.clone();
-            Ok(Run {
-                end,
-                output: String::new(),
-                console,
-            })
+            Ok(ended(boot, end))
         });
         (run.unwrap().end, consoles.into_inner(), retries::take())
     }
@@ -216,5 +224,36 @@ mod tests {
             let (end, consoles, retries) = started(std::slice::from_ref(&only));
             assert_eq!((end, consoles.len(), retries), (only.1, 1, 0));
         }
+    }
+
+    #[test]
+    fn the_second_start_waits_for_other_machines_and_the_wait_is_no_part_of_it() {
+        let neighbour = Running::beside_others();
+        let (first, has_failed) = mpsc::channel();
+        let seen = Mutex::new(Vec::new());
+        let see = |what| seen.lock().unwrap().push(what);
+        thread::scope(|scope| {
+            let see = &see;
+            scope.spawn(move || {
+                has_failed.recv().unwrap();
+                // A second start that does not wait has begun by then.
+                thread::sleep(Duration::from_millis(100));
+                see("the neighbour ends");
+                drop(neighbour);
+            });
+            let mut progress = |progress: Progress<'_>| {
+                if matches!(progress, Progress::Starts) {
+                    see("starts");
+                }
+            };
+            let run = once_more(&boot(), &mut progress, |boot, _| {
+                // Nobody listens any more at the second start.
+                let _ = first.send(());
+                Ok(ended(boot, End::Failed("no agent".to_owned())))
+            });
+            run.unwrap();
+        });
+        let seen = seen.into_inner().unwrap();
+        assert_eq!(seen, ["starts", "the neighbour ends", "starts"]);
     }
 }

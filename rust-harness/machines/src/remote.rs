@@ -9,8 +9,8 @@ use crate::guest::Task;
 use crate::ssh::Ssh;
 use host::arch::Arch;
 use host::cargo;
+use host::logs::Log;
 use host::paths::Paths;
-use host::process;
 use host::progress::Step;
 
 /// How long a machine may take to report its architecture.
@@ -58,6 +58,6 @@ fn arch(paths: &Paths, ssh: &Ssh) -> Result<Arch> {
     }
 }
 
-fn log(paths: &Paths, name: &str) -> Result<std::path::PathBuf> {
-    process::fresh(paths.log(&format!("remote-{name}-ssh")))
+fn log(paths: &Paths, name: &str) -> Result<Log> {
+    Log::fresh(paths.log(&format!("remote-{name}-ssh")))
 }

@@ -18,11 +18,12 @@ use kernels::kernel::Kernel;
 use machines::guest::{self, Guest, Task};
 use machines::machine_spec::MachineSpec;
 use machines::share;
+use machines::speed;
 
 /// How long a run may take: the guest comes up, does its work at a small part of its speed,
 /// and ends.
 const TIMEOUT: Duration = Duration::from_secs(600);
-/// How long QEMU's monitor may take to answer.
+/// How long QEMU's monitor may take to answer, on a fast host.
 const ANSWER: Duration = Duration::from_secs(30);
 
 /// A workload: what runs in the guest while its branches are recorded.
@@ -171,7 +172,7 @@ impl Monitor {
     fn connect(path: &Path) -> Result<Self> {
         let stream = UnixStream::connect(path).context("connecting to QEMU's monitor")?;
         stream
-            .set_read_timeout(Some(ANSWER))
+            .set_read_timeout(Some(speed::scaled(ANSWER)))
             .context("setting a limit")?;
         let mut monitor = Self(stream);
         monitor.prompt()?;
@@ -189,7 +190,7 @@ impl Monitor {
         let mut buffer = [0; 4096];
         while !said.ends_with(PROMPT) {
             ensure!(
-                since.elapsed() < ANSWER,
+                since.elapsed() < speed::scaled(ANSWER),
                 "QEMU's monitor does not end its answer"
             );
             let count = self.0.read(&mut buffer).context("reading QEMU's monitor")?;

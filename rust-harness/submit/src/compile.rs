@@ -13,6 +13,7 @@ use crate::objects::{self, Object};
 use crate::patches::{changes, configuration, touched};
 use crate::warnings::{self, Warnings};
 use host::cache::{self, Key};
+use host::logs::Log;
 use host::paths::Paths;
 use host::process::{self, Interrupted};
 use host::progress::Step;
@@ -295,7 +296,7 @@ fn warned(
     objects: &[&Object],
     what: &str,
 ) -> Result<BTreeMap<String, Warnings>> {
-    let log = process::fresh(built.log.with_extension("warnings.log"))?;
+    let log = Log::fresh(built.log.with_extension("warnings.log"))?;
     let tree = format!("{}/", built.tree().display());
     let said = |objects: &[&Object]| -> Result<_> {
         make(built, &log, more, objects)?;

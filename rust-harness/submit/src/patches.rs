@@ -12,6 +12,7 @@ use crate::undone;
 use host::arch::Arch;
 use host::cache;
 use host::cargo::{self, cargo};
+use host::logs::Log;
 use host::paths::Paths;
 use host::process;
 use host::progress::Step;
@@ -58,7 +59,7 @@ pub fn rust(paths: &Paths) -> impl Iterator<Item = Job<'_>> {
     ];
     checks.into_iter().map(move |(name, args)| {
         let job = Job::new("rust", name, move || {
-            let log = process::fresh(paths.log(&name.replace(' ', "-")))?;
+            let log = Log::fresh(paths.log(&name.replace(' ', "-")))?;
             let mut command = cargo(paths);
             command.args(args).env("RUSTDOCFLAGS", "-D warnings");
             process::step(name, &log, &mut command)?;
@@ -279,7 +280,7 @@ fn checkpatch_of(
 ) -> Result<Verdict> {
     let file = patch.file_name().unwrap_or_default().to_string_lossy();
     let name = subject.name().replace(' ', "-");
-    let log = process::fresh(paths.log(&format!("checkpatch-{name}-{file:.32}")))?;
+    let log = Log::fresh(paths.log(&format!("checkpatch-{name}-{file:.32}")))?;
     let mut ignored = ignored.to_vec();
     if subject.variant == Variant::Rust {
         ignored.push(IGNORED_IN_RUST);

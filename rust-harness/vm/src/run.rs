@@ -33,7 +33,7 @@ pub const END_KEY_NAME: &str = "Ctrl-]";
 /// How often it is looked whether QEMU has ended, and whether the terminal has another size.
 const LOOK: Duration = Duration::from_millis(50);
 /// How long QEMU may take to connect to the socket.
-const CONNECTING: Duration = Duration::from_secs(20);
+const CONNECTING: Duration = Duration::from_secs(60);
 /// How long the guest may take to end the machine when the session has ended.
 const ENDING: Duration = Duration::from_secs(10);
 /// How long QEMU may take to end when it is told to.

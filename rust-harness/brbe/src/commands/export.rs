@@ -8,8 +8,8 @@ use comfy_table::{CellAlignment, Table, presets::UTF8_FULL_CONDENSED};
 
 use super::booted::BootedArgs;
 use host::arch::Arch;
+use host::logs::Log;
 use host::paths::Paths;
-use host::process;
 use kernels::requirements::MachineNeeds;
 use machines::guest::Guest;
 use machines::machine_spec::MachineSpec;
@@ -59,7 +59,7 @@ impl Export {
             programs: guest.programs_for_people()?.into(),
             plugin: plugin_of(&guest)?,
         };
-        let log = process::fresh(paths.log("export"))?;
+        let log = Log::fresh(paths.log("export"))?;
         let files = exported.write(vm::environment("xterm"), &self.dir, &log)?;
         let mut table = Table::new();
         table

@@ -13,6 +13,7 @@ use anyhow::{Context, Result};
 
 use host::cache;
 use host::git::Git;
+use host::logs::Log;
 use host::paths::Paths;
 use host::process;
 use host::progress::Step;
@@ -50,7 +51,7 @@ const WITHOUT: [&str; 10] = [
 pub fn build(paths: &Paths, builder: &Builder, commit: &str, what: &str) -> Result<PathBuf> {
     let key = builder.key("perf 1", commit)?;
     cache::entry(paths, "perf", &key, |into| {
-        let log = process::fresh(paths.log(&format!("perf-{}", builder.tree().id)))?;
+        let log = Log::fresh(paths.log(&format!("perf-{}", builder.tree().id)))?;
         let step = Step::start(format!("build perf of {what}"));
         let (source, out) = (into.join("source"), into.join("out"));
         export(&builder.tree().git(), commit, &source, &log)?;
