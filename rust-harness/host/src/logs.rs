@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result};
 #[derive(Debug)]
 pub struct Log {
     path: PathBuf,
-    _lock: File,
+    lock: File,
 }
 
 impl Log {
@@ -31,7 +31,7 @@ impl Log {
         match file.try_lock() {
             Ok(()) => {
                 file.set_len(0).with_context(creating)?;
-                Ok(Some(Self { path, _lock: file }))
+                Ok(Some(Self { path, lock: file }))
             }
             Err(TryLockError::WouldBlock) => Ok(None),
             Err(TryLockError::Error(error)) => Err(error).with_context(creating),
@@ -60,6 +60,14 @@ impl Log {
                 next.as_mut_os_string().push(extension);
             }
         }
+    }
+}
+
+impl Drop for Log {
+    fn drop(&mut self) {
+        // A child that another thread has just started has a copy of the file until it executes its
+        // program. Where unlocking fails, the log is free when the last copy is closed.
+        let _ = self.lock.unlock();
     }
 }
 

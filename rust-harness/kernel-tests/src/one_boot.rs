@@ -3,7 +3,7 @@
 
 use anyhow::{Context as _, Error, Result, anyhow, ensure};
 
-use machines::backend::{End, Run};
+use machines::backend::Run;
 use machines::guest::{self, Dead};
 use report::{Decided, Verdict};
 
@@ -29,8 +29,6 @@ pub(crate) struct Judged {
 #[derive(Debug)]
 pub(crate) struct Death {
     why: Error,
-    /// Whether the kernel panicked. Otherwise the time was up.
-    is_panic: bool,
 }
 
 impl Judged {
@@ -57,10 +55,7 @@ pub(crate) fn judge(
 ) -> Result<Judged> {
     let died = match guest::status(run) {
         Ok(_) => None,
-        Err(why) if why.is::<Dead>() => Some(Death {
-            why,
-            is_panic: matches!(run.end, End::Panicked(_)),
-        }),
+        Err(why) if why.is::<Dead>() => Some(Death { why }),
         Err(error) => return Err(error),
     };
     Ok(judged(count, &run.output, died, verdict))
@@ -81,6 +76,14 @@ fn sections(output: &str) -> Vec<(i32, String)> {
 }
 
 impl Death {
+    fn is_panic(&self) -> bool {
+        matches!(self.why.downcast_ref(), Some(Dead::Panicked(_)))
+    }
+
+    fn is_time_out(&self) -> bool {
+        matches!(self.why.downcast_ref(), Some(Dead::TimedOut(_)))
+    }
+
     fn verdict(&self) -> Verdict {
         Verdict::Fail(format!("{:#}", self.why))
     }
@@ -105,7 +108,6 @@ fn judged(
         .collect();
     let unreported = || Death {
         why: anyhow!("the guest did not report how it ended:\n{output}"),
-        is_panic: false,
     };
     let died = (ended.len() < count).then(|| died.unwrap_or_else(unreported));
     Judged { ended, died }
@@ -119,7 +121,8 @@ fn judged(
 ///
 /// # Errors
 ///
-/// Those of `boot`.
+/// Those of `boot`, and [`Dead::TimedOut`] for one test that did not end in time: a time-out is the
+/// one failure that may be the host's.
 pub(crate) fn decide(
     count: usize,
     mut boot: impl FnMut(&[usize]) -> Result<Judged>,
@@ -133,6 +136,9 @@ pub(crate) fn decide(
         let Some(died) = died else {
             break;
         };
+        if count == 1 && died.is_time_out() {
+            return Err(died.why);
+        }
         let place = decided.len();
         if place == first {
             decided.push(died.verdict().into());
@@ -140,7 +146,7 @@ pub(crate) fn decide(
         }
         let alone = boot(&[place])?.verdicts(1).into_iter().next();
         let alone = alone.context("a test without a verdict")?;
-        let verdict = if died.is_panic && matches!(alone, Verdict::Pass(_)) {
+        let verdict = if died.is_panic() && matches!(alone, Verdict::Pass(_)) {
             Verdict::Fail(format!(
                 "after the tests before it in the same boot, {:#}\nAlone the test passes",
                 died.why
@@ -197,8 +203,13 @@ mod tests {
     }
 
     fn death(is_panic: bool) -> Death {
-        let why = anyhow!("it died");
-        Death { why, is_panic }
+        let how = if is_panic {
+            Dead::Panicked
+        } else {
+            Dead::TimedOut
+        };
+        let why = how("it died".to_owned()).into();
+        Death { why }
     }
 
     /// What comes of `count` tests if a guest dies of those of `deadly` that are not alone in
@@ -227,6 +238,18 @@ mod tests {
             })
         });
         (decided.unwrap(), boots)
+    }
+
+    #[test]
+    fn a_time_out_of_one_test_is_told_from_its_failure() {
+        let decided = decide(1, |_| {
+            Ok(Judged {
+                ended: Vec::new(),
+                died: Some(death(false)),
+            })
+        });
+        let error = decided.unwrap_err();
+        assert!(matches!(error.downcast_ref(), Some(Dead::TimedOut(_))));
     }
 
     #[test]

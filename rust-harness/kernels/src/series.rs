@@ -117,15 +117,10 @@ impl Series {
             while commits.len() <= self.patches.len() {
                 let patch = &self.patches[commits.len() - 1];
                 let path = patch.path.to_string_lossy();
-                if let Err(error) = am.run(&["am", "--quiet", &path]) {
-                    // It may have failed for another reason, such as a full disk.
-                    let (applies, _) = am.try_run(&["apply", "--check", &path])?;
-                    return Err(if applies {
-                        error.context(format!("applying {}", patch.name))
-                    } else {
-                        error.context(DoesNotApply(patch.name.clone()))
-                    });
-                }
+                let checked = am.run(&["apply", "--check", &path]);
+                checked.with_context(|| DoesNotApply(patch.name.clone()))?;
+                // This may fail for another reason, such as a full disk.
+                am.run(&["am", "--quiet", &path])?;
                 let commit = am.read(&["rev-parse", "HEAD"])?;
                 am.run(&["update-ref", &references[commits.len() - 1], &commit])?;
                 commits.push(commit);

@@ -4,7 +4,7 @@
 //! starts while it holds a [`Running`] for them.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The most that a machine waits for others. A machine may be there for what another one does, as
 /// that of an sshd is: then it does not end before the other has begun.
@@ -44,25 +44,27 @@ impl Machines {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits while `is_so`, and no longer than `patience`.
+    /// Waits while `is_so`, and no longer than `until`.
     fn wait<'a>(
         &'a self,
         state: MutexGuard<'a, State>,
-        patience: Duration,
+        until: Instant,
         is_so: impl Fn(&State) -> bool,
     ) -> MutexGuard<'a, State> {
+        let left = until.saturating_duration_since(Instant::now());
         let waited = self
             .changed
-            .wait_timeout_while(state, patience, |state| is_so(state));
+            .wait_timeout_while(state, left, |state| is_so(state));
         waited.unwrap_or_else(PoisonError::into_inner).0
     }
 
     fn begin(&'static self, patience: Duration, alone: bool) -> Running {
-        let mut state = self.wait(self.state(), patience, |state| state.one_alone);
+        let until = Instant::now() + patience;
+        let mut state = self.wait(self.state(), until, |state| state.one_alone);
         let alone = alone && !state.one_alone;
         if alone {
             state.one_alone = true;
-            state = self.wait(state, patience, |state| state.running > 0);
+            state = self.wait(state, until, |state| state.running > 0);
         }
         state.running += 1;
         Running {
@@ -86,8 +88,8 @@ impl Running {
         MACHINES.begin(PATIENCE, false)
     }
 
-    /// Begins when no other machine runs, or after five minutes, and holds up those that would begin
-    /// beside it.
+    /// Begins when no other machine runs, or after five minutes, and holds up those that would
+    /// begin beside it.
     pub(crate) fn alone() -> Self {
         MACHINES.begin(PATIENCE, true)
     }

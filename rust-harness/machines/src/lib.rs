@@ -3,9 +3,9 @@
 //! A [`backend::Backend`] is a kind of machine that boots what it is given: [`qemu`] with
 //! this project's plugins, [`fvp`], or a [`program`] that a user names. [`ssh`] reaches a
 //! machine that has been booted already, and [`remote`] runs something there. A [`lane`] is
-//! one of all these. [`alone`] has a machine wait for others. A [`guest::Guest`] is a machine that is ready to boot any kernel, with
-//! the guest's programs and root; a [`share::Share`] is the directory through which files
-//! come and go. [`captures`] has branch-trace run in a guest.
+//! one of all these. [`alone`] has a machine wait for others. A [`guest::Guest`] is a machine
+//! that is ready to boot any kernel, with the guest's programs and root; a [`share::Share`] is
+//! the directory through which files come and go. [`captures`] has branch-trace run in a guest.
 
 pub mod alone;
 pub mod backend;

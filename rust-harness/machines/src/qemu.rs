@@ -162,6 +162,9 @@ mod tests {
     use crate::machine_spec::MachineSpec;
     use host::arch::Arch;
 
+    /// Held by a test: the machines of this process are all tests' own.
+    static MACHINES: Mutex<()> = Mutex::new(());
+
     fn boot() -> Boot {
         Boot {
             arch: Arch::Arm64,
@@ -191,6 +194,7 @@ mod tests {
     /// The end of a run whose starts end so, one after the other, the command having begun or
     /// not; the consoles that the starts had; and the number of retries.
     fn started(ends: &[(bool, End)]) -> (End, Vec<PathBuf>, u32) {
+        let _machines = MACHINES.lock().unwrap();
         let consoles = RefCell::new(Vec::new());
         retries::take();
         let run = once_more(&boot(), &mut |_| {}, |boot, progress| {
@@ -228,6 +232,7 @@ mod tests {
 
     #[test]
     fn the_second_start_waits_for_other_machines_and_the_wait_is_no_part_of_it() {
+        let _machines = MACHINES.lock().unwrap();
         let neighbour = Running::beside_others();
         let (first, has_failed) = mpsc::channel();
         let seen = Mutex::new(Vec::new());

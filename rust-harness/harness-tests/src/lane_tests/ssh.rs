@@ -20,6 +20,7 @@ use forwarding::join;
 use guest_runner::SHARE;
 use host::arch::Arch;
 use host::cargo;
+use host::logs::Log;
 use host::paths::Paths;
 use host::{process, retries};
 use kernel_tests::context::Context;
@@ -138,13 +139,14 @@ pub(super) fn check(context: &Context<'_>) -> Result<Verdict> {
 impl Machine {
     fn prepare(paths: &Paths) -> Result<Self> {
         let share = Share::new(paths)?;
+        let log = Log::fresh(paths.log("lane-ssh-keys"))?;
         let dir = share.path().to_owned();
         for key in ["host_key", "user_key"] {
             let mut keygen = Command::new("ssh-keygen");
             keygen
                 .args(["-q", "-t", "ed25519", "-N", "", "-f"])
                 .arg(dir.join(key));
-            process::logged("making a key", &paths.log("lane-ssh-keys"), &mut keygen)?;
+            process::logged("making a key", &log, &mut keygen)?;
         }
         fs::write(dir.join("sshd_config"), SSHD).context("writing sshd's configuration")?;
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("listening")?;
@@ -343,9 +345,8 @@ impl Machine {
             share: &share,
             timeout: speed::scaled(COMMAND),
         };
-        let run = self
-            .ssh()?
-            .run(&runner, &task, &paths.log("lane-ssh"), &mut |_| {})?;
+        let log = Log::fresh(paths.log("lane-ssh"))?;
+        let run = self.ssh()?.run(&runner, &task, &log, &mut |_| {})?;
         ensure!(
             run.end == End::Exited(0),
             "the kit for boards: {:?}\n{}",
@@ -399,7 +400,7 @@ impl Machine {
         timeout: Duration,
     ) -> Result<(End, String)> {
         let share = Share::new(paths)?;
-        let log = paths.log("lane-ssh");
+        let log = Log::fresh(paths.log("lane-ssh"))?;
         let task = Task {
             name: "lane-ssh",
             command,

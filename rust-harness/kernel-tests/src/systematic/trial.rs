@@ -395,8 +395,10 @@ impl<'a> Trial<'a> {
             let mut noticed = run()?;
             // The host may have stood still. What came of a mutant is kept for later runs.
             if noticed.as_ref().is_some_and(|noticed| !noticed.in_time) {
-                retries::note();
                 noticed = run()?;
+                if noticed.as_ref().is_none_or(|noticed| noticed.in_time) {
+                    retries::note();
+                }
             }
             if let Some(Noticed { by, says, .. }) = noticed {
                 let says = says.lines().next().unwrap_or_default().to_owned();

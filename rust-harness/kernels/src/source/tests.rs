@@ -54,7 +54,9 @@ fn a_shallow_clone_is_followed_and_a_killed_checkout_forgotten() {
         [earlier.base],
         "a run keeps to the commit that it began with"
     );
-    fs::write(tree.path.join(".git/index.lock"), "").unwrap();
+    for lock in ["index.lock", "HEAD.lock"] {
+        fs::write(tree.path.join(".git").join(lock), "").unwrap();
+    }
     tree.at(&paths, &next, |_| Ok(())).unwrap();
     assert_eq!(
         fs::read_to_string(tree.path.join("Kbuild")).unwrap(),
