@@ -550,10 +550,9 @@ impl Watch {
         self.tests.iter().map(|test| test.name)
     }
 
-    /// Runs the tests after each other in one boot of `kernel`, until one does not pass, and returns
-    /// that one. `what` is the kernel's name, `modules` are the files
-    /// of the modules that tests load, and `timeout` is the limit for the run, from power-on to
-    /// power-off.
+    /// Runs the tests after each other in one boot of `kernel`, until one does not pass, and
+    /// returns that one. `what` is the kernel's name, `modules` are the files of the modules that
+    /// tests load, and `timeout` is the limit for the run, from power-on to power-off.
     ///
     /// # Errors
     ///

@@ -74,6 +74,7 @@ const PARTED: Case = says(
     &[
         "They part at array_map_alloc_check+",
         " of 10: the branch is",
+        "That tells all apart that were compared.",
     ],
 );
 
