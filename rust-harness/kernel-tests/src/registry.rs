@@ -378,7 +378,10 @@ impl Named<'_> {
             .into_iter()
             .next();
         let Decided { verdict, retries } = decided.context("a test without a verdict")?;
-        retries::note_all(retries);
+        // A mutant fails each attempt of a test that has several: nothing is put right by them.
+        if matches!(verdict, Verdict::Pass(_)) {
+            retries::note_all(retries);
+        }
         Ok(verdict)
     }
 }
