@@ -96,6 +96,12 @@ fn in_one_boot(context: &Context<'_>) -> Result<Vec<Verdict>> {
     ])
 }
 
+/// Whether interrupts explain that so many of some snapshots do not show what they should. An
+/// interrupt right before a snapshot spends the records of what was executed before it.
+const fn are_few(count: usize, snapshots: usize) -> bool {
+    count * 4 <= snapshots
+}
+
 /// What a program prints that reads `input` from its standard input.
 fn answer(program: &mut Command, input: String) -> Result<String> {
     let name = program.get_program().to_string_lossy().into_owned();

@@ -4,7 +4,7 @@
 use anyhow::{Context, Result};
 use branch_records::capture::Capture;
 use branch_records::compare::{
-    GroupComparison, Parting, PartingOutcome, PathAlignment, SnapshotGroup,
+    GroupComparison, GroupReport, Parting, PartingOutcome, PathAlignment, SnapshotGroup,
 };
 use branch_records::files::Files;
 use branch_records::report::NamedBranch;
@@ -15,6 +15,8 @@ use branch_records::vmlinux::{KernelSymbols, Vmlinux};
 use machines::captures;
 use machines::share::Share;
 use report::Verdict;
+
+use super::are_few;
 
 /// What is compared, and what has to come of it.
 pub(super) struct Case {
@@ -288,17 +290,28 @@ fn problem(
         let counts = groups.each_ref().map(|group| group.snapshots);
         return Some(format!("few snapshots: {counts:?}"));
     }
+    let by_entry = comparison.alignment == PathAlignment::Entry;
+    let counts = || {
+        let count = |group: &GroupReport| {
+            let (alike, cut, not_aligned) = (group.alike, group.cut, group.not_aligned);
+            let snapshots = group.snapshots;
+            format!("of {snapshots} alike {alike}, cut {cut}, not aligned {not_aligned}")
+        };
+        groups.each_ref().map(count).join("; ")
+    };
     let parted = match &case.expected {
         Expected::Nowhere => {
-            let is_so = comparison.partings.is_empty()
-                && groups.iter().all(|group| group.alike == group.snapshots);
+            let is_so = by_entry
+                && comparison.partings.is_empty()
+                && groups.iter().all(|group| {
+                    group.alike + group.not_aligned == group.snapshots
+                        && are_few(group.not_aligned, group.snapshots)
+                });
             let seen = || {
-                comparison
-                    .partings
-                    .iter()
-                    .map(|parting| seen(parting, source))
+                let seen = comparison.partings.iter().map(|it| seen(it, source));
+                seen.collect::<Vec<_>>()
             };
-            return (!is_so).then(|| format!("they part: {:?}", seen().collect::<Vec<_>>()));
+            return (!is_so).then(|| format!("they part: {:?}; {}", seen(), counts()));
         }
         Expected::At(parted) => parted,
     };
@@ -307,16 +320,15 @@ fn problem(
         return Some("they part nowhere".to_owned());
     };
     let seen = seen(parting, source);
-    let as_expected = comparison.alignment == PathAlignment::Entry
+    let as_expected = by_entry
         && seen.text == parted.text
         && parting.before == parted.before
         && seen.outcomes == Some(parted.outcomes)
         && seen.next == parted.next
-        && groups.iter().all(|group| group.alike == 0);
-    let alike = groups
-        .each_ref()
-        .map(|group| (group.alike, group.snapshots));
-    (!as_expected).then(|| format!("{seen:?}, at {}; alike: {alike:?}", parting.before))
+        && groups.iter().all(|group| {
+            group.alike <= group.cut && are_few(group.alike + group.not_aligned, group.snapshots)
+        });
+    (!as_expected).then(|| format!("{seen:?}, at {}; {}", parting.before, counts()))
 }
 
 /// What there is to see of a parting.
