@@ -15,15 +15,16 @@ use anyhow::{Context as _, Result, ensure};
 use crate::processes::{children_of, wait_for_the_end};
 use host::process;
 use host::progress::is_about_a_step;
-use kernel_tests::context::Context;
+use kernel_tests::context::{Context, Revision};
 use kernel_tests::registry::{Batch, Scope, Test};
 use kernel_tests::selftests;
+use kernels::guest_root;
 use kernels::kernel::Kernel;
 use kernels::subject::Configuration;
 use machines::alone::Running;
 use machines::speed;
 use nix::sys::signal::Signal;
-use report::Verdict;
+use report::{Artefact, Verdict};
 use sitting::Sitting;
 
 /// The function that takes a snapshot on arm64.
@@ -43,17 +44,18 @@ type Check = fn(&Kernel) -> Result<String>;
 /// The name of the test of what comes from a kernel's source.
 const OF_SOURCE: &str = "brbe vm: the kernel's selftests, and its commands for gdb";
 
-const CHECKS: [(&str, Check); 10] = [
+/// The name of the test of packages that are not in the guest's root.
+const WITH_PACKAGES: &str = "brbe vm: bpftool, bpftrace, strace, a static program";
+/// Those packages.
+const PACKAGES: [&str; 4] = ["bpftool", "bpftrace", "strace", "gdbserver"];
+
+const CHECKS: [(&str, Check); 9] = [
     ("brbe vm: pipes, and the exit status", pipes),
     ("brbe vm: a terminal, its size and its keys", terminal),
     ("brbe vm: a network", network),
     ("brbe vm: a kernel that dies", death),
     ("brbe vm: BRBE on some CPUs", some_cpus),
     ("brbe vm: a kernel that lacks something", lacking),
-    (
-        "brbe vm: bpftool, bpftrace, strace, a static program",
-        tools,
-    ),
     ("brbe vm: gdb stops in a snapshot", debugged),
     ("brbe vm: the command that it prints", printed),
     ("brbe vm: nothing is left when it is killed", killed),
@@ -87,12 +89,33 @@ pub fn tests() -> Vec<Batch> {
         let _machine = Running::beside_others();
         verdict(of_source(&subject.base.name))
     });
-    let of_source = of_source
-        .needing(|context, _| vec![selftests::artefact_at(context, Configuration::Ordinary)]);
+    let of_source = of_source.needing(|context, _| {
+        let scripts =
+            context.made_of_source("scripts for gdb of", Configuration::Ordinary, |context| {
+                let Revision { subject, commit } = context.revision()?;
+                subject.builder().gdb_scripts(commit).map(|_| ())
+            });
+        vec![
+            selftests::artefact_at(context, Configuration::Ordinary),
+            scripts,
+        ]
+    });
+    let with_packages =
+        on_kernel((WITH_PACKAGES, tools)).needing(|context, _| vec![root_with_packages(context)]);
     let on_kernel = CHECKS.into_iter().map(on_kernel);
-    let all = on_kernel.chain([of_source]);
+    let all = on_kernel.chain([with_packages, of_source]);
     let all = all.map(|batch| batch.about("machine"));
     all.chain([kexec::test(), suspend::test()]).collect()
+}
+
+/// The guest's root with [`PACKAGES`], as an artefact: it takes longer than a machine may.
+fn root_with_packages<'a>(context: &Context<'a>) -> Artefact<'a> {
+    let (paths, arch) = (context.paths, context.guest.arch());
+    Artefact::new("guest's root, more packages", move || {
+        let packages = PACKAGES.iter().map(|name| name.parse());
+        let packages = packages.collect::<Result<Vec<_>, _>>()?;
+        guest_root::root_with(paths, arch, &packages).map(|_| ())
+    })
 }
 
 /// `brbe vm` on a kernel, with these arguments.
@@ -342,10 +365,10 @@ fn tools(kernel: &Kernel) -> Result<String> {
 
     let scripts: Vec<_> = TOOLS.iter().map(|(script, _)| *script).collect();
     let scripts = format!("{}; ./mine --version", scripts.join("; "));
-    let packages = "bpftool,bpftrace,strace,gdbserver";
+    let packages = PACKAGES.join(",");
     let arguments = [
         "--packages",
-        packages,
+        &packages,
         "--share",
         &share,
         "--",
@@ -477,7 +500,7 @@ impl Debugged {
     fn gdb(&self, commands: &[&str]) -> Result<String> {
         let commands: String = commands.iter().map(|one| format!(" -ex '{one}'")).collect();
         let gdb = format!(
-            "timeout {} {} -batch{commands}",
+            "timeout {} {} -batch -iex 'set remotetimeout 60'{commands}",
             speed::scaled(PATIENCE).as_secs(),
             self.words
         );
