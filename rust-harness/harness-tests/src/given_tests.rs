@@ -8,6 +8,7 @@ use crate::as_user::brbe;
 use kernel_tests::context::Context;
 use kernel_tests::registry::{Batch, Scope, Test};
 use kernels::series::Patch;
+use machines::alone::Running;
 use report::Verdict;
 
 /// The tests.
@@ -28,6 +29,7 @@ pub fn tests() -> Vec<Batch> {
 /// Tests a kernel, and takes a snapshot on it, by its files alone.
 fn kernel(context: &Context<'_>) -> Result<Verdict> {
     let (paths, kernel) = (context.paths, context.kernel()?);
+    let _machine = Running::beside_others();
     let image = kernel.image.display().to_string();
     let vmlinux = kernel.vmlinux()?.display().to_string();
 

@@ -84,7 +84,7 @@ pub struct Run {
 pub enum Progress<'a> {
     /// A line of the console or of the command.
     Line(&'a str),
-    /// The machine starts now, for the first time or once more: it waits for no other any longer.
+    /// The machine starts now, for the first time or again: it waits for no other any longer.
     /// A machine that never waits need not report it.
     Starts,
     /// The guest is up, and the command begins. A machine need not report it.

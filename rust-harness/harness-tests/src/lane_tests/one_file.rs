@@ -7,6 +7,7 @@ use host::arch::Arch;
 use host::cargo;
 use host::process;
 use kernel_tests::context::Context;
+use machines::alone::Running;
 use report::Verdict;
 
 pub(super) fn check(context: &Context<'_>) -> Result<Verdict> {
@@ -27,6 +28,7 @@ pub(super) fn check(context: &Context<'_>) -> Result<Verdict> {
         .context("making it a program")?;
 
     let mine = mine.display().to_string();
+    let _machine = Running::beside_others();
     let run = |test: &str| {
         let test = format!("{}: {test}", context.title);
         let base = &subject.base.name;
