@@ -19,9 +19,9 @@ use rustix::process::{
 
 use crate::command::Running;
 
-/// How often the directory's removal is tried: a process that is being killed may still make a
-/// file in it.
-const ATTEMPTS: u32 = 10;
+/// How often it is tried to kill what is left, and to remove the directory: a process that is being
+/// killed may still make a file in it, and on a slow machine it takes seconds to die.
+const ATTEMPTS: u32 = 1000;
 /// The time from one try to the next.
 const DYING: Duration = Duration::from_millis(10);
 /// Where the kernel lists processes.

@@ -36,7 +36,7 @@ const ENDINGS: [Ending; 3] = [
     Ending {
         name: "a guest that hangs is ended, and its CPUs' PCs are reported",
         command: "echo here > /dev/kmsg; sleep 1000",
-        seconds: 25,
+        seconds: 40,
         expected: |end| matches!(end, End::TimedOut(last) if has(last, "here") && has(last, "CPU#0 PC=")),
     },
 ];

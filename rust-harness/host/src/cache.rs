@@ -126,10 +126,9 @@ impl Lock {
     /// Turns an exclusive lock into a shared one, so that others can take it shared too.
     /// `name` is its name in messages.
     fn into_shared(self, name: &str) -> Result<Self> {
-        let Self(file) = self;
-        file.lock_shared()
-            .with_context(|| format!("sharing the lock of {name}"))?;
-        Ok(Self(file))
+        let shared = self.0.lock_shared();
+        shared.with_context(|| format!("sharing the lock of {name}"))?;
+        Ok(self)
     }
 
     fn open(paths: &Paths, name: &str) -> Result<File> {
@@ -137,6 +136,14 @@ impl Lock {
         fs::create_dir_all(&dir).with_context(|| format!("creating {}", dir.display()))?;
         let path = dir.join(name);
         File::create(&path).with_context(|| format!("creating {}", path.display()))
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // A child that another thread has just started has a copy of the file until it executes its
+        // program. Where unlocking fails, the lock is free when the last copy is closed.
+        let _ = self.0.unlock();
     }
 }
 

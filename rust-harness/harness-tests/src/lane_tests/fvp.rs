@@ -116,7 +116,7 @@ pub(super) fn check(context: &Context<'_>) -> Result<Verdict> {
     match run(
         &good,
         "echo here > /dev/kmsg; sleep 1000",
-        Duration::from_secs(25),
+        Duration::from_secs(40),
     )? {
         (End::TimedOut(last), _) if last.iter().any(|line| line.contains("here")) => {}
         other => bail!("{other:?} instead of a time-out"),

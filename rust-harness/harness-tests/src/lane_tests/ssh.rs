@@ -34,7 +34,7 @@ use machines::ssh::Ssh;
 use report::Verdict;
 
 /// How long the guest may take for everything.
-const TIMEOUT: Duration = Duration::from_secs(400);
+const TIMEOUT: Duration = Duration::from_secs(1200);
 /// The time between two checks for a guest that is ready, or for a connection.
 const LOOK: Duration = Duration::from_millis(20);
 /// How long one command over ssh may take, on a fast host.

@@ -74,9 +74,10 @@ impl Sitting {
             let Ok(part) = self.printed.recv_timeout(left) else {
                 bail!("{text:?} is not on the screen: {:?}", self.screen);
             };
-            if self.screen.len() < KEPT {
-                self.screen += &String::from_utf8_lossy(&part);
-            }
+            self.screen += &String::from_utf8_lossy(&part);
+            let too_much = self.screen.len().saturating_sub(KEPT);
+            self.screen
+                .drain(..self.screen.ceil_char_boundary(too_much));
         }
     }
 

@@ -130,20 +130,25 @@ fn what_a_killed_run_left_is_removed() {
 fn whoever_waits_for_a_lock_is_next() {
     let dir = tempfile::tempdir().unwrap();
     let paths = paths(&dir);
+    // More than a minute's.
+    const ROUNDS: usize = 6000;
     let rounds = AtomicUsize::new(0);
     let busy = Lock::take(&paths, "tree").unwrap();
     thread::scope(|scope| {
         scope.spawn(|| {
             let mut held = busy;
             // Takes the lock again as soon as it is free, as a run with much to build.
-            while rounds.fetch_add(1, Ordering::SeqCst) < 100 {
+            while rounds.fetch_add(1, Ordering::SeqCst) < ROUNDS {
                 thread::sleep(POLL / 5);
                 drop(held);
                 held = Lock::take(&paths, "tree").unwrap();
             }
         });
         drop(Lock::take(&paths, "tree").unwrap());
-        let rounds = rounds.swap(100, Ordering::SeqCst);
-        assert!(rounds < 100, "it came when nobody wanted the lock any more");
+        let rounds = rounds.swap(ROUNDS, Ordering::SeqCst);
+        assert!(
+            rounds < ROUNDS,
+            "it came when nobody wanted the lock any more"
+        );
     });
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 /// How many bytes of a line are read.
 const LINE: u64 = 1 << 16;
 /// How often the connection is tried: the model may name the port before it listens.
-const ATTEMPTS: u32 = 50;
+const ATTEMPTS: u32 = 600;
 /// The time from one try to connect to the next.
 const INTERVAL: Duration = Duration::from_millis(100);
 

@@ -195,8 +195,11 @@ fn what_was_seen_is_kept() {
     };
     Runner::new(&paths).run(plan()).unwrap();
     let history = History::load(&paths).unwrap();
-    // The kernel was found and not made.
-    let names: Vec<_> = history.durations().keys().collect();
-    assert_eq!(names, ["x: a"]);
-    assert!(plan().simulate(history.durations(), &[1])[0].seconds < 1.0);
+    assert!(history.durations().contains_key("x: a"));
+}
+
+#[test]
+fn an_artefact_that_was_found_says_nothing_of_how_long_it_takes_to_make() {
+    assert!(!Outcome::Made.is_typical(FOUND / 2.0));
+    assert!(Outcome::Made.is_typical(FOUND));
 }

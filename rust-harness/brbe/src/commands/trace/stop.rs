@@ -115,14 +115,14 @@ mod tests {
     use host::paths::Paths;
     use machines::share::STOP;
 
-    /// Whether a run is asked to stop. The run waits for that for two seconds.
-    fn is_asked(limit: Duration, begin: impl FnOnce()) -> bool {
+    /// Whether a run is asked to stop within `patience`.
+    fn is_asked(limit: Duration, patience: Duration, begin: impl FnOnce()) -> bool {
         let home = tempfile::tempdir().unwrap();
         let share = Share::new(&Paths::at(home.path(), home.path())).unwrap();
         let stop = share.path().join(STOP);
         let asked = stoppable(&share, limit, || {
             begin();
-            let end = Instant::now() + Duration::from_secs(2);
+            let end = Instant::now() + patience;
             while Instant::now() < end && !stop.exists() {
                 thread::sleep(Duration::from_millis(10));
             }
@@ -134,11 +134,12 @@ mod tests {
     // One test: signals are the whole process's.
     #[test]
     fn a_run_is_asked_to_stop_by_ctrl_c_and_when_its_time_is_over() {
-        let long = Duration::from_secs(1000);
-        assert!(!is_asked(long, || ()));
-        assert!(is_asked(Duration::ZERO, || ()));
-        assert!(is_asked(long, || nix::sys::signal::raise(Signal::SIGINT).unwrap()));
+        let [long, minute, short] = [1000, 60, 2].map(Duration::from_secs);
+        assert!(!is_asked(long, short, || ()));
+        assert!(is_asked(Duration::ZERO, minute, || ()));
+        let interrupt = || nix::sys::signal::raise(Signal::SIGINT).unwrap();
+        assert!(is_asked(long, minute, interrupt));
         // A Ctrl-C for one run does not stop the next one.
-        assert!(!is_asked(long, || ()));
+        assert!(!is_asked(long, short, || ()));
     }
 }
