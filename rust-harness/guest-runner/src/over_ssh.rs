@@ -3,7 +3,7 @@
 //! directory is removed.
 
 use std::fs;
-use std::io::{self, BufRead as _, Read as _, Write as _};
+use std::io::{self, BufRead as _, ErrorKind, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -134,8 +134,9 @@ impl Guest {
     fn clean(&self) {
         self.kill();
         for _ in 0..ATTEMPTS {
-            if fs::remove_dir_all(&self.dir).is_ok() {
-                return;
+            match fs::remove_dir_all(&self.dir) {
+                Err(error) if error.kind() != ErrorKind::NotFound => {}
+                _ => return,
             }
             thread::sleep(DYING);
         }

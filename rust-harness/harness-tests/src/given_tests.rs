@@ -84,6 +84,7 @@ fn patches(context: &Context<'_>) -> Result<Verdict> {
         let words = ["test", "--json", "--patches", &mailbox, only];
         brbe(paths, "given-patches", &[&words[..], &base].concat())
     };
+    let _machine = Running::beside_others();
     test("all.mbox", &mails, "with all.mbox: twice")?.expect_passed("twice")?;
 
     // Some patches of a series apply by themselves. All of them backwards never do: each of two

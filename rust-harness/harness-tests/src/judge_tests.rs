@@ -12,6 +12,7 @@ use kernel_tests::context::Context;
 use kernel_tests::registry::{Batch, Scope, Test};
 use kernels::series::{Patch, Series};
 use kernels::subject::Subject;
+use machines::alone::Running;
 use report::{Job, Tier, Verdict};
 
 /// An implementation that is judged: a patch on top of the series, in `selftests/implementations`.
@@ -144,6 +145,7 @@ impl Judged {
         let mut words = vec!["judge", "--json", "--base", &subject.base.name];
         words.extend(["--patches", &mailbox]);
         words.extend(self.expected.iter().map(|(property, _)| *property));
+        let _machine = Running::beside_others();
         let ran = brbe(paths, &self.test.replace([':', ' '], "-"), &words)?;
         let judgement: Judgement = serde_json::from_str(&ran.stdout)
             .with_context(|| format!("no judgement: {}\n{}", ran.stdout, ran.stderr))?;

@@ -96,8 +96,9 @@ fn in_one_boot(context: &Context<'_>) -> Result<Vec<Verdict>> {
     ])
 }
 
-/// Whether interrupts explain that so many of some snapshots do not show what they should. An
-/// interrupt right before a snapshot spends the records of what was executed before it.
+/// Whether interrupts explain that so many of some snapshots, a quarter at the most, do not show what
+/// they should. An interrupt right before a snapshot spends the records of what was executed before
+/// it.
 const fn are_few(count: usize, snapshots: usize) -> bool {
     count * 4 <= snapshots
 }

@@ -90,6 +90,9 @@ pub fn tests() -> Vec<Batch> {
         verdict(of_source(&subject.base.name))
     });
     let of_source = of_source.needing(|context, _| {
+        if context.subject().is_ok_and(|subject| subject.is_user_tree) {
+            return Vec::new();
+        }
         let scripts =
             context.made_of_source("scripts for gdb of", Configuration::Ordinary, |context| {
                 let Revision { subject, commit } = context.revision()?;

@@ -12,6 +12,7 @@ use crate::as_user::brbe;
 use host::arch::Arch;
 use host::cargo;
 use kernel_tests::context::Context;
+use machines::alone::Running;
 use machines::backend::End;
 use machines::fvp::Fvp;
 use machines::guest::{Guest, Task};
@@ -50,7 +51,9 @@ pub(super) fn check(context: &Context<'_>) -> Result<Verdict> {
         &on,
         &test,
     ];
+    let machine = Running::beside_others();
     brbe(paths, "lane-fvp", &arguments)?.expect_passed("cpu-wide-event")?;
+    drop(machine);
 
     // What can be said without booting: of this file, and of files with a mistake.
     let checked = |file: &Path| {

@@ -315,9 +315,10 @@ impl Machine {
             (End::TimedOut(_), _) => {}
             end => bail!("{end:?} instead of a time-out"),
         }
-        // What is left is ended soon after the connection is. The directory is this command's.
+        // guest-runner kills what is left once the connection has ended. One directory stays: that
+        // of the command that looks.
         let left = "left() { ls -d /tmp/brbe.* | wc -l; pgrep -fc 'sleep 123[4]'; }; \
-                    for i in $(seq 60); do [ \"$(left | tr '\\n' ' ')\" = '1 0 ' ] && break; sleep 1; done; left";
+                    for i in $(seq 30); do [ \"$(left | tr '\\n' ' ')\" = '1 0 ' ] && break; sleep 1; done; left";
         // pgrep fails where it counts none.
         self.expect(paths, left, 1, "1\n0")?;
         match self.run(paths, &ssh, BUSYBOX_ALONE, COMMAND)? {

@@ -297,7 +297,8 @@ fn problem(
             let snapshots = group.snapshots;
             format!("of {snapshots} alike {alike}, cut {cut}, not aligned {not_aligned}")
         };
-        groups.each_ref().map(count).join("; ")
+        let counts = groups.each_ref().map(count).join("; ");
+        format!("{counts}; aligned by {:?}", comparison.alignment)
     };
     let parted = match &case.expected {
         Expected::Nowhere => {
@@ -326,6 +327,7 @@ fn problem(
         && seen.outcomes == Some(parted.outcomes)
         && seen.next == parted.next
         && groups.iter().all(|group| {
+            // A path that is not cut comes by the parting.
             group.alike <= group.cut && are_few(group.alike + group.not_aligned, group.snapshots)
         });
     (!as_expected).then(|| format!("{seen:?}, at {}; {}", parting.before, counts()))

@@ -130,7 +130,7 @@ fn of(
         source: &|file: &str| subject.source(file),
     };
     let snapshots = &seen.report.snapshots;
-    // A task that is switched out and in has the records from there on alone.
+    // A task that is switched out and in has only the records since then.
     let counts = snapshots.iter().map(|snapshot| snapshot.records.len());
     let fewer = counts.clone().filter(|count| *count < usize::from(records));
     if !are_few(fewer.count(), snapshots.len())

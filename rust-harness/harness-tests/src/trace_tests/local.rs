@@ -67,7 +67,7 @@ const DRY_RUN: Case = says(
 );
 
 /// Where maps without entries part from others: all ten, but those of which an interrupt has spent
-/// records before the snapshot. `compared` judges how many those are.
+/// records before the snapshot. How many part is tested in `compared`, on a trace of its own.
 const PARTED: Case = says(
     "./branch-trace --vmlinux vmlinux --compare array_map_alloc_check -- \
      ./branch-guest provoke maps",

@@ -128,10 +128,10 @@ fn what_a_killed_run_left_is_removed() {
 
 #[test]
 fn whoever_waits_for_a_lock_is_next() {
+    // So many rounds take more than a minute.
+    const ROUNDS: usize = 6000;
     let dir = tempfile::tempdir().unwrap();
     let paths = paths(&dir);
-    // More than a minute's.
-    const ROUNDS: usize = 6000;
     let rounds = AtomicUsize::new(0);
     let busy = Lock::take(&paths, "tree").unwrap();
     thread::scope(|scope| {

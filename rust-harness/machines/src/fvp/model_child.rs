@@ -5,6 +5,8 @@ use std::fs;
 use std::io::{self, BufRead as _, BufReader, Read};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Sender};
 use std::thread;
 
@@ -111,18 +113,20 @@ fn run(settings: &Settings, start: &command::Start<'_>) -> Result<Vec<String>> {
         }
         Ok(())
     });
+    let has_ended = Arc::new(AtomicBool::new(false));
     let mut terminal = Some(terminal_lines);
     let mut said = Vec::new();
     for line in own {
         if let Some(port) = terminal::port(&line)
             && let Some(lines) = terminal.take()
         {
-            terminal::listen(port, lines);
+            terminal::listen(port, lines, has_ended.clone());
         }
         report_event(&RunEvent::Console(format!("fvp: {line}")))?;
         said.push(line);
     }
     drop(terminal);
+    has_ended.store(true, Ordering::Relaxed);
     let status = model.wait().context("waiting for the model")?;
     telling
         .join()

@@ -2,6 +2,8 @@
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::{Ipv4Addr, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
 use std::thread;
 use std::time::Duration;
@@ -20,13 +22,13 @@ pub(super) fn port(line: &str) -> Option<u16> {
 }
 
 /// Connects to the port and sends all lines that come from it, in a thread that ends with the
-/// connection.
-pub(super) fn listen(port: u16, lines: Sender<String>) {
+/// connection. Once the model `has_ended`, no connection is tried any more.
+pub(super) fn listen(port: u16, lines: Sender<String>, has_ended: Arc<AtomicBool>) {
     thread::spawn(move || {
         let connect = || TcpStream::connect((Ipv4Addr::LOCALHOST, port));
         let mut stream = connect();
         for _ in 0..ATTEMPTS {
-            if stream.is_ok() {
+            if stream.is_ok() || has_ended.load(Ordering::Relaxed) {
                 break;
             }
             thread::sleep(INTERVAL);
@@ -78,11 +80,23 @@ mod tests {
     fn lines_come_as_they_are_and_unfinished_ones_at_the_end() {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let (sender, lines) = mpsc::channel();
-        listen(listener.local_addr().unwrap().port(), sender);
+        let port = listener.local_addr().unwrap().port();
+        listen(port, sender, Arc::default());
         let (mut model, _) = listener.accept().unwrap();
         model.write_all(b"one\r\ntwo\xff\nth").unwrap();
         drop(model);
         let lines: Vec<_> = lines.iter().collect();
         assert_eq!(lines, ["one", "two\u{fffd}", "th"]);
+    }
+
+    #[test]
+    fn nobody_waits_for_the_terminal_of_a_model_that_has_ended() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        drop(listener);
+        let (sender, lines) = mpsc::channel();
+        listen(port, sender, Arc::new(AtomicBool::new(true)));
+        let said = lines.recv_timeout(ATTEMPTS / 2 * INTERVAL).unwrap();
+        assert!(said.starts_with("brbe: no terminal on port "), "{said}");
     }
 }

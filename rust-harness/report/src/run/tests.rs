@@ -193,13 +193,14 @@ fn what_was_seen_is_kept() {
         plan.any([passing("a").needing([kernel])]);
         plan
     };
+    let start = Instant::now();
     Runner::new(&paths).run(plan()).unwrap();
+    let has_found = start.elapsed().as_secs_f64() < FOUND;
     let history = History::load(&paths).unwrap();
     assert!(history.durations().contains_key("x: a"));
-}
-
-#[test]
-fn an_artefact_that_was_found_says_nothing_of_how_long_it_takes_to_make() {
-    assert!(!Outcome::Made.is_typical(FOUND / 2.0));
-    assert!(Outcome::Made.is_typical(FOUND));
+    // A thread may have stood still: then the kernel seems to have been made.
+    if has_found {
+        assert_eq!(history.durations().len(), 1);
+        assert!(plan().simulate(history.durations(), &[1])[0].seconds < 1.0);
+    }
 }
