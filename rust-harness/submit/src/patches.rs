@@ -113,7 +113,7 @@ pub fn style<'a>(paths: &'a Paths, subject: &'a Subject) -> Vec<Job<'a>> {
     if subject.variant == Variant::Rust {
         let rustfmt = Box::new(|| rustfmt(paths, subject));
         let rustfmt = job("make rustfmtcheck".to_owned(), rustfmt);
-        jobs.push(rustfmt.holding(subject.tree.lock()));
+        jobs.push(rustfmt);
     }
     jobs
 }
@@ -226,17 +226,18 @@ pub fn configuration(builder: &Builder) -> String {
     }
 }
 
-/// Runs the kernel's own check of how its Rust is formatted.
+/// Runs the kernel's own check of how its Rust is formatted. It needs neither a configuration nor a
+/// kernel.
 fn rustfmt(paths: &Paths, subject: &Subject) -> Result<Verdict> {
-    let commit = subject.patched();
-    let key = subject.builder().key("rustfmt 1", commit)?;
+    let (tree, commit) = (&subject.patch_tree, subject.patched());
+    let key = subject.builder().key("rustfmt 2", commit)?;
     cache::entry(paths, "rustfmt", &key, |_| {
-        subject.builder().at(commit, &subject.title(true), |built| {
-            process::logged(
-                "make rustfmtcheck",
-                built.log,
-                built.make().arg("rustfmtcheck"),
-            )
+        tree.at(paths, commit, |log| {
+            let out = tempfile::tempdir().context("creating a directory for make")?;
+            let mut make = Command::new("make");
+            make.arg("--directory").arg(&tree.path);
+            make.arg(format!("O={}", out.path().display()));
+            process::logged("make rustfmtcheck", log, make.arg("rustfmtcheck"))
         })
     })?;
     Ok(Verdict::pass())
