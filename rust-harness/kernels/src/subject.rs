@@ -294,6 +294,19 @@ impl Subject {
         &self.builders[configuration as usize]
     }
 
+    /// Path of the compiled device tree of a machine, as the unpatched source has it, built unless
+    /// the cache has it. `name` is its name in the kernel's tree: `arm/juno`. It is built in the
+    /// tree of the patches: the kernels' tree stays at its commit, and nothing of a kernel is built
+    /// again for it.
+    ///
+    /// # Errors
+    ///
+    /// When there is no such device tree, or it does not build.
+    pub fn device_tree(&self, name: &str) -> Result<PathBuf> {
+        let builder = self.builder().in_tree(&self.patch_tree);
+        builder.device_tree(self.unpatched(), name)
+    }
+
     /// The text of a file of the kernel with all patches, as it is compiled. It comes from
     /// the commit, because the work tree may be at another one. `None` if there is no such
     /// file.

@@ -28,6 +28,9 @@ use crate::machine_spec::Capabilities;
 use crate::program;
 use guest_runner::PATH;
 
+/// The name of the model's device tree in the kernel's source.
+pub const DEVICE_TREE: &str = "arm/fvp-base-revc";
+
 /// The settings of the model, as the user's file has them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
@@ -175,7 +178,7 @@ impl Backend for Fvp {
     }
 
     fn device_tree(&self) -> Option<&'static str> {
-        Some("arm/fvp-base-revc")
+        Some(DEVICE_TREE)
     }
 
     fn checks(&self) -> Option<&dyn Checks> {

@@ -265,7 +265,7 @@ impl Guest {
     /// Machines that have their own device tree need none.
     pub fn for_kernels_of(&self, subject: &Subject) -> Result<Self> {
         let name = self.backend.device_tree();
-        let build = |name| subject.builder().device_tree(subject.unpatched(), name);
+        let build = |name| subject.device_tree(name);
         Ok(Self {
             device_tree: name.map(build).transpose()?,
             ..self.clone()
