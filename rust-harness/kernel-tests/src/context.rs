@@ -8,6 +8,7 @@ use anyhow::{Result, anyhow};
 use host::arch::Arch;
 use host::cargo;
 use host::paths::Paths;
+use kernels::firmware;
 use kernels::given::GivenKernel;
 use kernels::kernel::Kernel;
 use kernels::subject::{Configuration, Subject};
@@ -229,6 +230,12 @@ impl<'a> Context<'a> {
         };
         let root = Artefact::new(format!("guest's root, {arch}"), || guest.root().map(|_| ()));
         [programs.holding(cargo::TARGET), root]
+    }
+
+    /// Firmware that starts kernels in QEMU, as an artefact.
+    pub fn firmware_artefact(&self) -> Artefact<'a> {
+        let paths = self.paths;
+        Artefact::new("firmware for QEMU", || firmware::build(paths).map(|_| ()))
     }
 
     /// What it takes to boot the kernel in a configuration, as artefacts.

@@ -256,6 +256,10 @@ impl Batch {
     fn needed<'a>(&self, context: &Context<'a>, places: &[usize]) -> Vec<Artefact<'a>> {
         let mut all = (self.needs)(context, places);
         all.extend(context.guest_artefacts());
+        let mut tests = places.iter().map(|place| &self.tests[*place]);
+        if tests.any(|test| test.machine.firmware) {
+            all.push(context.firmware_artefact());
+        }
         for configuration in Configuration::ALL {
             let mut tests = places.iter().map(|place| &self.tests[*place]);
             if tests.any(|test| test.configuration == configuration) {

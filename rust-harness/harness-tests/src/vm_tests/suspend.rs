@@ -28,6 +28,7 @@ pub(super) fn test() -> Batch {
         let _machine = Running::beside_others();
         check(&kernel, &firmware)
     })
+    .needing(|context, _| vec![context.firmware_artefact()])
 }
 
 fn check(kernel: &Kernel, firmware: &Path) -> Result<Verdict> {
