@@ -1,6 +1,8 @@
 //! The bases and series that are tested, ready to be built.
 
+use std::panic;
 use std::sync::Arc;
+use std::thread;
 
 use anyhow::{Context as _, Result, ensure};
 
@@ -61,9 +63,17 @@ impl Bases {
         };
         let guest = Guest::on(paths, Arch::Arm64, backend.clone());
         let prepare = |base| Base::prepare(paths, kernel, &guest, base);
-        Ok(Self(
-            chosen.into_iter().map(prepare).collect::<Result<_>>()?,
-        ))
+        // On a new machine each takes minutes, on one CPU: its source is fetched and unpacked.
+        thread::scope(|scope| {
+            let prepare = &prepare;
+            let begin = |base| scope.spawn(move || prepare(base));
+            let begun: Vec<_> = chosen.into_iter().map(begin).collect();
+            let ended = begun.into_iter().map(|base| {
+                base.join()
+                    .unwrap_or_else(|payload| panic::resume_unwind(payload))
+            });
+            ended.collect::<Result<_>>().map(Self)
+        })
     }
 
     /// What boots the kernel of a cell of the matrix, and the series with that kernel. `None` if
