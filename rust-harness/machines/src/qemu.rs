@@ -63,7 +63,7 @@ const AGAIN: u32 = 2;
 /// beside, and a kernel that checks itself takes longer on a busy host. Each of these later starts
 /// waits until no other machine of this process runs, and other machines wait until its command
 /// begins; nobody waits for more than five minutes. The later starts are
-/// [retries](host::retries) if the command begins at last.
+/// [retries] if the command begins at last.
 fn until_begun(
     boot: &Boot,
     progress: &mut dyn FnMut(Progress<'_>),
