@@ -449,9 +449,7 @@ impl Built<'_> {
     /// output.
     pub fn make(&self) -> Command {
         let jobs = thread::available_parallelism().map_or(1, usize::from) + 1;
-        let mut make = Command::new("make");
-        make.arg("--directory").arg(&self.builder.tree.path);
-        make.arg(format!("O={}", self.out.display()));
+        let mut make = self.builder.tree.make(self.out);
         let arch = self.builder.arch;
         make.arg(format!("ARCH={}", arch.kernel()));
         make.args(["LOCALVERSION=", "--jobs"]).arg(jobs.to_string());

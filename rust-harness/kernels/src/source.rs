@@ -54,6 +54,14 @@ impl Tree {
         Git::new(&self.path)
     }
 
+    /// A `make` command in the tree, whose output goes to the directory `out`.
+    pub fn make(&self, out: &Path) -> Command {
+        let mut make = Command::new("make");
+        make.arg("--directory").arg(&self.path);
+        make.arg(format!("O={}", out.display()));
+        make
+    }
+
     /// The name of the lock that who moves the work tree holds.
     pub fn lock(&self) -> String {
         format!("tree-{}", self.id)

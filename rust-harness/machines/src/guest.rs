@@ -265,9 +265,9 @@ impl Guest {
     /// Machines that have their own device tree need none.
     pub fn for_kernels_of(&self, subject: &Subject) -> Result<Self> {
         let name = self.backend.device_tree();
-        let build = |name| subject.device_tree(name);
+        let made = name.map(|name| subject.device_tree(name));
         Ok(Self {
-            device_tree: name.map(build).transpose()?,
+            device_tree: made.transpose()?,
             ..self.clone()
         })
     }

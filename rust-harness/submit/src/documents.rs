@@ -81,9 +81,7 @@ pub(crate) fn html(
     let at = |commit| {
         subject.patch_tree.at(paths, commit, |log| {
             let out = tempfile::tempdir().context("creating a directory for the documents")?;
-            let mut make = Command::new("make");
-            make.arg("--directory").arg(&subject.patch_tree.path);
-            make.arg(format!("O={}", out.path().display()));
+            let mut make = subject.patch_tree.make(out.path());
             make.arg(format!("SPHINXDIRS={}", dirs.join(" ")));
             make.arg(format!(
                 "--jobs={}",

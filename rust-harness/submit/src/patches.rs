@@ -234,9 +234,7 @@ fn rustfmt(paths: &Paths, subject: &Subject) -> Result<Verdict> {
     cache::entry(paths, "rustfmt", &key, |_| {
         tree.at(paths, commit, |log| {
             let out = tempfile::tempdir().context("creating a directory for make")?;
-            let mut make = Command::new("make");
-            make.arg("--directory").arg(&tree.path);
-            make.arg(format!("O={}", out.path().display()));
+            let mut make = tree.make(out.path());
             process::logged("make rustfmtcheck", log, make.arg("rustfmtcheck"))
         })
     })?;

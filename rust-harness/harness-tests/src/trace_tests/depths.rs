@@ -132,11 +132,10 @@ fn of(
     let snapshots = &seen.report.snapshots;
     // A task that is switched out and in has only the records since then.
     let counts = snapshots.iter().map(|snapshot| snapshot.records.len());
-    let fewer = counts.clone().filter(|count| *count < usize::from(records));
-    if !are_few(fewer.count(), snapshots.len())
-        || counts.clone().any(|count| count > usize::from(records))
-    {
-        let counts: Vec<_> = counts.collect();
+    let counts: Vec<_> = counts.collect();
+    let whole = usize::from(records);
+    let fewer = counts.iter().filter(|count| **count < whole).count();
+    if !are_few(fewer, counts.len()) || counts.iter().any(|count| *count > whole) {
         return Ok(Verdict::Fail(format!("{counts:?} records of {records}")));
     }
     for snapshot in snapshots {
