@@ -152,8 +152,11 @@ pub fn on_machine(
     let said = written(&share, "board.json")?;
     ensure!(
         said.complete,
-        "the kit did not try everything: {:?}",
-        said.under_way
+        "the kit did not come to its end{}",
+        match &said.under_way {
+            Some(step) => format!(": {step} was under way"),
+            None => " within its time: with less other load on this host it may".to_owned(),
+        }
     );
     Ok(said)
 }

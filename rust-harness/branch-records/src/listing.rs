@@ -6,11 +6,11 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use crate::machinery;
+use crate::path::STRAIGHT;
 use crate::report::{Endpoint, NamedBranch, SnapshotReport};
 use crate::symbol::{Location, Resolve, Symbol, is_kernel};
 
-/// The most bytes of code that are executed without a branch, and the most of a function.
-/// More means that a record is missing or a symbol is wrong.
+/// The most bytes of a function. More means that a symbol is wrong.
 const LONGEST: u64 = 64 << 10;
 
 /// The most instructions without a source line of their own between an end of a branch
@@ -187,7 +187,7 @@ impl<R: Resolve + ?Sized> Path<'_, R> {
             (Some(from), Some(to)) => same(from, to),
             _ => false,
         };
-        if !is_one || first > last || last - first > LONGEST {
+        if !is_one || first > last || last - first > STRAIGHT {
             return;
         }
         for address in (first..=last).step_by(self.step as usize) {

@@ -59,8 +59,9 @@ pub struct Show {
     #[arg(long, conflicts_with_all = ["all", "insn", "brstack", "brstackinsn", "perfscript"])]
     pub compare: bool,
 
-    /// The filter of a group for --compare. It is given twice; as words behind --compare, the
-    /// filters can do without
+    /// The filter of a group for --compare, given twice, once for each group:
+    /// `--compare 'cpu == 0' 'cpu == 1'` is short for
+    /// `--compare --group 'cpu == 0' --group 'cpu == 1'`
     #[arg(long, value_name = "EXPR", value_parser = SnapshotGroup::new, requires = "compare")]
     pub group: Vec<SnapshotGroup>,
 
@@ -125,7 +126,7 @@ impl ColorWhen {
 #[non_exhaustive]
 pub enum ShowError {
     /// Two groups are compared, and another number of filters was given.
-    #[error("--group is given twice, or not at all: this is {0} times")]
+    #[error("--group was given {0} times: give it twice, a filter for each group, or leave it out")]
     Groups(usize),
     /// Nothing says where the kernel image is, which --perfscript has to tell.
     #[error("--perfscript needs the kernel's symbols: give --vmlinux FILE")]

@@ -9,6 +9,7 @@ use std::rc::Rc;
 use crate::InstructionSet;
 use crate::capture::{Capture, Moment, Process, Snapshot};
 use crate::machinery::Machinery;
+use crate::path::STRAIGHT;
 use crate::record::{BranchType, NewType, RawRecord};
 use crate::report::{Endpoint, NamedBranch, SnapshotReport};
 use crate::symbol::{Resolve, Symbol, SymbolCache, is_kernel};
@@ -88,9 +89,6 @@ impl<'a> PathTable<'a> {
     }
 }
 
-/// The most bytes of code that are executed without a branch. More means that a record is missing.
-const LONGEST: u64 = 64 << 10;
-
 /// Code without a branch that was taken: from the target of one to the source of the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Stretch {
@@ -105,7 +103,7 @@ impl Walk {
         let begins = std::iter::once(self.entry).chain(targets);
         begins.zip(&self.branches).map(|(from, branch)| {
             let (from, to) = (from?, branch.from?);
-            let is_one = from.distance_to(to).is_some_and(|bytes| bytes <= LONGEST);
+            let is_one = from.distance_to(to).is_some_and(|bytes| bytes <= STRAIGHT);
             is_one.then_some(Stretch { from, to })
         })
     }

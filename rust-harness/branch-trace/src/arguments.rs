@@ -31,12 +31,13 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "EXPR", value_parser = filter::parse_returned, allow_hyphen_values = true)]
     ret: Option<Filter>,
 
-    /// Only then: `pid == 1234 && comm == "dd"`
+    /// Only when this is true, such as `pid == 1234 && comm == "dd"`: see Filters
     #[arg(long, value_name = "EXPR", value_parser = filter::parse)]
     filter: Option<Filter>,
 
     /// Record these branches, by perf's names: any, any_call, any_ret, ind_call,
-    /// ind_jmp, cond, call, and of user space (u) or of the kernel (k)
+    /// ind_jmp, cond, call, and of user space (u) or of the kernel (k), with commas between. Without
+    /// this, any of the kernel, and of user space where all targets are uprobes
     #[arg(long, value_name = "FILTERS")]
     pub(crate) lbr: Vec<Branches>,
 
@@ -230,7 +231,7 @@ pub(crate) const SECTIONS: [(&str, &str); 9] = [
         "Exit status",
         "\
   0 all is well, 1 nothing was recorded, or with --dry-run a target cannot be traced,
-  2 it could not be tried, 77 this machine does not record branches, or its kernel
+  2 the command line is wrong, or the trace could not be done, 77 this machine does not record branches, or its kernel
   has no snapshots of them",
     ),
     (

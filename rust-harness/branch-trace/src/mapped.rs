@@ -116,8 +116,9 @@ impl Mapped {
             }
             Change::Map { pid, mapping } => {
                 let mappings = Rc::make_mut(self.processes.entry(pid).or_default());
-                // What was mapped there is no more.
-                mappings.retain(|old| old.end <= mapping.start || mapping.end <= old.start);
+                // What was mapped there is no more, but for what is before and behind it.
+                let parts = mappings.drain(..).flat_map(|old| old.without(&mapping));
+                *mappings = parts.take(MAX_MAPPINGS).collect();
                 if mappings.len() < MAX_MAPPINGS {
                     let after = mappings.partition_point(|old| old.start < mapping.start);
                     mappings.insert(after, mapping);
@@ -246,7 +247,12 @@ mod tests {
             let mappings = mapped.of(pid)?.iter();
             Some(mappings.map(|it| &*it.path).collect::<Vec<_>>())
         };
-        assert_eq!(paths(1).unwrap(), ["/lib/c", "/lib/b"]);
+        assert_eq!(paths(1).unwrap(), ["/bin/a", "/lib/c", "/bin/a", "/lib/b"]);
+        let behind = Mapping {
+            offset: 0x3000,
+            ..mapping(0x3000, 0x4000, "/bin/a")
+        };
+        assert_eq!(mapped.of(1).unwrap()[2], behind);
         assert_eq!(paths(2).unwrap(), ["/bin/a", "/lib/b"]);
         assert_eq!(paths(3), None);
         // The number of a process that has ended is used again.

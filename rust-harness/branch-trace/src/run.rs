@@ -13,6 +13,7 @@ use guest_support::kallsyms::{self, Kallsyms, NO_SNAPSHOTS};
 use guest_support::perf::{CannotRecord, Recording};
 use guest_support::{cpus, perf};
 use libbpf_rs::ErrorKind;
+use rustix::process::{Pid, Signal, kill_process_group};
 
 use crate::arguments::{Arguments, StackOf};
 use crate::attach::Attached;
@@ -328,8 +329,8 @@ impl Ended<'_> {
     }
 }
 
-/// The command that runs while tracing goes on, if there is one. It is killed when this
-/// is dropped.
+/// The command that runs while tracing goes on, if there is one. When this is dropped and the command
+/// has not ended, it is killed, with what it has started.
 struct Traced(Option<Child>);
 
 impl Traced {
@@ -361,8 +362,10 @@ impl Traced {
 impl Drop for Traced {
     fn drop(&mut self) {
         if let Some(child) = &mut self.0 {
-            // The command may have ended already.
-            let _ = child.kill();
+            if matches!(child.try_wait(), Ok(None)) {
+                // Nobody has waited for it, so that no other group has its number.
+                let _ = kill_process_group(Pid::from_child(child), Signal::KILL);
+            }
             let _ = child.wait();
         }
     }

@@ -62,7 +62,9 @@ pub(crate) enum By {
 pub(crate) enum TargetError {
     #[error("there is no name in {0:?}")]
     NoName(String),
-    #[error("{0:?} is no kind of target: see --help")]
+    #[error(
+        "{0:?} is no kind of target, as fentry, fexit, kprobe, kretprobe, tracepoint, rawtracepoint, uprobe and uretprobe are"
+    )]
     Kind(String),
     #[error("{0:?} is to be tracepoint:CATEGORY:NAME")]
     Tracepoint(String),

@@ -11,7 +11,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 fn main() -> ExitCode {
     let cli = Cli::of(std::env::args_os()).unwrap_or_else(|error| error.exit());
-    match cli.run() {
+    match process::adopt_orphans().and_then(|()| cli.run()) {
         Ok(status) => status,
         Err(error) if error.is::<Interrupted>() || process::interrupted() => {
             progress::say("brbe: interrupted");

@@ -30,7 +30,7 @@ pub struct Wishes {
     #[arg(long, value_name = "TYPE", default_value_t = Wishes::default().device_type)]
     pub device_type: String,
 
-    /// How LAVA boots them
+    /// LAVA's boot method for the boards
     #[arg(long, value_name = "METHOD", default_value_t = Wishes::default().boot_method)]
     pub boot_method: String,
 

@@ -45,6 +45,8 @@ impl Ran {
     }
 }
 
+/// How long the program has for its end after SIGTERM.
+const ENDING: Duration = Duration::from_secs(10);
 /// The time between two checks whether it is time for Ctrl-C.
 const TURN: Duration = Duration::from_millis(100);
 
@@ -67,7 +69,7 @@ pub(crate) fn brbe_until(
     while !is_time() && !program.has_ended()? {
         thread::sleep(TURN);
     }
-    program.interrupt()?;
+    program.signal(Signal::SIGINT)?;
     program.finish()
 }
 
@@ -93,13 +95,13 @@ impl Running {
         Ok(status.is_some())
     }
 
-    /// Sends SIGINT, as Ctrl-C on a terminal does, unless the program has ended.
-    fn interrupt(&mut self) -> Result<()> {
+    /// Sends a signal, unless the program has ended.
+    fn signal(&mut self, signal: Signal) -> Result<()> {
         if self.has_ended()? {
             return Ok(());
         }
         let id = Pid::from_raw(self.group.child().id().cast_signed());
-        kill(id, Signal::SIGINT).context("sending it SIGINT")
+        kill(id, signal).with_context(|| format!("sending it {signal}"))
     }
 
     fn finish(mut self) -> Result<Ran> {
@@ -115,5 +117,15 @@ impl Running {
             stdout,
             stderr: format!("{}:\n{said}", self.log.display()),
         })
+    }
+}
+
+impl Drop for Running {
+    /// Ends the program if it still runs. It then ends the machines that it has started, which are in
+    /// process groups of their own.
+    fn drop(&mut self) {
+        // What is left after that is killed with its group.
+        let _ = self.signal(Signal::SIGTERM);
+        let _ = self.group.wait_within(ENDING);
     }
 }

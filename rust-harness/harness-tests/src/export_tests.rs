@@ -10,6 +10,7 @@ use anyhow::{Context as _, Result, ensure};
 use crate::as_user::brbe;
 use crate::processes::{Process, children_of, wait_for_the_end};
 use host::paths::Paths;
+use host::process::ProcessGroup;
 use kernel_tests::context::Context;
 use kernel_tests::registry::{Batch, Scope, Test};
 use machines::alone::Running;
@@ -110,15 +111,15 @@ fn ends_when_told(dir: &Path) -> Result<()> {
     let mut copy = Command::new(dir.join("run"));
     copy.args(["--", "sh", "-c", "echo up; sleep 1000"]);
     copy.stdin(Stdio::null()).stdout(Stdio::piped());
-    let mut copy = copy.stderr(Stdio::null()).spawn().context("the copy")?;
-    let mut out = copy.stdout.take().context("a pipe")?;
+    let mut copy = ProcessGroup::spawn(copy.stderr(Stdio::null()))?;
+    let mut out = copy.child().stdout.take().context("a pipe")?;
     out.read_exact(&mut [0; 3])
         .context("waiting for the copy")?;
-    let started = children_of(copy.id())?;
+    let started = children_of(copy.child().id())?;
     ensure!(!started.is_empty(), "the copy has started nothing");
-    Process::of(&copy).signal(Signal::SIGTERM)?;
+    Process::of(copy.child()).signal(Signal::SIGTERM)?;
     wait_for_the_end(&started)?;
-    let status = copy.wait().context("waiting for the copy")?;
+    let status = copy.wait()?;
     ensure!(status.code() == Some(143), "after SIGTERM: {status}");
     Ok(())
 }

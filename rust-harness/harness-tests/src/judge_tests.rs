@@ -162,7 +162,10 @@ impl Judged {
             let property = property.with_context(|| format!("nothing of {name:?}"))?;
             let is_as_expected = match words {
                 None => property.finding == "upheld",
-                Some(words) => property.evidence.iter().any(|one| one.said.contains(words)),
+                Some(words) => {
+                    let mut evidence = property.evidence.iter();
+                    property.finding == "broken" && evidence.any(|one| one.said.contains(words))
+                }
             };
             ensure!(is_as_expected, "{name:?}: {}\n{}", ran.stdout, ran.stderr);
         }

@@ -14,6 +14,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use nix::unistd::syncfs;
 use sha2::{Digest, Sha256};
 
 use crate::paths::Paths;
@@ -174,7 +175,9 @@ fn wait_for<T>(name: &str, mut get: impl FnMut() -> Result<Option<T>>) -> Result
             return Err(process::Interrupted.into());
         }
         if step.is_none() && start.elapsed() > SILENT {
-            step = Some(Step::start(format!("wait for {name}, which is in use")));
+            step = Some(Step::start(format!(
+                "wait for {name}, which another task or another ./brbe uses"
+            )));
         }
         thread::sleep(POLL);
     }
@@ -254,15 +257,24 @@ fn make(
     let partial = paths.home("cache").join(format!("{name}{PARTIAL}"));
     remove(&partial)?;
     fs::create_dir_all(&partial).with_context(|| format!("creating {}", partial.display()))?;
-    match fill(&partial) {
+    match fill(&partial).and_then(|()| make_durable(&partial)) {
         Ok(()) => fs::rename(&partial, done).with_context(|| format!("naming {}", done.display())),
         Err(error) => {
             if let Err(left) = remove(&partial) {
-                progress::say(&format!("brbe: what a failed step left stays: {left:#}"));
+                progress::say(&format!(
+                    "brbe: what a failed step left cannot be removed now, and the next run tries again: {left:#}"
+                ));
             }
             Err(error)
         }
     }
+}
+
+/// Writes what a directory has to the disk. Without that, an entry whose name is on the disk already
+/// could be without its contents after a crash of the machine.
+fn make_durable(dir: &Path) -> Result<()> {
+    let write = || syncfs(File::open(dir)?).map_err(io::Error::from);
+    write().with_context(|| format!("writing {} to the disk", dir.display()))
 }
 
 /// Removes a directory if it exists. It is first renamed to a `.partial` name, so that under

@@ -6,8 +6,8 @@
 //! interrupts, [`progress`] shows what is under way. [`git`], [`cargo`] and [`mirror`] are
 //! the tools behind it; [`toolchain`] identifies the compilers, [`arch`] names the
 //! architectures, [`files`] copies files, [`logs`] has logs of one run each, [`made`] makes
-//! what is needed once, [`memory`] says how much of it there is, [`cpu_time`] how much of it
-//! the CPUs have worked, and [`retries`] how often something was done again.
+//! a thing when it is first needed, [`memory`] says how much memory is free, [`cpu_time`] for
+//! what share of a time the CPUs worked, and [`retries`] how often something was done again.
 
 pub mod arch;
 pub mod cache;

@@ -58,11 +58,12 @@ pub fn fetch(what: &str, path: &str, sha256: &str, into: &Path, log: &Path) -> R
         .arg(into);
     process::step(&format!("fetch {what}"), log, &mut helper).with_context(|| {
         format!(
-            "{what} could not be fetched from apt's mirror. Debian's mirrors drop old \
-                 packages: BRBE_MIRROR can name another mirror, or an archive, that has {path}"
+            "{what} could not be fetched from {mirror}. Debian's mirrors drop old packages: \
+             BRBE_MIRROR can name another mirror, or an archive, that has {path}"
         )
     })?;
-    verify(into, sha256).with_context(|| format!("{what} from apt's mirror"))
+    verify(into, sha256)
+        .with_context(|| format!("{what} from {mirror}, as BRBE_MIRROR or apt names it"))
 }
 
 /// Checks that the SHA-256 of a file is `sha256`, in lower-case hexadecimal digits.

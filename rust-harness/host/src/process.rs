@@ -12,6 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use nix::sys::prctl;
 use nix::sys::signal::{Signal, killpg};
 use nix::sys::wait::waitpid;
 use nix::unistd::Pid;
@@ -124,6 +125,16 @@ pub fn run_to_status(log: &Path, command: &mut Command) -> Result<ExitStatus> {
     group.wait()
 }
 
+/// Makes this program the parent of what its descendants leave behind, as process 1 of a namespace
+/// is: [`ProcessGroup`] then waits for the processes that a program has started and not waited for.
+///
+/// # Errors
+///
+/// When the kernel refuses it.
+pub fn adopt_orphans() -> Result<()> {
+    prctl::set_child_subreaper(true).context("becoming the parent of orphans")
+}
+
 /// A program and all that it starts, in a process group of their own. When this value is
 /// dropped, whatever is left of the group is killed.
 #[derive(Debug)]
@@ -187,8 +198,8 @@ impl Drop for ProcessGroup {
         // The whole group may have ended by itself.
         let _ = killpg(Pid::from_raw(self.id), Signal::SIGKILL);
         let _ = self.child.wait();
-        // Processes that the program started and did not wait for become children of this
-        // program where this program is process 1. They are waited for here.
+        // Processes that the program started and did not wait for have become children of this
+        // program, if it called `adopt_orphans`.
         while waitpid(Pid::from_raw(-self.id), None).is_ok() {}
         GROUPS
             .lock()
@@ -273,8 +284,7 @@ mod tests {
 
     #[test]
     fn nothing_is_left_of_a_group() {
-        // This process becomes the parent of what is left of the group, as process 1 does.
-        nix::sys::prctl::set_child_subreaper(true).unwrap();
+        adopt_orphans().unwrap();
         let mut command = Command::new("sh");
         command.args(["-c", "sleep 1000 >/dev/null & echo $!"]);
         let mut group = ProcessGroup::spawn(command.stdout(Stdio::piped())).unwrap();

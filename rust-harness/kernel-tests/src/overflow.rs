@@ -22,7 +22,7 @@ use crate::context::Context;
 use crate::entry::entry;
 use crate::registry::{Batch, KernelNeeds, Scope, Test};
 use crate::watch::{self, windows};
-use host::{progress, retries};
+use host::{files, progress, retries};
 use judge::{FrozenBefore, SweepFindings};
 use machines::guest;
 use machines::machine_spec::MachineSpec;
@@ -174,7 +174,10 @@ impl Sweeping<'_> {
     /// guest's output if the guest's program failed.
     fn once(&self, entry: u64, only: Option<Range<i64>>) -> Result<Result<SweepFindings, String>> {
         let share = self.context.share()?;
-        let [saw, log] = ["sweep.json", "watch.log"].map(|file| share.path().join(file));
+        let saw = share.path().join("sweep.json");
+        // The guest has no part in the plugin's log, and does not see it.
+        let own = files::scratch(self.context.paths, "watch-")?;
+        let log = own.path().join("watch.log");
         let machine = MachineSpec {
             plugin: Some(watch::options(entry, &log)),
             ..self.machine.clone()
@@ -201,8 +204,8 @@ impl Sweeping<'_> {
     /// Reads the guest's document `saw` and the plugin's log `log` of the same sweep, and judges
     /// the sweep.
     fn read(&self, saw: &Path, log: &Path, entry: u64) -> Result<SweepFindings> {
-        let open = |path: &Path| share::open_from_guest(path, MOST).map(BufReader::new);
-        let sweep = Sweep::from_reader(open(saw)?).context("what the guest saw")?;
+        let saw = share::open_from_guest(saw, MOST)?;
+        let sweep = Sweep::from_reader(BufReader::new(saw)).context("what the guest saw")?;
         // A snapshot of this project's series keeps no record, so that there is no gap.
         let entry = (!self.context.is_ours()).then_some(entry);
         let code = Pausing {
@@ -217,7 +220,8 @@ impl Sweeping<'_> {
             let broken = path.broken.first().map(ToString::to_string);
             broken.or_else(|| uncounted(records, entry))
         };
-        let windows = windows(open(log)?)?;
+        let log = File::open(log).context("opening the plugin's log")?;
+        let windows = windows(BufReader::new(log))?;
         let findings = judge::judge(&sweep, &windows, self.frozen_before(), impossible)?;
         Ok(SweepFindings {
             possible,
@@ -305,7 +309,7 @@ impl Sweeping<'_> {
     }
 }
 
-/// The most bytes that are read of the guest's document, and of the plugin's log. 0.2 GB are
+/// The most bytes that are read of the guest's document, and kept of the plugin's log. 0.2 GB are
 /// usual.
 const MOST: u64 = 4 << 30;
 

@@ -1,6 +1,6 @@
 //! Kernel configurations, which are made of fragments.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fs;
 
 use anyhow::{Context as _, Result};
@@ -11,6 +11,26 @@ use host::paths::Paths;
 
 /// The name of the fragment of kernels that GCC builds.
 pub(crate) const GCC: &str = "gcc";
+
+/// Where the fragments are, below the repository.
+const FRAGMENTS: &str = "kernel-patches/config";
+
+/// Adds the text of all fragments to a cache key.
+///
+/// # Errors
+///
+/// When the fragments cannot be read.
+pub fn with_all(paths: &Paths, mut key: Key) -> Result<Key> {
+    let dir = paths.repo(FRAGMENTS);
+    let entries = fs::read_dir(&dir).and_then(|entries| {
+        let files = entries.map(|entry| entry.map(|entry| entry.path()));
+        files.collect::<Result<BTreeSet<_>, _>>()
+    });
+    for fragment in entries.with_context(|| format!("reading {}", dir.display()))? {
+        key = key.with_file(&fragment)?;
+    }
+    Ok(key)
+}
 
 /// A kernel configuration: allnoconfig, and on top of it fragments, which have names.
 #[derive(Clone, Debug)]
@@ -26,7 +46,7 @@ impl KernelConfig {
     pub fn load(paths: &Paths, fragments: &[&str]) -> Result<Self> {
         let mut text = String::new();
         for name in fragments {
-            let path = paths.repo(format!("kernel-patches/config/{name}.config"));
+            let path = paths.repo(format!("{FRAGMENTS}/{name}.config"));
             text += &fs::read_to_string(&path)
                 .with_context(|| format!("reading {}", path.display()))?;
         }

@@ -178,6 +178,11 @@ impl Builder {
 
     fn cached_kernel(&self, commit: &str, what: &str, unknown: Unknown) -> Result<Kernel> {
         let key = self.key(KERNEL, commit)?;
+        let key = match unknown {
+            Unknown::Refused => key,
+            // A kernel that lacks options is none that has them all.
+            Unknown::LeftOut => key.with("options left out"),
+        };
         let dir = cache::entry(&self.paths, KIND, &key, |into| {
             self.with(commit, what, unknown, |tree| {
                 for file in ["vmlinux", ".config", self.arch.image()] {

@@ -86,7 +86,8 @@ struct Mail {
     /// The number of the patch in its series, if the subject has it.
     number: Option<u32>,
     message: String,
-    patch: String,
+    /// As it is: a file need not be UTF-8.
+    patch: Vec<u8>,
 }
 
 /// Writes the patches of all mails in `files` into a directory, in their order, as mails that
@@ -114,14 +115,13 @@ fn write_patches(files: &[PathBuf], into: &Path) -> Result<()> {
     for (number, mail) in mails.iter().enumerate() {
         let name = format!("{:04}-{}.patch", number + 1, slug(&mail.title));
         let path = into.join(name);
-        fs::write(&path, mail.to_string())
-            .with_context(|| format!("writing {}", path.display()))?;
+        fs::write(&path, mail.to_bytes()).with_context(|| format!("writing {}", path.display()))?;
     }
     Ok(())
 }
 
-impl std::fmt::Display for Mail {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl Mail {
+    fn to_bytes(&self) -> Vec<u8> {
         let Self {
             author,
             date,
@@ -130,10 +130,9 @@ impl std::fmt::Display for Mail {
             patch,
             ..
         } = self;
-        write!(
-            f,
-            "From: {author}\nDate: {date}\nSubject: [PATCH] {title}\n\n{message}---\n{patch}"
-        )
+        let before =
+            format!("From: {author}\nDate: {date}\nSubject: [PATCH] {title}\n\n{message}---\n");
+        [before.as_bytes(), patch].concat()
     }
 }
 
@@ -145,12 +144,10 @@ fn read(mail: &Path, scratch: &Path) -> Result<Option<Mail>> {
     info.arg(&message).arg(&patch);
     let mail = File::open(mail).context("reading a mail")?;
     let headers = git(&mut info, mail.into()).context("reading a mail")?;
-    let text = |file: &Path| {
-        let bytes = fs::read(file).context("reading a mail")?;
-        anyhow::Ok(String::from_utf8_lossy(&bytes).into_owned())
-    };
-    let patch = text(&patch)?;
-    let has_patch = patch.lines().any(|line| line.starts_with("+++ "));
+    let [message, patch] = [message, patch].map(|file| fs::read(file).context("reading a mail"));
+    let (message, patch) = (message?, patch?);
+    let mut lines = patch.split(|byte| *byte == b'\n');
+    let has_patch = lines.any(|line| line.starts_with(b"+++ "));
     let header = |name: &str| {
         let lines = headers.lines();
         let mut values = lines.filter_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
@@ -169,7 +166,7 @@ fn read(mail: &Path, scratch: &Path) -> Result<Option<Mail>> {
         date: header("Date").unwrap_or_default(),
         title: title.to_owned(),
         number,
-        message: text(&message)?,
+        message: String::from_utf8_lossy(&message).into_owned(),
         patch,
     }))
 }
@@ -265,6 +262,23 @@ mod tests {
             "{first}"
         );
         assert!(first.contains("+two\n"), "{first}");
+    }
+
+    #[test]
+    fn a_patch_of_a_file_that_is_not_utf_8_stays_as_it_is() {
+        let [from, into] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+        let mail = mail("[PATCH] a", &format!("Why.\n---\n file | 2 +-\n\n{DIFF}"));
+        let mail = mail.replace(
+            "charset=UTF-8",
+            "charset=ISO-8859-1\nContent-Transfer-Encoding: 8bit",
+        );
+        let (before, behind) = mail.split_once("one").unwrap();
+        let line = [before.as_bytes(), b"\xe9ne", behind.as_bytes()].concat();
+        fs::write(from.path().join("1.patch"), line).unwrap();
+        write_patches(&files(from.path()).unwrap(), into.path()).unwrap();
+        let patch = fs::read(into.path().join("0001-a.patch")).unwrap();
+        let has = |line: &[u8]| patch.split(|byte| *byte == b'\n').any(|own| own == line);
+        assert!(has(b"-\xe9ne"), "{}", String::from_utf8_lossy(&patch));
     }
 
     #[test]

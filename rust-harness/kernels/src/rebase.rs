@@ -105,9 +105,8 @@ fn places(said: &str, mark: &str) -> Vec<String> {
 /// and subject. `None` if there is none.
 fn named(git: &Git, tree: &str, patch: &Patch) -> Result<Option<String>> {
     let path = patch.path.to_string_lossy().into_owned();
-    let message =
-        std::fs::read_to_string(&patch.path).with_context(|| format!("reading {path}"))?;
-    let Some(subject) = subject(&message) else {
+    let message = std::fs::read(&patch.path).with_context(|| format!("reading {path}"))?;
+    let Some(subject) = subject(&String::from_utf8_lossy(&message)) else {
         return Ok(None);
     };
     let grep = format!("--grep={subject}");

@@ -173,13 +173,20 @@ fn lock(paths: &Paths, tree: &Tree) -> Result<Lock> {
     Lock::take(paths, &format!("series-{}", tree.id))
 }
 
+/// The files that a patch changes, makes or removes, and those that it renames or copies.
 fn touched_files(git: &Git, patch: &Path) -> Result<Vec<String>> {
     let numstat = git.read(&["apply", "--numstat", &patch.to_string_lossy()])?;
-    Ok(numstat
+    let new = numstat
         .lines()
-        .filter_map(|line| line.splitn(3, '\t').nth(2))
-        .map(str::to_owned)
-        .collect())
+        .filter_map(|line| line.splitn(3, '\t').nth(2));
+    // Of a file with another name git prints the new name alone.
+    let text = fs::read(patch).with_context(|| format!("reading {}", patch.display()))?;
+    let text = String::from_utf8_lossy(&text);
+    let old = text.lines().filter_map(|line| {
+        line.strip_prefix("rename from ")
+            .or_else(|| line.strip_prefix("copy from "))
+    });
+    Ok(new.chain(old).map(str::to_owned).collect())
 }
 
 /// Reads the text of a `series` file as quilt has it: a file name a line, `#` starts a
@@ -240,6 +247,18 @@ mod tests {
                 .to_string()
                 .contains("not a file below")
         );
+    }
+
+    #[test]
+    fn a_patch_touches_what_it_renames() {
+        let dir = tempfile::tempdir().unwrap();
+        let git = Git::new(dir.path());
+        git.run(&["init", "--quiet"]).unwrap();
+        let patch = dir.path().join("1.patch");
+        let diff =
+            "diff --git a/old b/new\nsimilarity index 100%\nrename from old\nrename to new\n";
+        fs::write(&patch, diff).unwrap();
+        assert_eq!(touched_files(&git, &patch).unwrap(), ["new", "old"]);
     }
 
     #[test]

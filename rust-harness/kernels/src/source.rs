@@ -270,7 +270,8 @@ pub fn from_dir(paths: &Paths, dir: &Path) -> Result<Tree> {
         .with_context(|| format!("{}: no such directory", dir.display()))?;
     if !dir.join("Kbuild").is_file() || !dir.join("arch/arm64").is_dir() {
         bail!(
-            "{}: not a kernel source tree (no Kbuild, no arch/arm64)",
+            "{} is no kernel source tree with arm64, which has a file Kbuild and a directory \
+             arch/arm64: name the top directory of the tree",
             dir.display()
         );
     }
@@ -322,7 +323,7 @@ fn from_copy(paths: &Paths, dir: &Path) -> Result<Tree> {
         let log = Log::fresh(paths.log("kernel-src"))?;
         let mut copy = Command::new("rsync");
         copy.arg("-a").arg(dir.join("")).arg(into.join("tree"));
-        process::step("copy of --kernel-src", &log, &mut copy)?;
+        process::step(&format!("copy of {}", dir.display()), &log, &mut copy)?;
         commit_all(&into.join("tree"), &log)
     })?;
     progress::say(&format!(

@@ -160,7 +160,8 @@ impl Subject {
             return Self::made(paths, source, variant, series, Some(name));
         }
         let title = variant.name(&source.base);
-        let none = || format!("there is no series {title} in kernel-patches");
+        let none =
+            || format!("kernel-patches has no {title}: its folders are the series of a base");
         Self::of(paths, source, variant)?.with_context(none)
     }
 

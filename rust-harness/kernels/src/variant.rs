@@ -12,7 +12,7 @@ use host::paths::Paths;
 /// One of the series that a base can have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Variant {
-    /// The series `fixes`: it corrects mistakes of the drivers, without the snapshot.
+    /// The series `fixes`: it corrects mistakes of drivers and of perf, without the snapshot.
     Fixes,
     /// The series `snapshot`, on top of `fixes`: the snapshot in C.
     #[default]
@@ -94,7 +94,7 @@ impl Variant {
     /// What the series has, in a line for `--help`.
     pub const fn summary(self) -> &'static str {
         match self {
-            Self::Fixes => "Mistakes of the drivers, mended without the snapshot",
+            Self::Fixes => "Mistakes of drivers and of perf, mended without the snapshot",
             Self::Snapshot => "On top of the fixes, the snapshot in C",
             Self::Cheaper => {
                 "On top of the snapshot: records are read and decoded by fewer instructions"

@@ -119,7 +119,7 @@ pub fn of_refused_map(
     let (said, capture) = take(guest, kernel, name, WORDS, &share)?;
     let mut capture = capture.with_context(|| {
         format!(
-            "the guest's kernel was seen to refuse no map. The guest says:\n{}",
+            "nothing was recorded when the guest's kernel refused a map. The guest says:\n{}",
             said.trim()
         )
     })?;

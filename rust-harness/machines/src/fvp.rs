@@ -128,7 +128,7 @@ impl Fvp {
         let dir = dir
             .canonicalize()
             .or_else(|_| std::env::current_dir())
-            .context("where the file is")?;
+            .context("finding the directory of this file")?;
         Self::parse(&text, &dir).with_context(|| file.display().to_string())
     }
 
@@ -149,7 +149,8 @@ impl Fvp {
         }
         ensure!(
             [8, 16, 32, 64].contains(&settings.records),
-            "records: expected 8, 16, 32 or 64"
+            "records is {}, and has to be 8, 16, 32 or 64",
+            settings.records
         );
         Ok(Self(settings))
     }
@@ -237,7 +238,7 @@ mod tests {
             ),
             (
                 format!("model = 'FVP'\nrecords = 24\n{firmware}"),
-                "records: expected",
+                "records is 24",
             ),
         ] {
             let error = format!("{:#}", Fvp::parse(&text, dir.path()).unwrap_err());

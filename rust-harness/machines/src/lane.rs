@@ -48,7 +48,7 @@ impl Lane {
             },
             None => Arc::new(Program::open(Path::new(on)).with_context(|| {
                 format!(
-                    "--on {on}: it is none of qemu, fvp:FILE and ssh://USER@HOST, and as a program"
+                    "--on {on} is none of qemu, fvp:FILE and ssh://USER@HOST:PORT, and so a program"
                 )
             })?),
         }))

@@ -65,7 +65,7 @@ impl Program {
     pub fn open(path: &Path) -> Result<Self> {
         let path = path
             .canonicalize()
-            .with_context(|| format!("there is no lane {}", path.display()))?;
+            .with_context(|| format!("looking for the program {}", path.display()))?;
         let name = path.file_stem().unwrap_or_default();
         let name = name.to_string_lossy().into_owned();
         let said = capabilities(&path)
@@ -149,8 +149,8 @@ pub(super) fn run_self(
 fn without_an_end(machine: &mut ProcessGroup) -> Result<String> {
     Ok(match machine.wait_within(LAST_WORDS)? {
         Some(status) => format!(
-            "its process ended without a reason ({status}). Signal 9 is mostly a lack of memory: dmesg \
-             tells, and --jobs N runs fewer at once"
+            "its process ended ({status}) and gave no reason. If it was signal 9, there was most likely \
+             no memory left: dmesg tells, and `./brbe test --jobs N` runs fewer machines at once"
         ),
         None => "its process has closed its output, and still runs".to_owned(),
     })

@@ -52,7 +52,8 @@ fn arch(paths: &Paths, ssh: &Ssh) -> Result<Arch> {
     match all.into_iter().find(|arch| arch.machine() == said) {
         Some(arch) => Ok(arch),
         None => bail!(
-            "{} is {said:?}, and there are programs for aarch64 and x86_64",
+            "{} says that it is {said:?} (uname -m), and the guest's programs can be built for aarch64 \
+             and x86_64 alone",
             ssh.to
         ),
     }

@@ -2,7 +2,7 @@
 //!
 //! A [`Job`] decides one or several tests, once the [`Artefact`]s are there that it needs. A
 //! [`Plan`] is made of jobs first. Then a [`Selection`] takes some of them, and a [`Runner`]
-//! runs them, as many at once as there are CPUs. A [`Report`] has a [`Row`] with a [`Verdict`]
+//! runs them, three at once for every two CPUs. A [`Report`] has a [`Row`] with a [`Verdict`]
 //! of each test, and a [`History`] what earlier runs have seen.
 //! [`html`], [`junit`] and [`ktap`] write a report in formats for others. [`kernel_ktap`]
 //! reads the KTAP of the kernel's unit tests.

@@ -35,7 +35,7 @@ pub struct Letter {
 /// The error for a letter that cannot be written yet: a test that it reports has not been run
 /// on these patches.
 #[derive(Clone, Debug, thiserror::Error)]
-#[error("{test:?} is not recorded of these patches: ./brbe test {arguments}--tier all")]
+#[error("no run of {test} on these patches is recorded: ./brbe test {arguments}--tier all")]
 pub struct Unseen {
     test: String,
     arguments: String,
@@ -67,13 +67,16 @@ impl Letter {
         let title = subject.title(true);
         let tested = Tested::load(paths, subject)?;
         let unseen = |test: &str| Unseen {
-            test: test.to_owned(),
+            test: format!("the test {test:?}"),
             arguments: arguments(subject),
         };
         let proven_on = subject.variant.proven_on();
         let proven_with = (proven_on != subject.variant).then(|| proven_on.name(&subject.base));
         let tests = tested.cover_letter_text(&title, proven_with.as_deref());
-        let tests = tests.ok_or_else(|| unseen("any test"))?;
+        let tests = tests.ok_or_else(|| Unseen {
+            test: "any test".to_owned(),
+            arguments: arguments(subject),
+        })?;
         let mut letters = letters(paths);
         let missing = Arc::new(Mutex::new(None));
         // A letter without such a table does not need the figures of it.

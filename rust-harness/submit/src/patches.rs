@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 
 use crate::uapi_copies;
 use crate::undone;
@@ -86,6 +86,7 @@ fn count_tests(log: &Path) -> Result<String> {
         rest.split_once(" passed")?.0.parse::<u32>().ok()
     };
     let count: u32 = text.lines().filter_map(passed).sum();
+    ensure!(count > 0, "no test has run: see {}", log.display());
     Ok(format!("{count} tests"))
 }
 

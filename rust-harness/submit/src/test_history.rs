@@ -13,7 +13,9 @@ use serde::{Deserialize, Serialize};
 
 use host::cache::{self, Lock};
 use host::paths::Paths;
+use host::toolchain;
 use kernel_tests::proofs;
+use kernels::config;
 use kernels::subject::Subject;
 use report::{Row, Verdict};
 
@@ -131,7 +133,8 @@ impl Tested {
         let failed: Vec<_> = self.0.iter().filter(failed).collect();
         if let Some(one) = failed.first() {
             let Row { subject, test, .. } = &one.row;
-            return Verdict::Fail(format!("{} failed: {subject}: {test}", failed.len()));
+            let count = failed.len();
+            return Verdict::Fail(format!("{count} failed, such as {subject}: {test}"));
         }
         let is_whole = |kept: &KeptRow| kept.is_whole && kept.row.subject == title;
         if !self.0.iter().any(is_whole) {
@@ -275,12 +278,15 @@ fn wrapped(text: &str) -> String {
     textwrap::fill(text, 72)
 }
 
+/// The file that keeps what was seen of a subject: of these patches, with these configurations and
+/// compilers. Of others it says nothing.
 fn path(paths: &Paths, subject: &Subject) -> Result<PathBuf> {
-    let content = subject.tree.content(subject.patched())?;
+    let key = toolchain::key()?.with(subject.tree.content(subject.patched())?);
+    let key = config::with_all(paths, key)?;
     let name = subject.name().replace(' ', "-");
     Ok(paths
         .home("tested")
-        .join(format!("{name}-{content:.16}.json")))
+        .join(format!("{name}-{}.json", key.name())))
 }
 
 fn today() -> String {

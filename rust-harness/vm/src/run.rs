@@ -251,11 +251,13 @@ impl Running {
                 looked = Instant::now();
             }
             match self.next()? {
-                Some(Event::Frame(Frame::Printed(stream, bytes))) => match print(stream, &bytes) {
-                    Ok(()) => {}
-                    Err(error) if is_broken_pipe(&error) => break Ended::Unread,
-                    Err(error) => return Err(error),
-                },
+                Some(Event::Frame(Frame::Printed(stream, bytes))) => {
+                    match print(stream, &bytes, || self.may_go_on()) {
+                        Ok(()) => {}
+                        Err(error) if is_broken_pipe(&error) => break Ended::Unread,
+                        Err(error) => return Err(error),
+                    }
+                }
                 Some(Event::Frame(Frame::Ended(status))) => {
                     // A guest that has not read what was typed before is ended without it.
                     let _ = to_guest.try_send(Frame::Done);
@@ -276,6 +278,13 @@ impl Running {
 
     /// The next event. `None` if there is none yet.
     fn next(&self) -> Result<Option<Event>> {
+        self.may_go_on()?;
+        Ok(self.events.recv_timeout(LOOK).ok())
+    }
+
+    /// Fails with [`Interrupted`] if this program has been interrupted, and with another error if the
+    /// guest has printed too much on its console.
+    fn may_go_on(&self) -> Result<()> {
         if process::interrupted() {
             return Err(Interrupted.into());
         }
@@ -283,7 +292,7 @@ impl Running {
         if printed.len() > CONSOLE {
             return Err(self.failed("it has printed 64 MiB on its console, and was ended"));
         }
-        Ok(self.events.recv_timeout(LOOK).ok())
+        Ok(())
     }
 
     /// The error for a session that cannot be, for a reason that the guest gives.
@@ -396,9 +405,9 @@ fn type_into(to_guest: SyncSender<Frame>, is_terminal: bool, events: SyncSender<
     });
 }
 
-/// Prints what the command has printed. It does not wait for the reader when this program is
-/// interrupted.
-fn print(stream: Stream, bytes: &[u8]) -> Result<()> {
+/// Prints what the command has printed. While it waits for the reader, it asks `may_go_on`, and
+/// returns its error.
+fn print(stream: Stream, bytes: &[u8], may_go_on: impl Fn() -> Result<()>) -> Result<()> {
     let to = match stream {
         Stream::Output => stdout(),
         Stream::Error => stderr(),
@@ -406,9 +415,7 @@ fn print(stream: Stream, bytes: &[u8]) -> Result<()> {
     let look = Timespec::try_from(LOOK).context("a time")?;
     let mut left = bytes;
     while !left.is_empty() {
-        if process::interrupted() {
-            return Err(Interrupted.into());
-        }
+        may_go_on()?;
         let mut awaited = [PollFd::from_borrowed_fd(to, PollFlags::OUT)];
         match poll(&mut awaited, Some(&look)) {
             Ok(0) | Err(Errno::INTR) => continue,

@@ -1,8 +1,8 @@
 //! Tests of `bpf_get_branch_snapshot()` that run inside the machine whose
 //! kernel is tested.
 //!
-//! Each test ends with one line, `PASS name`, `FAIL name: reason` or
-//! `SKIP name: reason`, and with an exit status of its own: see [`verdict`].
+//! Each test ends with one line, `PASS name`, `FAIL name: reason`, `SKIP name: reason` or
+//! `ERROR name: reason`, and with an exit status of its own: see [`verdict`].
 
 mod board;
 mod closing;
@@ -85,7 +85,7 @@ struct Arguments {
 type Plain = (&'static str, &'static str, fn() -> anyhow::Result<Verdict>);
 
 /// All tests without options. A new one is a line here.
-const PLAIN: [Plain; 26] = [
+const PLAIN: &[Plain] = &[
     (
         "cost",
         "Take snapshots of full, half full and empty buffers, and print how many records each had",
@@ -229,7 +229,7 @@ struct PeriodStep {
 enum WithOptions {
     /// Keep CPU-bound branch events open across context switches
     CpuWideEvent {
-        /// How long
+        /// How long the events stay open
         #[arg(long, value_name = "SECONDS", default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=3600))]
         seconds: u64,
     },
@@ -303,7 +303,7 @@ enum WithOptions {
     },
     /// Find out how the branch records of this machine are, and write it as one JSON document
     Board {
-        /// The tests to try
+        /// The kit's list of tests, kit.json
         #[arg(long, value_name = "FILE")]
         kit: PathBuf,
         /// Where to write the document
@@ -321,14 +321,14 @@ enum WithOptions {
     },
     /// Take a snapshot by each way to attach a program, and write what it saw
     Waste {
-        /// Where to
+        /// The file to write, as JSON
         #[arg(long, value_name = "FILE")]
         output: PathBuf,
     },
     /// Take snapshots from programs of every kind while CPUs, events and
     /// processes come and go
     Stress {
-        /// How long
+        /// How long the load runs
         #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=3600))]
         seconds: u64,
         /// From one sample of an event to the next. There are four such events on
@@ -368,7 +368,9 @@ enum Test {
 
 impl Subcommand for Test {
     fn augment_subcommands(command: clap::Command) -> clap::Command {
-        let plain = PLAIN.map(|(name, about, _)| clap::Command::new(name).about(about));
+        let plain = PLAIN
+            .iter()
+            .map(|(name, about, _)| clap::Command::new(*name).about(*about));
         WithOptions::augment_subcommands(command).subcommands(plain)
     }
 

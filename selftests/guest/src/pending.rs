@@ -80,7 +80,10 @@ impl<'object> Pending<'object> {
             forget()?;
             period *= 2;
         }
-        bail!("it takes {LONGEST} cycles from enabling an event to a BPF program")
+        bail!(
+            "no overflow was held up: with each period from {SHORTEST} to {LONGEST} cycles it came before \
+             the BPF program had interrupts disabled"
+        )
     }
 
     /// Makes one attempt. `None` if the overflow came before interrupts were disabled.

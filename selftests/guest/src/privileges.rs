@@ -53,9 +53,10 @@ pub(crate) fn run() -> Result<Verdict> {
     verdict::needs_snapshots(Kallsyms::once()?)?;
     // Where nobody can record branches, nobody is refused it.
     drop(verdict::record_everywhere()?);
-    let before = std::fs::read_to_string(PARANOID).context("cannot read the level of paranoia")?;
+    let before =
+        std::fs::read_to_string(PARANOID).with_context(|| format!("cannot read {PARANOID}"))?;
     let verdict = try_all();
-    std::fs::write(PARANOID, before).context("cannot set the level of paranoia back")?;
+    std::fs::write(PARANOID, before).with_context(|| format!("cannot set {PARANOID} back"))?;
     verdict
 }
 

@@ -34,6 +34,25 @@ pub struct Mapping {
     pub path: String,
 }
 
+impl Mapping {
+    /// What is left of this mapping where `other` takes its place: the part before `other`, and that
+    /// behind it.
+    pub fn without(&self, other: &Self) -> impl Iterator<Item = Self> + use<> {
+        let before = Self {
+            end: self.end.min(other.start),
+            ..self.clone()
+        };
+        let start = self.start.max(other.end);
+        let behind = Self {
+            start,
+            offset: self.offset.wrapping_add(start - self.start),
+            ..self.clone()
+        };
+        let parts = [before, behind].into_iter();
+        parts.filter(|part| part.start < part.end)
+    }
+}
+
 impl Process {
     pub(super) fn validate(&self, field: &str) -> Result<(), CaptureError> {
         check(

@@ -17,7 +17,8 @@ use host::paths::Paths;
 /// way.
 #[derive(Args, Debug)]
 pub struct Clean {
-    /// Remove it
+    /// Remove it all, with the mails that `brbe submit` wrote without --output, edited or not, and the
+    /// verdicts that cover letters quote
     #[arg(long)]
     yes: bool,
 }
@@ -45,7 +46,7 @@ impl Clean {
         };
         ensure!(
             alone.is_some() || !self.yes,
-            "another ./brbe is at work, in the caches or with what they hold: wait for its end"
+            "another ./brbe is at work with these caches, or a ./brbe shell is open: end it or wait for it"
         );
         let mut total = 0;
         for (part, what) in PARTS {

@@ -21,7 +21,7 @@ use machines::qemu::vmtest_child;
 /// bpf_get_branch_snapshot() on arm64: build it, boot it, see what it says
 ///
 /// Everything is built with the tools of a Debian root of its own and kept below
-/// BRBE_HOME (~/.cache/brbe). The guest is an unmodified QEMU, to which a plugin
+/// BRBE_HOME (~/.cache/brbe). Guests run in an unmodified QEMU, to which a plugin
 /// adds Arm's Branch Record Buffer Extension (FEAT_BRBE).
 #[derive(Parser, Debug)]
 #[command(name = "brbe", version, after_help = EXIT_STATUS)]
@@ -44,9 +44,11 @@ impl Cli {
 const EXIT_STATUS: &str = "\
 Exit status:
   0    all is well
-  1    a test failed, a patch does not apply, a promise is broken, or nothing was recorded
-  2    the command line is wrong, or the host lacks something
-  3    something else went wrong, or there is nothing of a name: the message says what
+  1    a test failed or none passed, a patch does not apply, a promise is broken, or nothing was
+       recorded
+  2    an option is unknown or has a wrong value, or the host lacks something
+  3    any other error, such as an option that the lane does not take, or a base that there is
+       not: the message says which
   130  interrupted
 `./brbe vm` ends as its command does: ./brbe vm --help.
 

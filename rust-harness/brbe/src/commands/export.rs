@@ -18,7 +18,8 @@ use vm::export::Exported;
 /// Make a copy of the machine to take away
 ///
 /// Writes a directory with the kernel, the guest's root, the plugin, and a script that boots them
-/// by QEMU 11.1 alone, without this project: `DIR/run` is a shell, `DIR/run -- COMMAND` runs one.
+/// with QEMU 11.1 or later, without this project: `DIR/run` gives a shell there, and
+/// `DIR/run -- COMMAND` runs that command there.
 #[derive(Args, Debug)]
 pub struct Export {
     #[command(flatten)]
@@ -28,7 +29,7 @@ pub struct Export {
     #[arg(long, conflicts_with_all = ["base", "series", "kernel_src", "unpatched", "image"])]
     plugin: bool,
 
-    /// The directory, which is made and must not be there
+    /// The directory to make: it must not be there yet, except with --plugin
     #[arg(value_name = "DIR")]
     dir: PathBuf,
 }

@@ -20,11 +20,11 @@ pub(super) struct GivenArgs {
     )]
     image: Option<PathBuf>,
 
-    /// The vmlinux of that image, with its symbols and its debug information
+    /// The vmlinux of that kernel, with its symbols and its debug information
     #[arg(long, value_name = "FILE")]
     vmlinux: Option<PathBuf>,
 
-    /// The .config of that image. Without it, the one in the image is taken (IKCONFIG)
+    /// The .config of that kernel. Without it, the one in the image is taken, if there is one (IKCONFIG)
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 }
@@ -61,7 +61,7 @@ impl GivenArgs {
         let Some(image) = &self.image else {
             ensure!(
                 vmlinux.is_none() && config.is_none(),
-                "--vmlinux and --config are of the kernel that --kernel IMAGE names"
+                "--vmlinux and --config describe the kernel of --kernel IMAGE: give --kernel as well"
             );
             return Ok(None);
         };

@@ -150,7 +150,8 @@ fn print_lines(json: bool, plan: &Plan<'_>) -> Result<()> {
 /// Which kernel.
 #[derive(Args, Clone, Debug, Default)]
 pub struct KernelArgs {
-    /// The base whose patches are applied: a name in kernel-patches/bases.toml
+    /// The base whose patches are applied: a name in kernel-patches/bases.toml. Without this, the first
+    /// one there; `test` takes each base that the tier has tests of
     #[arg(long, value_name = "NAME")]
     pub base: Option<String>,
 
@@ -161,7 +162,8 @@ pub struct KernelArgs {
     #[arg(long, value_name = "DIR")]
     pub kernel_src: Option<PathBuf>,
 
-    /// Which series of the base
+    /// Which series of the base. Without this, snapshot; `test` takes each series that the tier has
+    /// tests of
     #[arg(long, value_name = "SERIES", value_parser = series())]
     pub series: Option<Variant>,
 }

@@ -82,7 +82,8 @@ impl Prove {
         if wanted.is_empty() {
             match &self.only {
                 Some(text) => bail!(
-                    "no mutant has {text:?} in its subject and name: ./brbe prove --list prints them all"
+                    "no mutant has {text:?} in its subject and name: with --list in place of {text:?}, \
+                     this command prints them all"
                 ),
                 None => bail!(
                     "there are no mutants: those of a series are in kernel-patches/BASE/SERIES/mutants"
@@ -138,8 +139,8 @@ impl Prove {
         if mutants.is_empty() {
             match &self.only {
                 Some(text) => bail!(
-                    "no systematic mutant has {text:?} in its line: ./brbe prove --systematic --list \
-                     prints all lines"
+                    "no systematic mutant has {text:?} in its line: with --list in place of {text:?}, \
+                     this command prints all lines"
                 ),
                 None => bail!("the series adds nothing to the drivers that could be changed"),
             }
@@ -152,7 +153,7 @@ impl Prove {
             let table = mutants.table();
             ensure!(
                 table.is_whole(),
-                "{page} stays as it is: not every mutant was tried"
+                "{page} stays as it is, since not every mutant was tried: the rows that failed say why"
             );
             kept_figures::replace(paths, page, command, &table.to_string())?;
         }
@@ -176,7 +177,7 @@ impl Prove {
                 "./brbe prove --systematic --series rust --write",
             )),
             other => bail!(
-                "no page keeps the systematic mutants of {}",
+                "--write is for the series snapshot and rust: no page keeps the systematic mutants of {}",
                 other.argument()
             ),
         }

@@ -23,11 +23,11 @@ pub struct Rebase {
     #[arg(long, value_name = "DIR")]
     onto: PathBuf,
 
-    /// The base whose series is taken
+    /// The base whose series is taken. Without this, the first one in kernel-patches/bases.toml
     #[arg(long, value_name = "NAME")]
     base: Option<String>,
 
-    /// Which series of the base; it comes after those that it goes on top of
+    /// Which series of the base, behind those that it goes on top of. Without this, snapshot
     #[arg(long, value_name = "SERIES", value_parser = super::series())]
     series: Option<Variant>,
 
@@ -42,7 +42,7 @@ impl Rebase {
         let base = bases::choose(&bases::load(places)?, self.base.as_deref())?;
         let variant = self.series.unwrap_or_default();
         let name = variant.name(&base);
-        let none = || format!("there is no series {name}");
+        let none = || format!("kernel-patches has no {name}: its folders are the series of a base");
         let (series, _) = variant.series(places, &base)?.with_context(none)?;
         let tree = source::from_dir(places, &self.onto)?;
         let outcomes = rebase::onto(&tree.git(), &tree.base, &series)?;

@@ -39,7 +39,7 @@ pub struct ReportCommand {
     #[arg(long, conflicts_with_all = ["files", "format"])]
     durations: bool,
 
-    /// The format of the output
+    /// The format of the output: of a board's document, table or json
     #[arg(long, value_enum, default_value_t)]
     format: Format,
 
@@ -69,7 +69,7 @@ enum Format {
     Ktap,
     /// JSON for KernelCI's database, with --origin and --run
     Kcidb,
-    /// A page
+    /// A page of HTML
     Html,
 }
 
@@ -107,8 +107,8 @@ impl ReportCommand {
         for (path, text) in &texts {
             ensure!(
                 !board::is_one(text),
-                "{} is the document of a board, and the first file is none: a board is put beside one \
-                 other machine",
+                "{} is the document of a board, and the first file is none: name a board's document \
+                 first, and no reports of `brbe test` with it",
                 path.display()
             );
             if text.trim_ascii().is_empty() {

@@ -37,7 +37,8 @@ pub struct Submit {
     #[command(flatten)]
     kernel: KernelArgs,
 
-    /// A look at it: what is checked may fail, and nobody need sign off. The default
+    /// A look at it, the default: nobody need sign off, and the mails are written though a check fails.
+    /// The exit status is 1 then
     #[arg(long, conflicts_with = "ready")]
     dry_run: bool,
 
@@ -55,7 +56,8 @@ pub struct Submit {
     #[arg(long, short = 'v', value_name = "N", default_value = "1")]
     version: NonZeroU32,
 
-    /// The cover letter of the series that this one goes on top of, which its letter names
+    /// The cover letter of the series that this one goes on top of: for `snapshot` that of `fixes`, for
+    /// others that of `snapshot`. With --ready, only `fixes` needs none
     #[arg(long, value_name = "MESSAGE-ID", value_parser = message_id)]
     on_top_of: Option<String>,
 
@@ -82,7 +84,8 @@ pub struct Submit {
     #[arg(long, conflicts_with = "no_checks")]
     every_object: bool,
 
-    /// Where the mails go: a directory that is made, or made anew if nobody has edited what is in it
+    /// Where the mails go: a directory that is made, or made anew if nobody has edited what is in it.
+    /// Without this, one below BRBE_HOME/submit, which `brbe clean --yes` removes
     #[arg(long, short, value_name = "DIR")]
     output: Option<PathBuf>,
 

@@ -147,8 +147,8 @@ impl Trace {
         });
         if let (Some(misplaced), Some(first)) = (misplaced, self.words.first()) {
             bail!(
-                "{misplaced} comes before the options and targets of branch-trace, which begin with \
-                 {first:?}: it is an option of ./brbe trace"
+                "{misplaced} is an option of ./brbe trace itself: put it before {first:?}, where the \
+                 options and targets of branch-trace begin"
             );
         }
         Ok(())
@@ -207,7 +207,7 @@ impl Trace {
             let status = guest::status(&run)?;
             ensure!(
                 status <= 1,
-                "branch-trace says why, above (exit status {status})"
+                "nothing can be traced: branch-trace says above why (exit status {status})"
             );
             return Ok(status == 0);
         }
@@ -365,8 +365,8 @@ fn has_recorded(run: &Run, limit: Duration) -> Result<bool> {
     match run.end {
         End::TimedOut(_) => taken.with_context(|| {
             format!(
-                "branch-trace was to stop after {}, and has told nothing; --duration SECONDS says \
-                 when it is to",
+                "branch-trace was asked to stop after {} and has handed over nothing: with --duration \
+                 SECONDS it stops by itself, which has to be sooner",
                 humantime::format_duration(limit)
             )
         }),

@@ -38,7 +38,7 @@ pub struct Vm {
     #[command(flatten)]
     booted: BootedArgs,
 
-    /// The modules of that image: the directory that they were installed into
+    /// The modules of the kernel of --kernel: the directory that they were installed into
     /// (INSTALL_MOD_PATH), which the guest sees as /lib/modules
     #[arg(long, value_name = "DIR", requires = "image")]
     modules: Option<PathBuf>,
@@ -46,7 +46,8 @@ pub struct Vm {
     #[command(flatten)]
     machine: MachineArgs,
 
-    /// Show a directory to the guest, as /mnt/NAME: it can be written to, unless :ro follows
+    /// Show a directory to the guest, as /mnt/NAME: it can be written to, unless :ro follows. A command
+    /// begins in the first one. More than once for more
     #[arg(long = "share", value_name = "DIR[:ro]")]
     shares: Vec<ShareArg>,
 
@@ -65,8 +66,8 @@ pub struct Vm {
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     packages: Vec<PackageName>,
 
-    /// Boot nothing: write what QEMU needs into a directory, and print the command that starts it
-    /// there, for a terminal
+    /// Boot nothing: write what QEMU needs into this directory, and print the command that boots the
+    /// machine on a terminal, with a QEMU 11.1 or later, such as that of `./brbe shell`
     #[arg(long, value_name = "DIR")]
     dry_run: Option<PathBuf>,
 

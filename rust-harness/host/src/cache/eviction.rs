@@ -44,7 +44,9 @@ pub(super) fn make_room(paths: &Paths) {
         }
     };
     if let Err(error) = make() {
-        let why = format!("brbe: removing what is not used any more: {error:#}");
+        let why = format!(
+            "brbe: old entries of the cache cannot be removed, and the run goes on: {error:#}"
+        );
         progress::say(&why);
     }
 }
@@ -65,8 +67,10 @@ fn evict(paths: &Paths, now: SystemTime, space: impl Fn() -> Result<u64>) -> Res
     // One that cannot be removed keeps no other.
     let mut removed = Ok(());
     while let Some((since, entry)) = unused.pop() {
-        let name = entry.file_name().and_then(OsStr::to_str);
-        let name = name.context("an entry has a name")?;
+        // Entries have names of ASCII: this is something else.
+        let Some(name) = entry.file_name().and_then(OsStr::to_str) else {
+            continue;
+        };
         let is_needed_space = name.starts_with(KERNEL) && space()? < FLOOR;
         if since <= KEPT && !is_needed_space {
             continue;

@@ -5,6 +5,7 @@
 //! the root is read.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
@@ -46,10 +47,11 @@ impl Segment {
 #[derive(Debug)]
 pub struct Recorded {
     kernel: Vec<Segment>,
-    maps: Vec<Map>,
-    /// The contents of the files that were mapped, by name; `None` for those that are not
-    /// there.
-    files: HashMap<String, Option<Vec<u8>>>,
+    /// What was mapped, in the order of time, each with the index of its file; `None` where the file
+    /// is not there.
+    maps: Vec<(Map, Option<usize>)>,
+    /// The contents of the files that were mapped.
+    files: Vec<Vec<u8>>,
 }
 
 impl Recorded {
@@ -62,20 +64,35 @@ impl Recorded {
         } else {
             Vec::new()
         };
-        let mut files = HashMap::new();
-        for map in &maps {
-            if !files.contains_key(&map.name) {
-                let path = match map.name.as_str() {
+        // A file can have many names, as with `/./` in them, and is read once.
+        let (mut names, mut paths) = (HashMap::new(), HashMap::new());
+        let mut files = Vec::new();
+        let mut known = Vec::new();
+        for map in maps {
+            let name = map.name.as_str();
+            if !names.contains_key(name) {
+                let path = match name {
                     "[vdso]" => Some(vdso.to_owned()),
                     name => below(root, name),
                 };
-                let bytes = path.map(|path| read(&path));
-                files.insert(map.name.clone(), bytes.transpose()?);
+                let file = match path {
+                    None => None,
+                    Some(path) => Some(match paths.entry(path) {
+                        Entry::Occupied(file) => *file.get(),
+                        Entry::Vacant(place) => {
+                            files.push(read(place.key())?);
+                            *place.insert(files.len() - 1)
+                        }
+                    }),
+                };
+                names.insert(name.to_owned(), file);
             }
+            let file = names.get(name).copied().flatten();
+            known.push((map, file));
         }
         Ok(Self {
             kernel,
-            maps,
+            maps: known,
             files,
         })
     }
@@ -91,7 +108,7 @@ impl Recorded {
 #[derive(Clone, Copy, Debug)]
 pub struct CodeAt<'a> {
     code: &'a Recorded,
-    maps: &'a [Map],
+    maps: &'a [(Map, Option<usize>)],
 }
 
 impl Code for CodeAt<'_> {
@@ -105,11 +122,11 @@ impl Code for CodeAt<'_> {
         }
         // The newest map has taken the place of what was there.
         let mut maps = self.maps.iter().rev();
-        let (map, at) = maps.find_map(|map| {
+        let (map, file, at) = maps.find_map(|(map, file)| {
             let at = address.checked_sub(map.start)?;
-            (at < map.length).then_some((map, at))
+            (at < map.length).then_some((map, file, at))
         })?;
-        let file = self.code.files.get(&map.name)?.as_ref()?;
+        let file = self.code.files.get((*file)?)?;
         word(file, at.checked_add(map.offset)?)
     }
 }
@@ -200,12 +217,15 @@ mod tests {
             map(0x1010, 0x10, 4, "[vdso]"),
             map(0x2000, 0x20, 0, "//anon"),
             map(0x3000, u64::MAX, u64::MAX, "/a"),
+            map(0x4000, 0x20, 0, "/./a"),
         ];
         let none = dir.path().join("none");
         let code = Recorded::open(&none, dir.path(), &vdso, maps).unwrap();
         assert_eq!(code.at(0).fetch(0x1000), None);
         assert_eq!(code.at(1).fetch(0x1010), Some(104));
         let all = code.at(9);
+        assert_eq!(all.fetch(0x4004), Some(101));
+        assert_eq!(code.files.len(), 2);
         assert_eq!(all.fetch(0x100c), Some(103));
         assert_eq!(all.fetch(0x1010), Some(201));
         for nowhere in [0xffc, 0x1002, 0x1020, 0x2000, 0x3010] {

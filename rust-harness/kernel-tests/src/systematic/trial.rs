@@ -29,6 +29,13 @@ use report::{Artefact, Verdict};
 /// How often as long as on the drivers as they are tests may take on a mutant. One that hangs takes
 /// all of that.
 const PATIENCE: u32 = 3;
+/// What decides on the host, beside a test, whether a mutant was noticed.
+const JUDGES: [&str; 4] = [
+    "rust-harness/kernel-tests/src/overflow/judge.rs",
+    "rust-harness/kernel-tests/src/watch.rs",
+    "rust-harness/branch-records/src/path/mod.rs",
+    "rust-harness/branch-records/src/sweep.rs",
+];
 /// The least time for tests on a mutant: a boot on a machine that does something else beside it.
 const LEAST: Duration = Duration::from_secs(30);
 /// The limit for tests on the drivers as they are.
@@ -276,7 +283,8 @@ impl<'a> Trial<'a> {
         key = key.with(toolchain::version("qemu-system-aarch64")?);
         key = key.with(guest.root()?.display().to_string());
         let headers = driver_module::headers(paths).into_iter();
-        for source in headers.chain(guest_module::sources(paths)) {
+        let judges = JUDGES.iter().map(|source| paths.repo(source));
+        for source in headers.chain(guest_module::sources(paths)).chain(judges) {
             key = key.with_file(&source)?;
         }
         for configuration in [Configuration::Ordinary, Configuration::Debug] {

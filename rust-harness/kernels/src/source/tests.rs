@@ -6,7 +6,7 @@ fn a_directory_that_is_no_kernel_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let paths = Paths::at(dir.path(), dir.path());
     let error = from_dir(&paths, dir.path()).unwrap_err().to_string();
-    assert!(error.contains("not a kernel source tree"), "{error}");
+    assert!(error.contains("is no kernel source tree"), "{error}");
     let error = from_dir(&paths, &dir.path().join("nowhere"))
         .unwrap_err()
         .to_string();

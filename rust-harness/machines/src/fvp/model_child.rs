@@ -1,8 +1,9 @@
 //! One run of Arm's model, in a process of its own, which can be ended with all that it
 //! started.
 
+use std::collections::VecDeque;
 use std::fs;
-use std::io::{self, BufRead as _, BufReader, Read};
+use std::io::{self, Read};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -115,7 +116,7 @@ fn run(settings: &Settings, start: &command::Start<'_>) -> Result<Vec<String>> {
     });
     let has_ended = Arc::new(AtomicBool::new(false));
     let mut terminal = Some(terminal_lines);
-    let mut said = Vec::new();
+    let mut said = VecDeque::new();
     for line in own {
         if let Some(port) = terminal::port(&line)
             && let Some(lines) = terminal.take()
@@ -123,7 +124,10 @@ fn run(settings: &Settings, start: &command::Start<'_>) -> Result<Vec<String>> {
             terminal::listen(port, lines, has_ended.clone());
         }
         report_event(&RunEvent::Console(format!("fvp: {line}")))?;
-        said.push(line);
+        said.push_back(line);
+        if said.len() > TAIL {
+            said.pop_front();
+        }
     }
     drop(terminal);
     has_ended.store(true, Ordering::Relaxed);
@@ -131,18 +135,12 @@ fn run(settings: &Settings, start: &command::Start<'_>) -> Result<Vec<String>> {
     telling
         .join()
         .map_err(|_| anyhow::anyhow!("following the terminal failed"))??;
-    said.push(format!("it ended with {status}"));
-    Ok(said)
+    said.push_back(format!("it ended with {status}"));
+    Ok(said.into())
 }
 
 fn follow(stream: impl Read + Send + 'static, lines: Sender<String>) {
-    thread::spawn(move || {
-        for line in BufReader::new(stream).lines().map_while(Result::ok) {
-            if lines.send(line).is_err() {
-                return;
-            }
-        }
-    });
+    thread::spawn(move || terminal::pass_lines(stream, &lines));
 }
 
 /// The error message for a model that ended before the command did: what to do next, and the

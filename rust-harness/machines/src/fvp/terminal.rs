@@ -1,6 +1,6 @@
 //! The model's terminal: a TCP port that it names on its standard output.
 
-use std::io::{BufRead as _, BufReader, Read as _};
+use std::io::{BufRead as _, BufReader, Read};
 use std::net::{Ipv4Addr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -42,16 +42,22 @@ pub(super) fn listen(port: u16, lines: Sender<String>, has_ended: Arc<AtomicBool
                 return;
             }
         };
-        let mut reader = BufReader::new(stream);
-        let mut line = Vec::new();
-        while let Ok(1..) = reader.by_ref().take(LINE).read_until(b'\n', &mut line) {
-            let text = String::from_utf8_lossy(&line).trim_end().to_owned();
-            if lines.send(text).is_err() {
-                return;
-            }
-            line.clear();
-        }
+        pass_lines(stream, &lines);
     });
+}
+
+/// Sends each line of a stream, until the stream ends or nobody receives any more. A line that is
+/// longer than [`LINE`] is sent in parts.
+pub(super) fn pass_lines(stream: impl Read, lines: &Sender<String>) {
+    let mut reader = BufReader::new(stream);
+    let mut line = Vec::new();
+    while let Ok(1..) = reader.by_ref().take(LINE).read_until(b'\n', &mut line) {
+        let text = String::from_utf8_lossy(&line).trim_end().to_owned();
+        if lines.send(text).is_err() {
+            return;
+        }
+        line.clear();
+    }
 }
 
 #[cfg(test)]

@@ -38,7 +38,7 @@ pub(super) struct Waste {
     #[command(flatten)]
     given: GivenArgs,
 
-    /// On the kernel that checks itself, with lockdep and the irqsoff tracer
+    /// On the debug kernel, with lockdep, KASAN and the irqsoff tracer
     #[arg(long, conflicts_with = "image")]
     debug: bool,
 

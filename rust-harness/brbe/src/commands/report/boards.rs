@@ -47,7 +47,7 @@ pub(super) fn report(
         let differences = rows.filter(|row| row.differs).count();
         writeln!(
             out,
-            "{differences} differences (marked ≠): of what is to be alike"
+            "{differences} rows that are to be alike differ (marked ≠)"
         )
     })
 }

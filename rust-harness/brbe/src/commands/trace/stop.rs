@@ -91,18 +91,20 @@ fn stop_when_wanted(share: &Share, limit: Duration, caught: Caught, over: Receiv
         format!("{} are over: ", humantime::format_duration(limit))
     };
     progress::say(&format!(
-        "brbe: {why}branch-trace is asked to stop and to tell what it has; Ctrl-C from now on \
-         ends it without"
+        "brbe: {why}branch-trace is asked to stop and to hand over what it has recorded; another \
+         Ctrl-C ends it at once, and the recording is lost"
     ));
     if let Err(error) = share.stop() {
-        progress::say(&format!("brbe: it cannot be asked to stop: {error:#}"));
+        progress::say(&format!(
+            "brbe: branch-trace cannot be asked to stop, and is ended without its recording: {error:#}"
+        ));
         return process::interrupt();
     }
     // The time limit of the run itself is over just as long after `limit`.
     let ended = over.recv_timeout(GRACE) != Err(RecvTimeoutError::Timeout);
     if is_wanted && !ended {
         progress::say(&format!(
-            "brbe: it has told nothing within {}",
+            "brbe: branch-trace has handed over nothing within {}, and is ended",
             humantime::format_duration(GRACE)
         ));
         process::interrupt();

@@ -19,15 +19,16 @@ const MEMORY_BEHIND_FIRMWARE: u32 = 768;
 /// The machine.
 #[derive(Args, Debug)]
 pub(super) struct MachineArgs {
-    /// How many CPUs it has, from 1 to 16; without this 2, and 4 with --brbe-cpus
+    /// How many CPUs the machine has, from 1 to 16; without this 2, and 4 with --brbe-cpus
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=16))]
     cpus: Option<u8>,
 
-    /// How much memory it has, in MiB: 128 or more, and 768 or more with --firmware; without this 1024
+    /// The machine's memory, in MiB: 128 or more, and 768 or more with --firmware; without this 1024
     #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u32).range(128..))]
     memory: Option<u32>,
 
-    /// How many branch records each CPU has: 8, 16, 32 or 64; on x86_64 up to 32
+    /// How many branch records each CPU has: 8, 16, 32 or 64, without this 64; on x86_64 8, 16 or 32,
+    /// without this 32
     #[arg(long, value_name = "N", value_parser = records())]
     records: Option<u8>,
 
@@ -69,12 +70,13 @@ pub(super) struct MachineArgs {
     #[arg(long, value_name = "ARG", allow_hyphen_values = true)]
     qemu_arg: Vec<String>,
 
-    /// Give it a network, by which it reaches what this machine reaches
+    /// Give the machine a network, by which it reaches what this host reaches
     #[arg(long)]
     net: bool,
 
-    /// Have QEMU wait for gdb on a port, and print the command that starts gdb there. The kernel
-    /// is where vmlinux says it is
+    /// Have QEMU listen for gdb on a port of this host, and print the command that starts gdb there.
+    /// The machine does not wait for gdb: with --qemu-arg -S it does, before its first instruction.
+    /// The kernel has nokaslr on its command line, so its addresses are those in vmlinux
     #[arg(long)]
     gdb: bool,
 
