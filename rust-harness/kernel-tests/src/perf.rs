@@ -77,7 +77,12 @@ fn record(context: &Context<'_>) -> Result<(Share, String)> {
     let share = context.share()?;
     fs::write(share.path().join(SCRIPT), recordings::script())
         .context("writing the guest's script")?;
-    let (machine, command) = (MachineSpec::deterministic(0), format!("bash {SCRIPT}"));
+    // With its pages unmapped the kernel is entered by way of a trampoline, which is in records, too.
+    let machine = MachineSpec {
+        kernel_args: vec!["kpti=on".to_owned()],
+        ..MachineSpec::deterministic(0)
+    };
+    let command = format!("bash {SCRIPT}");
     let run = context.run_within(TIMEOUT, &machine, "perf record", &command, &share)?;
     guest::status(&run)?;
     Ok((share, run.output))

@@ -51,7 +51,7 @@ impl Machine {
             kernel: &self.kernel,
             initramfs: Some(initramfs),
         });
-        Described::of(&self.spec, self.plugin.as_ref(), firmware)
+        Described::of(self.arch, &self.spec, self.plugin.as_ref(), firmware)
     }
 
     /// The session as the guest is told of it: with the directories that it mounts.

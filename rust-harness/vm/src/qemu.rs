@@ -87,8 +87,8 @@ fn kernel_command_line(machine: &Machine, described: &Described, files: &Files<'
     if matches!(files.console, Console::Terminal) {
         words.push("quiet".to_owned());
     }
-    words.extend(machine.spec.command_line());
     words.extend(described.kernel_words.iter().cloned());
+    words.extend(machine.spec.command_line());
     words.join(" ")
 }
 
@@ -136,7 +136,7 @@ mod tests {
             path: "/brbe.so".into(),
             options: Vec::new(),
         };
-        let described = Described::of(&machine.spec, Some(&plugin), None).unwrap();
+        let described = Described::of(arch, &machine.spec, Some(&plugin), None).unwrap();
         let files = Files {
             initramfs: Path::new("/i"),
             console,
@@ -151,7 +151,7 @@ mod tests {
         for part in [
             "qemu-system-aarch64 ",
             " -kernel /k/Image ",
-            "panic=-1 irqchip.gicv3_pseudo_nmi=1 nokaslr ",
+            "panic=-1 kpti=off irqchip.gicv3_pseudo_nmi=1 nokaslr ",
             "path=/a,,b,security_model=none,multidevs=remap,readonly=on ",
             " -plugin /brbe.so ",
             "name=org.brbe.session ",

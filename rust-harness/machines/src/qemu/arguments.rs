@@ -10,6 +10,7 @@ use super::device_tree::{self, Initramfs};
 use super::firmware;
 use crate::backend::PluginFile;
 use crate::machine_spec::MachineSpec;
+use host::arch::Arch;
 
 /// The description of a machine in QEMU's words and the kernel's. Its device tree, if it has one
 /// of its own, and its flash are there as long as this value: QEMU reads them when it starts.
@@ -17,12 +18,18 @@ use crate::machine_spec::MachineSpec;
 pub struct Described {
     /// Arguments for QEMU, but for the device tree.
     words: Vec<String>,
-    /// More words for the kernel's command line.
+    /// What the kernel's command line begins with.
     pub kernel_words: Vec<String>,
     device_tree: Option<MachineFile>,
     /// The flash that the machine starts from, if it has firmware.
     flash: Option<MachineFile>,
 }
+
+/// A word for each arm64 kernel. A kernel with KASLR and without `ARM64_E0PD` unmaps its own pages
+/// while user space runs, and each system call then empties QEMU's TLB twice: it takes four times as
+/// long. CPUs with BRBE have FEAT_E0PD (Arm ARM: mandatory from Armv8.5), for which a kernel that
+/// knows it need not do so.
+const MAPPED: &str = "kpti=off";
 
 /// The firmware that a machine starts with, and what follows it.
 #[derive(Clone, Copy, Debug)]
@@ -61,12 +68,13 @@ impl MachineFile {
 }
 
 impl Described {
-    /// Describes a machine whose CPUs have what `plugin` gives them.
+    /// Describes a machine of an architecture whose CPUs have what `plugin` gives them.
     ///
     /// # Errors
     ///
     /// When the machine's device tree cannot be made of QEMU's own, or its flash cannot be made.
     pub fn of(
+        arch: Arch,
         machine: &MachineSpec,
         plugin: Option<&PluginFile>,
         firmware: Option<StartingFirmware<'_>>,
@@ -78,7 +86,11 @@ impl Described {
         let flash =
             firmware.map(|StartingFirmware { dir, kernel, .. }| firmware::flash(dir, kernel));
         let loaded = initramfs.map(|initramfs| initramfs.arguments());
-        let wait = machine.late_pmu.then(|| device_tree::WAIT.to_owned());
+        let words = [
+            (arch == Arch::Arm64, MAPPED),
+            (machine.late_pmu, device_tree::WAIT),
+        ];
+        let words = words.into_iter().filter(|(is_there, _)| *is_there);
         Ok(Self {
             words: [
                 of_tree,
@@ -86,7 +98,7 @@ impl Described {
                 loaded.unwrap_or_default(),
             ]
             .concat(),
-            kernel_words: wait.into_iter().collect(),
+            kernel_words: words.map(|(_, word)| word.to_owned()).collect(),
             device_tree: tree.map(MachineFile::Temporary),
             flash: flash.transpose()?.map(MachineFile::Temporary),
         })
@@ -167,8 +179,10 @@ mod tests {
         };
         let arguments = of_plugin(&machine, Some(&plugin));
         assert_eq!(arguments, ["-plugin", "/p.so,records=8,cpus=0:1"]);
-        let ordinary = Described::of(&MachineSpec::default(), None, None).unwrap();
+        let ordinary = Described::of(Arch::Arm64, &MachineSpec::default(), None, None);
+        let ordinary = ordinary.unwrap();
         assert_eq!(ordinary.arguments(), [""; 0]);
+        assert_eq!(ordinary.kernel_words, [MAPPED]);
         assert!(ordinary.device_tree.is_none());
     }
 }

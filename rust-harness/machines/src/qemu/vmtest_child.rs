@@ -49,8 +49,9 @@ pub fn main() -> Result<()> {
         kernel: &boot.kernel,
         initramfs: None,
     });
-    let described = Described::of(&boot.machine, boot.plugin.as_ref(), firmware)?;
-    boot.kernel_args.extend(described.kernel_words.clone());
+    let described = Described::of(boot.arch, &boot.machine, boot.plugin.as_ref(), firmware)?;
+    // What a test asks for comes later, and counts.
+    boot.kernel_args = [&described.kernel_words[..], &boot.kernel_args].concat();
     let monitor = Monitor::new(&boot.share);
     boot.qemu_args.extend(monitor.args());
     let config = Config {

@@ -99,7 +99,7 @@ set -- "$@" -machine virt,gic-version=3 -cpu max -smp "$cpus" -m "${memory}M"
 set -- "$@" -plugin "$here/libqemu_brbe.so,records=$records"
 set -- "$@" -kernel "$here/Image" -initrd "$initramfs"
 while IFS= read -r word; do set -- "$@" "$word"; done <"$scratch/arguments"
-words="console=ttyAMA0 panic=-1$append"
+words="console=ttyAMA0 panic=-1 kpti=off$append"
 
 if [ -z "$has_command" ]; then
 	"$qemu" "$@" -append "$words quiet" -serial mon:stdio

@@ -27,7 +27,7 @@ fn the_machine_is_described_as_asked() {
         timeout: Duration::from_secs(1),
         console: "/c".into(),
     };
-    let described = Described::of(&boot.machine, boot.plugin.as_ref(), None).unwrap();
+    let described = Described::of(boot.arch, &boot.machine, boot.plugin.as_ref(), None).unwrap();
     let target = target(&boot, &described);
     assert_eq!(
         target.vm.extra_args,
