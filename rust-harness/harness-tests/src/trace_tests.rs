@@ -1,11 +1,12 @@
 //! Tests of branch-trace, the tracer, in the guest.
 
+use std::cell::LazyCell;
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, anyhow, ensure};
 use branch_records::vmlinux::Vmlinux;
 
 use kernel_tests::context::Context;
@@ -27,8 +28,8 @@ mod many;
 mod program;
 mod stopped;
 
-/// How long the boot with some fifty runs of branch-trace may take. It takes 130 s beside
-/// another guest, and 450 s on a slow machine beside a compiler.
+/// How long the boot with some seventy runs of branch-trace may take. On a slow machine it takes 210 s
+/// alone, 400 s beside two other guests, and 450 s beside a compiler.
 const TIMEOUT: Duration = Duration::from_secs(1200);
 
 /// The tests of branch-trace, on machines with and without BRBE.
@@ -37,15 +38,6 @@ pub fn tests() -> Vec<Batch> {
         needs_plugin: true,
         ..Test::new(name, Scope::DEFAULT)
     };
-    let tests = [
-        "branch-trace, targets and filters",
-        "branch-trace, comparisons",
-        "branch-trace, on the machine itself",
-        "branch-trace, 1,000 snapshots",
-        "branch-trace, instructions",
-        "branch-trace, stacks and arguments",
-        "branch-trace, stopped",
-    ];
     let without = Test {
         machine: MachineSpec {
             plugin: None,
@@ -54,14 +46,65 @@ pub fn tests() -> Vec<Batch> {
         ..test("branch-trace, without BRBE")
     };
     let boots = [
-        Batch::inseparable(tests.map(test).into(), in_one_boot)
+        Batch::of(Part::ALL.map(|part| test(part.name())).into(), in_one_boot)
             .needing(|context, _| vec![guest_tests::modules(context, Configuration::Ordinary)]),
         Batch::of_one(without, without_brbe),
     ];
     boots.into_iter().chain(depths::arm64_tests()).collect()
 }
 
-fn in_one_boot(context: &Context<'_>) -> Result<Vec<Verdict>> {
+/// A test among those that share a boot.
+#[derive(Clone, Copy, Debug)]
+enum Part {
+    Captured,
+    Compared,
+    Local,
+    Many,
+    Instructions,
+    Beside,
+    Stopped,
+}
+
+impl Part {
+    /// All, in the order of their rows.
+    const ALL: [Self; 7] = [
+        Self::Captured,
+        Self::Compared,
+        Self::Local,
+        Self::Many,
+        Self::Instructions,
+        Self::Beside,
+        Self::Stopped,
+    ];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Captured => "branch-trace, targets and filters",
+            Self::Compared => "branch-trace, comparisons",
+            Self::Local => "branch-trace, on the machine itself",
+            Self::Many => "branch-trace, 1,000 snapshots",
+            Self::Instructions => "branch-trace, instructions",
+            Self::Beside => "branch-trace, stacks and arguments",
+            Self::Stopped => "branch-trace, stopped",
+        }
+    }
+
+    /// What the guest's shell does for the test.
+    fn script(self) -> String {
+        match self {
+            Self::Captured => captured::script(),
+            Self::Compared => compared::script(&compared::CASES),
+            Self::Local => local::script(&local::CASES),
+            // The same capture is looked at twice.
+            Self::Many | Self::Instructions => many::script(),
+            Self::Beside => beside::script(),
+            Self::Stopped => stopped::script(),
+        }
+    }
+}
+
+/// Decides the tests at the places `wanted`.
+fn in_one_boot(context: &Context<'_>, wanted: &[usize]) -> Result<Vec<Verdict>> {
     program::check(context.guest)?;
     let (share, kernel) = (context.share()?, context.kernel()?);
     let vmlinux_file = kernel.vmlinux()?;
@@ -70,30 +113,28 @@ fn in_one_boot(context: &Context<'_>) -> Result<Vec<Verdict>> {
         share.put(&module)?;
     }
     local::prepare(&share)?;
-    let script = [
-        many::script(),
-        captured::script(),
-        beside::script(),
-        compared::script(&compared::CASES),
-        stopped::script(),
-        local::script(&local::CASES),
-    ];
+    let wanted = wanted.iter().map(|place| Part::ALL[*place]);
+    let mut script: Vec<_> = wanted.clone().map(Part::script).collect();
+    script.dedup();
     let machine = MachineSpec::default();
     let run = context.run_within(TIMEOUT, &machine, "branch-trace", &script.concat(), &share)?;
     guest::status(&run)?;
     let vmlinux = Vmlinux::open(vmlinux_file).context("the kernel's debug information")?;
-    let many = many::read(&share)?;
     let subject = context.subject()?;
     let source = |file: &str| subject.source(file);
-    Ok(vec![
-        captured::verdict(context.guest, &share, &vmlinux, &source, &run.output)?,
-        compared::verdict(&compared::CASES, &share, &vmlinux, &source, &run.output)?,
-        local::verdict(&local::CASES, &share, &run.output)?,
-        many::verdict(&many, vmlinux_file)?,
-        instructions::verdict(&many, &vmlinux, vmlinux_file)?,
-        beside::verdict(context.guest, &share, &vmlinux, &run.output)?,
-        stopped::verdict(&share, &run.output)?,
-    ])
+    let (guest, output) = (context.guest, &*run.output);
+    let many = LazyCell::new(|| many::read(&share));
+    let many = || many.as_ref().map_err(|error| anyhow!("{error:#}"));
+    let verdict = |part| match part {
+        Part::Captured => captured::verdict(guest, &share, &vmlinux, &source, output),
+        Part::Compared => compared::verdict(&compared::CASES, &share, &vmlinux, &source, output),
+        Part::Local => local::verdict(&local::CASES, &share, output),
+        Part::Many => many::verdict(many()?, vmlinux_file),
+        Part::Instructions => instructions::verdict(many()?, &vmlinux, vmlinux_file),
+        Part::Beside => beside::verdict(guest, &share, &vmlinux, output),
+        Part::Stopped => stopped::verdict(&share, output),
+    };
+    wanted.map(verdict).collect()
 }
 
 /// Whether interrupts explain that so many of some snapshots, a quarter at the most, do not show what

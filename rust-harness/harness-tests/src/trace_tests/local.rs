@@ -214,7 +214,7 @@ pub(super) const CASES: [Case; 35] = [
     ),
     refuses(
         "./branch-trace --compare --group 'cpu == 0' vfs_read",
-        &["--group is given twice"],
+        &["give it twice"],
     ),
     says(
         "./branch-trace --json -n 2 rt:sys_exit -- ls",
