@@ -26,17 +26,20 @@ pub const NOBODY: (&str, &str) = ("brbe", "brbe@localhost");
 /// git may read repositories of other owners (`safe.directory`): in a user namespace the
 /// owner of the checkout looks like one. And a change of ctime alone is no change to a file
 /// (`core.trustctime`): hard links change the ctime, and a checkout would write every file
-/// anew.
-const NEUTRAL: [(&str, &str); 15] = [
+/// anew. git starts no maintenance in the background: what it keeps here is small or goes soon, and
+/// nobody would wait for such a process.
+const NEUTRAL: [(&str, &str); 17] = [
     ("GIT_CONFIG_GLOBAL", "/dev/null"),
     ("GIT_CONFIG_SYSTEM", "/dev/null"),
-    ("GIT_CONFIG_COUNT", "3"),
+    ("GIT_CONFIG_COUNT", "4"),
     ("GIT_CONFIG_KEY_0", "safe.directory"),
     ("GIT_CONFIG_VALUE_0", "*"),
     ("GIT_CONFIG_KEY_1", "core.trustctime"),
     ("GIT_CONFIG_VALUE_1", "false"),
     ("GIT_CONFIG_KEY_2", "advice.mergeConflict"),
     ("GIT_CONFIG_VALUE_2", "false"),
+    ("GIT_CONFIG_KEY_3", "maintenance.auto"),
+    ("GIT_CONFIG_VALUE_3", "false"),
     ("GIT_AUTHOR_NAME", NOBODY.0),
     ("GIT_AUTHOR_EMAIL", NOBODY.1),
     ("GIT_AUTHOR_DATE", "@0 +0000"),

@@ -376,10 +376,8 @@ fn unpack(package: &Path, into: &Path, log: &Path) -> Result<()> {
 fn commit_all(tree: &Path, log: &Path) -> Result<()> {
     let git = Git::new(tree);
     git.log(log, &["init", "--quiet", "--initial-branch=brbe"])?;
-    // git compresses nothing and collects no garbage: checksums and hard links matter here,
-    // space does not.
+    // git compresses nothing: checksums and hard links matter here, space does not.
     git.log(log, &["config", "core.compression", "0"])?;
-    git.log(log, &["config", "gc.auto", "0"])?;
     git.log(log, &["add", "--all", "--force"])?;
     git.log(log, &["commit", "--quiet", "--message", UNCHANGED])?;
     git.log(log, &["tag", BASE])
