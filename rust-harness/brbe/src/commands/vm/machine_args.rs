@@ -62,7 +62,7 @@ pub(super) struct MachineArgs {
     #[arg(long, value_name = "ARCH", default_value = "arm64", value_parser = arch())]
     arch: Arch,
 
-    /// Words for the kernel's command line
+    /// Words for the kernel's command line. On arm64 they follow kpti=off, and kpti=on undoes that
     #[arg(long, value_name = "WORDS", allow_hyphen_values = true)]
     append: Vec<String>,
 
