@@ -231,8 +231,8 @@ pub(crate) const SECTIONS: [(&str, &str); 9] = [
         "Exit status",
         "\
   0 all is well, 1 nothing was recorded, or with --dry-run a target cannot be traced,
-  2 the command line is wrong, or the trace could not be done, 77 this machine does not record branches, or its kernel
-  has no snapshots of them",
+  2 the command line is wrong, or the trace could not be done, 77 this machine does not
+  record branches, or its kernel has no snapshots of them",
     ),
     (
         "Examples",

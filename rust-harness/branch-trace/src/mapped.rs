@@ -117,8 +117,15 @@ impl Mapped {
             Change::Map { pid, mapping } => {
                 let mappings = Rc::make_mut(self.processes.entry(pid).or_default());
                 // What was mapped there is no more, but for what is before and behind it.
-                let parts = mappings.drain(..).flat_map(|old| old.without(&mapping));
-                *mappings = parts.take(MAX_MAPPINGS).collect();
+                let first = mappings.partition_point(|old| old.end <= mapping.start);
+                let end = mappings.partition_point(|old| old.start < mapping.end);
+                let covered = &mappings[first..end];
+                let left: Vec<_> = covered
+                    .iter()
+                    .flat_map(|old| old.without(&mapping))
+                    .collect();
+                mappings.splice(first..end, left);
+                mappings.truncate(MAX_MAPPINGS);
                 if mappings.len() < MAX_MAPPINGS {
                     let after = mappings.partition_point(|old| old.start < mapping.start);
                     mappings.insert(after, mapping);

@@ -63,7 +63,8 @@ pub(crate) enum TargetError {
     #[error("there is no name in {0:?}")]
     NoName(String),
     #[error(
-        "{0:?} is no kind of target, as fentry, fexit, kprobe, kretprobe, tracepoint, rawtracepoint, uprobe and uretprobe are"
+        "{0:?} is no kind of target, as fentry, fexit, kprobe, kretprobe, tracepoint, rawtracepoint, \
+         uprobe and uretprobe are"
     )]
     Kind(String),
     #[error("{0:?} is to be tracepoint:CATEGORY:NAME")]

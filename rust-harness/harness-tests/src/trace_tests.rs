@@ -66,7 +66,7 @@ enum Part {
 }
 
 impl Part {
-    /// All, in the order of their rows.
+    /// The tests, in the order of their rows.
     const ALL: [Self; 7] = [
         Self::Captured,
         Self::Compared,

@@ -262,7 +262,8 @@ fn make(
         Err(error) => {
             if let Err(left) = remove(&partial) {
                 progress::say(&format!(
-                    "brbe: what a failed step left cannot be removed now, and the next run tries again: {left:#}"
+                    "brbe: what a failed step left cannot be removed now, and the next run tries \
+                     again: {left:#}"
                 ));
             }
             Err(error)

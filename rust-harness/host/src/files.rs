@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 use tempfile::TempDir;
@@ -43,6 +43,21 @@ pub fn scratch(paths: &Paths, prefix: &str) -> Result<Scratch> {
         })
     };
     make().with_context(|| format!("creating a directory in {}", dir.display()))
+}
+
+/// The paths of what is in a directory, sorted.
+///
+/// # Errors
+///
+/// When the directory cannot be read.
+pub fn sorted(dir: &Path) -> Result<Vec<PathBuf>> {
+    let read = || {
+        let entries = fs::read_dir(dir)?.map(|entry| entry.map(|entry| entry.path()));
+        let mut paths = entries.collect::<io::Result<Vec<_>>>()?;
+        paths.sort();
+        Ok::<_, io::Error>(paths)
+    };
+    read().with_context(|| format!("reading {}", dir.display()))
 }
 
 /// Copies a file into a directory, where it has the same name.

@@ -1,6 +1,5 @@
 //! The cost of a snapshot: how many instructions it executes, as the plugin counts them.
 
-use std::fs::File;
 use std::io::BufReader;
 
 use anyhow::{Context as _, Result, bail, ensure};
@@ -19,6 +18,7 @@ use kernels::subject::Configuration;
 use kernels::variant::Variant;
 use machines::guest::{self, Task};
 use machines::machine_spec::MachineSpec;
+use machines::share;
 use report::{Job, Tier, Verdict};
 
 /// The most that a snapshot in Rust may cost, as a multiple of the cost of one in C.
@@ -107,6 +107,8 @@ pub fn tests() -> [Batch; 2] {
     ]
 }
 
+/// The most bytes of the plugin's log that are read.
+const LOG: u64 = 4 << 30;
 /// By which share of the kept cost the cost of a snapshot may differ. How long a cycle count
 /// is differs from run to run, and a longer one takes some more instructions to decode.
 const SLACK: f64 = 0.01;
@@ -155,7 +157,7 @@ pub fn measure(context: &Context<'_>, configuration: Configuration, records: u8)
     let line = run.output.lines().find(|line| line.starts_with('['));
     let line = line.context("the guest did not print its counts")?;
     let counts: Vec<usize> = serde_json::from_str(line).context("reading the guest's counts")?;
-    let log = File::open(&log).context("opening the plugin's log")?;
+    let log = share::open_from_guest(&log, LOG).context("opening the plugin's log")?;
     let windows = windows(BufReader::new(log))?;
     ensure!(
         windows.len() == counts.len(),

@@ -204,8 +204,8 @@ impl Sweeping<'_> {
     /// Reads the guest's document `saw` and the plugin's log `log` of the same sweep, and judges
     /// the sweep.
     fn read(&self, saw: &Path, log: &Path, entry: u64) -> Result<SweepFindings> {
-        let saw = share::open_from_guest(saw, MOST)?;
-        let sweep = Sweep::from_reader(BufReader::new(saw)).context("what the guest saw")?;
+        let open = |path: &Path| share::open_from_guest(path, MOST).map(BufReader::new);
+        let sweep = Sweep::from_reader(open(saw)?).context("what the guest saw")?;
         // A snapshot of this project's series keeps no record, so that there is no gap.
         let entry = (!self.context.is_ours()).then_some(entry);
         let code = Pausing {
@@ -220,8 +220,7 @@ impl Sweeping<'_> {
             let broken = path.broken.first().map(ToString::to_string);
             broken.or_else(|| uncounted(records, entry))
         };
-        let log = File::open(log).context("opening the plugin's log")?;
-        let windows = windows(BufReader::new(log))?;
+        let windows = windows(open(log)?)?;
         let findings = judge::judge(&sweep, &windows, self.frozen_before(), impossible)?;
         Ok(SweepFindings {
             possible,
@@ -309,7 +308,7 @@ impl Sweeping<'_> {
     }
 }
 
-/// The most bytes that are read of the guest's document, and kept of the plugin's log. 0.2 GB are
+/// The most bytes that are read of the guest's document, and of the plugin's log. 0.2 GB are
 /// usual.
 const MOST: u64 = 4 << 30;
 

@@ -1,12 +1,13 @@
 //! Kernel configurations, which are made of fragments.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::fs;
 
 use anyhow::{Context as _, Result};
 
 use host::arch::Arch;
 use host::cache::Key;
+use host::files;
 use host::paths::Paths;
 
 /// The name of the fragment of kernels that GCC builds.
@@ -21,12 +22,7 @@ const FRAGMENTS: &str = "kernel-patches/config";
 ///
 /// When the fragments cannot be read.
 pub fn with_all(paths: &Paths, mut key: Key) -> Result<Key> {
-    let dir = paths.repo(FRAGMENTS);
-    let entries = fs::read_dir(&dir).and_then(|entries| {
-        let files = entries.map(|entry| entry.map(|entry| entry.path()));
-        files.collect::<Result<BTreeSet<_>, _>>()
-    });
-    for fragment in entries.with_context(|| format!("reading {}", dir.display()))? {
+    for fragment in files::sorted(&paths.repo(FRAGMENTS))? {
         key = key.with_file(&fragment)?;
     }
     Ok(key)

@@ -9,6 +9,7 @@ use anyhow::{Context as _, Result, ensure};
 
 use crate::series::{Patch, Series};
 use host::cache::{self, Key};
+use host::files::sorted;
 use host::git::Git;
 use host::paths::Paths;
 
@@ -64,14 +65,6 @@ fn files(from: &Path) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-fn sorted(dir: &Path) -> Result<Vec<PathBuf>> {
-    let entries = fs::read_dir(dir).with_context(|| format!("reading {}", dir.display()))?;
-    let paths = entries.map(|entry| Ok(entry?.path()));
-    let mut paths = paths.collect::<Result<Vec<_>>>()?;
-    paths.sort();
-    Ok(paths)
-}
-
 fn name_of(file: &Path) -> String {
     let name = file.file_name().unwrap_or_default();
     name.to_string_lossy().into_owned()
@@ -86,7 +79,7 @@ struct Mail {
     /// The number of the patch in its series, if the subject has it.
     number: Option<u32>,
     message: String,
-    /// As it is: a file need not be UTF-8.
+    /// The bytes of the diff: a file need not be UTF-8.
     patch: Vec<u8>,
 }
 

@@ -66,17 +66,14 @@ impl Letter {
         let file = format!("{}.txt", subject.variant.argument());
         let title = subject.title(true);
         let tested = Tested::load(paths, subject)?;
-        let unseen = |test: &str| Unseen {
-            test: format!("the test {test:?}"),
+        let unseen = |test: String| Unseen {
+            test,
             arguments: arguments(subject),
         };
         let proven_on = subject.variant.proven_on();
         let proven_with = (proven_on != subject.variant).then(|| proven_on.name(&subject.base));
         let tests = tested.cover_letter_text(&title, proven_with.as_deref());
-        let tests = tests.ok_or_else(|| Unseen {
-            test: "any test".to_owned(),
-            arguments: arguments(subject),
-        })?;
+        let tests = tests.ok_or_else(|| unseen("any test".to_owned()))?;
         let mut letters = letters(paths);
         let missing = Arc::new(Mutex::new(None));
         // A letter without such a table does not need the figures of it.
@@ -87,7 +84,7 @@ impl Letter {
             // The table is kept by the kernel's title. That the test has passed says that it
             // is of these very patches.
             let is_of_these = tested.has_passed(test);
-            let (test, missing) = (unseen(test), Arc::clone(&missing));
+            let (test, missing) = (unseen(format!("the test {test:?}")), Arc::clone(&missing));
             let table = table.map_err(|error| format!("{error:#}"));
             letters.add_function(name, move || {
                 let unknown = |why| minijinja::Error::new(ErrorKind::InvalidOperation, why);

@@ -14,6 +14,7 @@ use crate::identity::Identity;
 use crate::letter::{Facts, Letter};
 use crate::patches;
 use crate::recipients::Recipients;
+use host::files;
 use host::git::{Git, NOBODY};
 use host::paths::Paths;
 use host::process;
@@ -130,15 +131,7 @@ fn replace(dir: &Path, new: &Path) -> Result<()> {
 /// Whether a directory is empty, or has nothing but mails and their mailbox, and the mails
 /// are still as they are in the mailbox.
 fn is_as_made(dir: &Path) -> Result<bool> {
-    let mut mails = BTreeSet::new();
-    let entries = fs::read_dir(dir).with_context(|| format!("reading {}", dir.display()))?;
-    for entry in entries {
-        mails.insert(
-            entry
-                .with_context(|| format!("reading {}", dir.display()))?
-                .path(),
-        );
-    }
+    let mut mails = BTreeSet::from_iter(files::sorted(dir)?);
     let mailbox = dir.join(MAILBOX);
     if mails.is_empty() || !mails.remove(&mailbox) {
         return Ok(mails.is_empty());

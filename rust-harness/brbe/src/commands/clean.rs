@@ -46,7 +46,8 @@ impl Clean {
         };
         ensure!(
             alone.is_some() || !self.yes,
-            "another ./brbe is at work with these caches, or a ./brbe shell is open: end it or wait for it"
+            "another ./brbe is at work with these caches, or a ./brbe shell is open: end it or wait \
+             for it"
         );
         let mut total = 0;
         for (part, what) in PARTS {

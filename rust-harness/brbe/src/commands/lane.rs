@@ -12,8 +12,8 @@ pub(super) struct LaneArgs {
     /// Where to run: qemu, fvp:FILE, ssh://USER@HOST:PORT, or a program
     ///
     /// `fvp:FILE` is Arm's model, as a TOML file describes it; `ssh://` a machine that
-    /// already runs a patched kernel, on port 22 without :PORT. Anything else is the path of a program that boots
-    /// machines: Documentation/lanes.md has the protocol.
+    /// already runs a patched kernel, on port 22 without :PORT. Anything else is the path of
+    /// a program that boots machines: Documentation/lanes.md has the protocol.
     #[arg(long = "on", value_name = "LANE", default_value = "qemu")]
     on: String,
 
@@ -21,8 +21,8 @@ pub(super) struct LaneArgs {
     #[arg(long, value_name = "NAME=VALUE")]
     ssh_option: Vec<String>,
 
-    /// With --on qemu, start each arm64 machine with firmware at EL3: a build of Trusted Firmware-A for QEMU,
-    /// by the path of its directory. Documentation/firmware.md says how it has to be built
+    /// With --on qemu, start each arm64 machine with firmware at EL3: a build of Trusted Firmware-A
+    /// for QEMU, by the path of its directory. Documentation/firmware.md says how it has to be built
     #[arg(long, value_name = "DIR")]
     firmware: Option<PathBuf>,
 }

@@ -132,7 +132,7 @@ fn of(
     let snapshots = &seen.report.snapshots;
     // A task that is switched out and in has only the records since then.
     let counts = snapshots.iter().map(|snapshot| snapshot.records.len());
-    let counts: Vec<_> = counts.collect();
+    let counts = counts.collect::<Vec<_>>();
     let whole = usize::from(records);
     let fewer = counts.iter().filter(|count| **count < whole).count();
     if !are_few(fewer, counts.len()) || counts.iter().any(|count| *count > whole) {

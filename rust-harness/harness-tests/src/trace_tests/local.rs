@@ -214,7 +214,7 @@ pub(super) const CASES: [Case; 35] = [
     ),
     refuses(
         "./branch-trace --compare --group 'cpu == 0' vfs_read",
-        &["give it twice"],
+        &["--group was given 1 times: give it twice"],
     ),
     says(
         "./branch-trace --json -n 2 rt:sys_exit -- ls",

@@ -8,12 +8,13 @@
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, Result};
 
 use super::{Lock, PARTIAL, discard};
+use crate::files;
 use crate::paths::Paths;
 use crate::progress;
 
@@ -60,7 +61,7 @@ fn space(dir: &Path) -> Result<u64> {
 
 fn evict(paths: &Paths, now: SystemTime, space: impl Fn() -> Result<u64>) -> Result<()> {
     let mut unused = Vec::new();
-    for entry in entries(&paths.home("cache"))? {
+    for entry in files::sorted(&paths.home("cache"))? {
         unused.push((unused_since(&entry, now)?, entry));
     }
     unused.sort_unstable();
@@ -84,13 +85,6 @@ fn evict(paths: &Paths, now: SystemTime, space: impl Fn() -> Result<u64>) -> Res
         }
     }
     removed
-}
-
-fn entries(cache: &Path) -> Result<Vec<PathBuf>> {
-    let dirs = fs::read_dir(cache).with_context(|| format!("reading {}", cache.display()))?;
-    let dirs = dirs.map(|dir| dir.map(|dir| dir.path()));
-    dirs.collect::<Result<_, _>>()
-        .with_context(|| format!("reading {}", cache.display()))
 }
 
 /// How long an entry has not been used at the time `now`. Zero if another run has just
@@ -149,7 +143,7 @@ mod tests {
         }
 
         fn left(&self) -> Vec<String> {
-            let entries = entries(&self.dir.path().join("cache")).unwrap();
+            let entries = files::sorted(&self.dir.path().join("cache")).unwrap();
             let names = entries.iter().map(|entry| entry.file_name().unwrap());
             let mut names: Vec<_> = names
                 .map(|name| name.to_str().unwrap().to_owned())
