@@ -7,6 +7,7 @@ use blazesym::symbolize::source::Source;
 use blazesym::symbolize::{CodeInfo, Input, Sym, Symbolized, Symbolizer};
 
 use crate::symbol::{Inlined, Location, Symbol};
+use crate::visible::visible;
 
 /// The build ID that the linker gave the ELF file at `path`, if it did.
 ///
@@ -42,13 +43,13 @@ pub(crate) fn look_up<'a>(
 /// `location` converts each source line.
 pub(crate) fn symbol(symbol: &Sym<'_>, location: impl Fn(&CodeInfo<'_>) -> Location) -> Symbol {
     let inlined = symbol.inlined.iter().map(|inlined| Inlined {
-        name: harmless(&inlined.name),
+        name: visible(&inlined.name),
         location: inlined.code_info.as_ref().map(&location),
     });
     Symbol {
         inlined: inlined.collect(),
         location: symbol.code_info.as_deref().map(&location),
-        ..Symbol::new(harmless(&symbol.name), symbol.offset as u64)
+        ..Symbol::new(visible(&symbol.name), symbol.offset as u64)
     }
 }
 
@@ -67,12 +68,7 @@ fn line(code: &CodeInfo<'_>) -> Option<u32> {
 
 /// The path of the source file of `code`, normalised.
 fn path(code: &CodeInfo<'_>) -> String {
-    harmless(&normalize(&code.to_path().to_string_lossy()))
-}
-
-/// A name from a file that may be anybody's, without what would do something to a terminal.
-fn harmless(name: &str) -> String {
-    name.replace(char::is_control, "\u{fffd}")
+    visible(&normalize(&code.to_path().to_string_lossy()))
 }
 
 /// Normalises a path: drops `.` and resolves `..`. It does so by name alone, because the
@@ -102,11 +98,5 @@ mod tests {
         assert_eq!(normalize("/src//kernel/fork.c"), "/src/kernel/fork.c");
         assert_eq!(normalize("../../src/x.c"), "../../src/x.c");
         assert_eq!(normalize("/../x.c"), "/../x.c");
-    }
-
-    #[test]
-    fn a_name_does_nothing_to_a_terminal() {
-        assert_eq!(harmless("f\u{1b}]0;x\u{7}"), "f\u{fffd}]0;x\u{fffd}");
-        assert_eq!(harmless("größe<T>"), "größe<T>");
     }
 }

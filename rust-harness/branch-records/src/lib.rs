@@ -20,6 +20,7 @@
 //! * [`compare`]: where the paths of two groups of snapshots part.
 //! * [`summary`]: many snapshots, counted.
 //! * [`brstack`] and [`perfscript`]: snapshots as perf prints samples.
+//! * [`visible`]: texts of anybody's that a terminal only shows.
 //! * [`listing`] and [`html`]: the source of the functions on the path, with the path
 //!   drawn on it, from [`sources`].
 #![cfg_attr(
@@ -99,6 +100,7 @@ pub mod summary;
 pub mod sweep;
 pub mod symbol;
 pub mod text;
+pub mod visible;
 #[cfg(feature = "symbolize")]
 pub mod vmlinux;
 mod walk;

@@ -5,6 +5,7 @@ use std::mem::offset_of;
 use anyhow::{Context as _, Result, ensure};
 use branch_records::capture::Snapshot;
 use branch_records::record::RawRecord;
+use branch_records::visible::visible;
 
 use crate::jobs::Place;
 use crate::parameters::ReadData;
@@ -80,11 +81,7 @@ fn stack(event: &event) -> Vec<u64> {
 fn comm(words: [u64; 2]) -> String {
     let bytes = words.map(u64::to_ne_bytes).concat();
     let bytes: Vec<_> = bytes.into_iter().take_while(|byte| *byte != 0).collect();
-    let visible = |c: char| if c.is_control() { '?' } else { c };
-    String::from_utf8_lossy(&bytes)
-        .chars()
-        .map(visible)
-        .collect()
+    visible(&String::from_utf8_lossy(&bytes))
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use std::rc::Rc;
 
 use anyhow::Result;
 use branch_records::capture::{MAX_MAPPINGS, Mapping};
+use branch_records::visible::is_visible;
 use guest_support::ring::{PerfRecord, PerfRing};
 use guest_support::{cpus, perf};
 use perf_event_open_sys::bindings as sys;
@@ -157,9 +158,9 @@ fn change(record: &PerfRecord) -> Option<(u64, Change)> {
             let path = std::str::from_utf8(path).ok()?;
             // `//anon` is no file.
             let is_file = path.starts_with('/') && !path.starts_with("//");
-            let printable = is_file && path.chars().all(|c| !c.is_control());
+            let is_shown = is_file && is_visible(path);
             let end = start.checked_add(length).filter(|end| *end > start)?;
-            (is_code && printable).then(|| Change::Map {
+            (is_code && is_shown).then(|| Change::Map {
                 pid,
                 mapping: Mapping {
                     start,

@@ -6,6 +6,7 @@ use std::fs;
 
 use branch_records::capture::{MAX_MAPPINGS, Mapping, Process, Snapshot};
 use branch_records::symbol::is_kernel;
+use branch_records::visible::is_visible;
 
 use crate::mapped::Mapped;
 
@@ -82,8 +83,7 @@ fn mapping(line: &str) -> Option<Mapping> {
     let path = rest.splitn(3, ' ').nth(2)?.trim_start();
     let number = |text| u64::from_str_radix(text, 16).ok();
     let is_code = permissions.contains('x') && path.starts_with('/');
-    let printable = path.chars().all(|c| !c.is_control());
-    (is_code && printable).then_some(Mapping {
+    (is_code && is_visible(path)).then_some(Mapping {
         start: number(start)?,
         end: number(end)?,
         offset: number(offset)?,

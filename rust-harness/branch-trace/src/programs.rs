@@ -7,6 +7,7 @@ use std::os::unix::ffi::OsStrExt as _;
 
 use anyhow::{Context as _, Result, bail};
 use branch_records::capture::{GuestSymbol, Line};
+use branch_records::visible::visible;
 use guest_support::kallsyms::Kallsyms;
 use libbpf_rs::btf::Btf;
 use libbpf_rs::btf::types::Func;
@@ -161,7 +162,8 @@ fn lines(program: &ProgramInfo) -> Vec<Line> {
         .collect()
 }
 
-/// The text at `offset` in BTF. What a terminal would interpret becomes a space.
+/// The text at `offset` in BTF. A tab becomes a space, and what else a terminal
+/// would interpret `?`.
 fn btf_text(btf: &Btf<'_>, offset: u32) -> Option<String> {
     use libbpf_rs::AsRawLibbpf as _;
     // SAFETY: the BTF is live, and libbpf checks the offset.
@@ -171,6 +173,5 @@ fn btf_text(btf: &Btf<'_>, offset: u32) -> Option<String> {
     }
     // SAFETY: libbpf returned a C string that lives as long as the BTF.
     let text = unsafe { std::ffi::CStr::from_ptr(text) };
-    let visible = |c: char| if c.is_control() { ' ' } else { c };
-    Some(text.to_string_lossy().chars().map(visible).collect())
+    Some(visible(&text.to_string_lossy().replace('\t', " ")))
 }

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 
 use anyhow::Result;
 use branch_records::capture::{Capture, CapturedKernel, GuestSymbol, Module, Snapshot};
+use branch_records::visible::visible;
 use guest_support::kallsyms::Kallsyms;
 use guest_support::kcore::{Around, Kcore};
 
@@ -183,8 +184,7 @@ fn scenario(words: impl IntoIterator<Item = OsString>) -> String {
             asked.push(word.into_owned());
         }
     }
-    let visible = |c: char| if c.is_control() { '?' } else { c };
-    asked.join(" ").chars().map(visible).take(200).collect()
+    visible(&asked.join(" ")).chars().take(200).collect()
 }
 
 /// Whether `word` is `option` with its value, as in `--html=FILE`.

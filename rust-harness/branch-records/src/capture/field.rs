@@ -3,6 +3,7 @@
 use std::ops::RangeInclusive;
 
 use super::{CaptureError, MAX_NAME, MAX_PATH};
+use crate::visible::is_visible;
 
 /// Checks that a field is as it has to be. `problem` says what is wrong otherwise.
 pub(super) fn check(field: &str, holds: bool, problem: &str) -> Result<(), CaptureError> {
@@ -41,10 +42,9 @@ pub(super) fn check_printable(
     text: &str,
     bytes: RangeInclusive<usize>,
 ) -> Result<(), CaptureError> {
-    let printable = text.chars().all(|c| !c.is_control());
     check(
         field,
-        bytes.contains(&text.len()) && printable,
+        bytes.contains(&text.len()) && is_visible(text),
         &format!(
             "not a text of {} to {} bytes without control characters",
             bytes.start(),

@@ -1,6 +1,7 @@
 //! Values of arguments, from the bytes that the BPF programs read.
 
 use branch_records::capture::{Argument, ArgumentValue, MAX_NAME, have_room};
+use branch_records::visible::visible;
 
 use super::layout::{Field, Layout, Pointed};
 use super::plan::Parameters;
@@ -118,15 +119,14 @@ impl Parameters {
 /// terminal would interpret becomes `?`.
 fn text(bytes: &[u8]) -> String {
     let text = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
-    let visible = |c: char| if c.is_control() { '?' } else { c };
     let mut room = MAX_NAME;
     let fits = |c: &char| {
         let left = room.checked_sub(c.len_utf8());
         room = left.unwrap_or(0);
         left.is_some()
     };
-    let text = String::from_utf8_lossy(text);
-    text.chars().map(visible).take_while(fits).collect()
+    let text = visible(&String::from_utf8_lossy(text));
+    text.chars().take_while(fits).collect()
 }
 
 #[cfg(test)]
