@@ -223,9 +223,13 @@ fn check(context: &Context<'_>) -> Result<Verdict> {
         if let Some(said) = differs(known, &measured) {
             return Ok(Verdict::Fail(format!("with {records} records, {said}")));
         }
-        seen.push(format!("{} for {records}", measured.full.total));
+        let half = match measured.half {
+            Some(_) => "",
+            None => ", none half full",
+        };
+        seen.push(format!("{} for {records}{half}", measured.full.total));
     }
-    Ok(Verdict::Pass(seen.join(", ")))
+    Ok(Verdict::Pass(seen.join("; ")))
 }
 
 /// Whether a snapshot masks exceptions for no more instructions with `PREEMPT_RT` than what is
