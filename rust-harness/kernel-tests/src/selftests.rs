@@ -4,13 +4,15 @@
 mod build;
 mod outcome;
 
+use std::fs;
 use std::path::PathBuf;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 
 use crate::context::Context;
 use crate::registry::{Batch, Scope, Test};
 pub use build::build;
+use host::files::copy_into;
 use kernels::subject::Configuration;
 use kernels::variant::Variant;
 use machines::backend::End;
@@ -27,6 +29,8 @@ pub const DECIDED: [&str; 2] = [
     "BPF selftests of perf events",
 ];
 
+/// The directory of the BPF selftests in the kernel's tree, with a slash at its end.
+pub const SUITE: &str = "tools/testing/selftests/bpf/";
 /// The name of the helper's own test in `test_progs`.
 const HELPER: &str = "get_branch_snapshot";
 /// The subtest of the helper's test that looks for the traced function in the records.
@@ -277,6 +281,33 @@ pub fn without_snapshot(
         Some(SelftestOutcome::Pass) => Verdict::Fail("it passes without the snapshot".to_owned()),
         None => Verdict::Fail(format!("it printed no result:\n{}", run.output)),
     })
+}
+
+/// Runs the helper's test as each of `commits` has it, in one boot of the kernel of `context`.
+/// Returns what came of each, in the order of `commits`.
+///
+/// # Errors
+///
+/// When a commit's test cannot be built, or the guest dies or does not end in time.
+pub fn run_each(context: &Context<'_>, commits: &[&str]) -> Result<Vec<Decided>> {
+    let share = Share::new(context.paths)?;
+    for (place, commit) in commits.iter().enumerate() {
+        let into = share.path().join(place.to_string());
+        fs::create_dir(&into).with_context(|| format!("creating {}", into.display()))?;
+        for file in build_all(context, commit, Configuration::Ordinary)? {
+            copy_into(&file, &into)?;
+        }
+    }
+    let command = |place| {
+        let heading = outcome::heading(place);
+        format!("echo {heading}; cd {place}; {RETRIED}; cd ..")
+    };
+    let commands: Vec<_> = (0..commits.len()).map(command).collect();
+    let machine = MachineSpec::default();
+    let run = context.run(&machine, "selftests", &commands.join("; "), &share)?;
+    guest::status(&run)?;
+    let parts = outcome::parts(&run.output, commits.len());
+    Ok(parts.map(|part| outcome::of_helper(part, &[])).collect())
 }
 
 /// A shared directory with the selftests of the commit with all patches. The module is for

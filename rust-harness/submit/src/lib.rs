@@ -19,6 +19,7 @@ mod objects;
 pub mod patches;
 pub mod ready;
 pub mod recipients;
+pub mod selftest_patches;
 pub mod test_history;
 pub mod uapi_copies;
 pub mod undone;

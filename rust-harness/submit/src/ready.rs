@@ -4,7 +4,7 @@ use anyhow::{Context as _, Result};
 
 pub use crate::compile::{ObjectScope, Objects};
 use crate::patches;
-use crate::{bisect, compile, documents, fixes};
+use crate::{bisect, compile, documents, fixes, selftest_patches};
 use host::arch::Arch;
 use host::git::Git;
 use host::paths::Paths;
@@ -110,17 +110,19 @@ pub fn of_comments<'a>(paths: &'a Paths, subject: &'a Subject) -> Result<Vec<Job
 
 /// Plans the checks that need a guest, with tests of `tests`. The kernel's own selftests have
 /// to pass with all patches; without the snapshot, in the series `fixes`, the helper's must
-/// not pass. Bisecting with a test has to find the patch that the test is about.
+/// not pass. Bisecting with a test has to find the patch that the test is about. The helper's
+/// test has to pass with each patch to it.
 ///
 /// # Errors
 ///
-/// When `bisect.toml` of the series is wrong.
+/// When `bisect.toml` of the series is wrong, or git cannot tell which files a patch touches.
 pub fn in_guest<'a>(tests: &'a [Batch], context: &Context<'a>) -> Result<Plan<'a>> {
     let mut plan = Plan::default();
     for batch in selftests::of_series() {
         plan.any(batch.jobs(context, Extent::Whole));
     }
     plan.any(bisecting(tests, context)?);
+    plan.any(selftest_patches::job(context)?);
     Ok(plan)
 }
 

@@ -15,6 +15,8 @@ use host::progress::Step;
 use kernels::build_dir;
 use kernels::kernel::{Builder, Built};
 
+use super::SUITE;
+
 /// The tests that are built: of the helper, and of perf events with BPF programs. Each is a
 /// pair of names: that of the test's file in `prog_tests`, and that of its BPF program's file
 /// in `progs`.
@@ -26,7 +28,6 @@ pub(super) const TESTS: [(&str, &str); 6] = [
     ("perf_link", "test_perf_link"),
     ("perf_skip", "test_perf_skip"),
 ];
-const SUITE: &str = "tools/testing/selftests/bpf";
 /// The files that are built: the program that runs the tests, and the module that it loads.
 pub(super) const BUILT: [&str; 2] = ["test_progs", "bpf_testmod.ko"];
 
@@ -111,14 +112,14 @@ fn mirror(built: &Built<'_>, tree: &Path) -> Result<()> {
     let mut rsync = Command::new("rsync");
     rsync.args(["--archive", "--delete", "--exclude=/.git"]);
     for (test, program) in TESTS {
-        rsync.arg(format!("--include=/{SUITE}/prog_tests/{test}.c"));
-        rsync.arg(format!("--include=/{SUITE}/progs/{program}.c"));
+        rsync.arg(format!("--include=/{SUITE}prog_tests/{test}.c"));
+        rsync.arg(format!("--include=/{SUITE}progs/{program}.c"));
     }
     for dir in ["prog_tests", "progs"] {
-        rsync.arg(format!("--exclude=/{SUITE}/{dir}/*.c"));
+        rsync.arg(format!("--exclude=/{SUITE}{dir}/*.c"));
     }
     // What the module build leaves in `test_kmods` is newer than the tree, not wrong.
-    rsync.arg(format!("--filter=protect /{SUITE}/test_kmods/*"));
+    rsync.arg(format!("--filter=protect /{SUITE}test_kmods/*"));
     rsync.arg(format!("--link-dest={}", built.tree().display()));
     rsync.arg(built.tree().join("")).arg(tree);
     process::logged("copying the tree", built.log, &mut rsync)

@@ -15,6 +15,7 @@ use submit::letter::{Facts, Unseen};
 use submit::mailbox::Sending;
 use submit::patches;
 use submit::ready::{self, ObjectScope, Objects};
+use submit::selftest_patches;
 
 /// The objects that are looked at for warnings. A compiler says of a header the same in nearly all
 /// objects, and `brbe submit` looks at more.
@@ -24,8 +25,9 @@ const SCOPE: ObjectScope = ObjectScope::Sample(32);
 /// configurations, and adds no warnings there, is checked with the kernels of `linked`, which has
 /// that series or one on top of it; without `linked` it is not checked. There, and for `git bisect`,
 /// kernels in the midst of the series are built in the tier `all` alone: see
-/// `Planner::patch_by_patch`. Of what both architectures compile, x86-64's compiler says the same
-/// in nearly all objects: warnings there are of the tier `all`, too.
+/// `Planner::patch_by_patch`. Selftests in the midst of the series are of that tier, too. Of what
+/// both architectures compile, x86-64's compiler says the same in nearly all objects: warnings there
+/// are of the tier `all`, too.
 pub(super) fn checks<'a>(
     tests: &'a [Batch],
     context: &Context<'a>,
@@ -54,6 +56,7 @@ pub(super) fn checks<'a>(
     plan.any(ready::of_comments(paths, subject)?);
     if context.guest.capabilities().plugin {
         plan.any(ready::bisecting(tests, context)?.into_iter().map(late));
+        plan.any(selftest_patches::job(context)?.map(late));
     }
     plan.at_least(Tier::Full);
     Ok(plan)
