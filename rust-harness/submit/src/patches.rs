@@ -166,10 +166,18 @@ fn with_each_before<'a>(
 
 /// The patches of a series to what a kernel is compiled from.
 pub(crate) fn changes(subject: &Subject) -> Result<Vec<Change<'_>>> {
+    touching(subject, |file| !is_aside(file))
+}
+
+/// The patches of a series that touch a file which `is_wanted` takes.
+pub(crate) fn touching(
+    subject: &Subject,
+    is_wanted: impl Fn(&str) -> bool,
+) -> Result<Vec<Change<'_>>> {
     let git = subject.tree.git();
     let mut found = Vec::new();
     for change in subject.changes() {
-        if !change.files(&git)?.iter().all(|file| is_aside(file)) {
+        if change.files(&git)?.iter().any(|file| is_wanted(file)) {
             found.push(change);
         }
     }

@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 
+use crate::patches;
 use kernel_tests::context::Context;
 use kernel_tests::selftests;
 use kernels::series::Change;
@@ -24,14 +25,7 @@ pub fn job<'a>(context: &Context<'a>) -> Result<Option<Job<'a>>> {
     if subject.variant == Variant::Fixes {
         return Ok(None);
     }
-    let git = subject.tree.git();
-    let mut changes = Vec::new();
-    for change in subject.changes() {
-        let files = change.files(&git)?;
-        if files.iter().any(|file| file.starts_with(selftests::SUITE)) {
-            changes.push(change);
-        }
-    }
+    let changes = patches::touching(subject, |file| file.starts_with(selftests::SUITE))?;
     if changes.is_empty() {
         return Ok(None);
     }
