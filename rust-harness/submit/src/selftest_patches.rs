@@ -34,7 +34,8 @@ pub fn job<'a>(context: &Context<'a>) -> Result<Option<Job<'a>>> {
         let context = Context::at(paths, guest, subject, commit, title);
         selftests::artefact_at(&context, Configuration::Ordinary)
     };
-    let needed: Vec<_> = changes.iter().map(of).collect();
+    let mut needed: Vec<_> = changes.iter().map(of).collect();
+    needed.extend(context.guest_artefacts());
     let [helper, _] = selftests::DECIDED;
     let name = |change: &Change<'_>| format!("{helper} up to {}", change.patch.short());
     let names = changes.iter().map(name).collect();
