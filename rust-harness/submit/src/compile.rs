@@ -1,4 +1,4 @@
-//! Whether a patch adds a warning: one of clang's with `W=1`, of sparse's or of kernel-doc's,
+//! Whether a patch adds a warning: one of the compiler's with `W=1`, of sparse's or of kernel-doc's,
 //! about an object that has to be compiled again after it.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -12,7 +12,7 @@ use kernel_tests::context::Context;
 use kernel_tests::registry::{Batch, Extent};
 use kernel_tests::selftests;
 use kernels::kernel::Builder;
-use kernels::subject::Subject;
+use kernels::subject::{Configuration, Subject};
 use kernels::variant::Variant;
 use report::{Job, Plan};
 
@@ -29,6 +29,11 @@ pub fn builders(paths: &Paths, subject: &Subject) -> Result<Vec<Builder>> {
     all.push(subject.configured(paths, &["without-brbe"])?);
     all.push(subject.on(paths, Arch::X86_64)?.builder().clone());
     Ok(all)
+}
+
+/// What builds kernels with GCC, whose warnings are others than clang's.
+pub fn by_gcc(subject: &Subject) -> Builder {
+    subject.builder_of(Configuration::Gcc).clone()
 }
 
 /// Plans all checks of the patches themselves. `scope` says which objects are looked at for
@@ -51,7 +56,8 @@ pub fn of_patches<'a>(
     }
     let linked = subject;
     let objects = Objects { scope, linked };
-    plan.in_order(warnings(paths, subject, builders, objects)?);
+    let compilers = builders.into_iter().chain([by_gcc(subject)]);
+    plan.in_order(warnings(paths, subject, compilers, objects)?);
     plan.any(of_comments(paths, subject)?);
     let git = subject.tree.git();
     for change in subject.changes() {

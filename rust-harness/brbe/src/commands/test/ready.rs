@@ -26,8 +26,8 @@ const SCOPE: ObjectScope = ObjectScope::Sample(32);
 /// that series or one on top of it; without `linked` it is not checked. There, and for `git bisect`,
 /// kernels in the midst of the series are built in the tier `all` alone: see
 /// `Planner::patch_by_patch`. Selftests in the midst of the series are of that tier, too. Of what
-/// both architectures compile, x86-64's compiler says the same in nearly all objects: warnings there
-/// are of the tier `all`, too.
+/// both architectures compile, x86-64's compiler says the same in nearly all objects, and GCC's
+/// kernel is booted in the tier `all` alone: their warnings are of that tier, too.
 pub(super) fn checks<'a>(
     tests: &'a [Batch],
     context: &Context<'a>,
@@ -50,8 +50,9 @@ pub(super) fn checks<'a>(
             .into_iter()
             .partition(|builder| builder.arch() == Arch::Arm64);
         plan.in_order(ready::warnings(paths, subject, native, objects)?);
-        let foreign = ready::warnings(paths, subject, foreign, objects)?;
-        plan.any(foreign.into_iter().map(late));
+        let rare = foreign.into_iter().chain([ready::by_gcc(subject)]);
+        let rare = ready::warnings(paths, subject, rare, objects)?;
+        plan.any(rare.into_iter().map(late));
     }
     plan.any(ready::of_comments(paths, subject)?);
     if context.guest.capabilities().plugin {
