@@ -23,6 +23,7 @@ fn main() -> anyhow::Result<()> {
             "stress",
             "suspend",
             "unknown_level",
+            "unset_flags",
             "refuse",
             "waste",
         ],

@@ -50,6 +50,7 @@ mod switched;
 mod traced;
 mod twice;
 mod unknown_level;
+mod unset_flags;
 mod verdict;
 mod waste;
 
@@ -211,6 +212,11 @@ const PLAIN: &[Plain] = &[
         "unknown-level",
         "Check that a snapshot prints nothing of records of a level that the driver does not know: for a kernel with the module brbe_injection",
         unknown_level::run,
+    ),
+    (
+        "unset-flags",
+        "Check that the verifier refuses a program that does not set the helper's flags",
+        unset_flags::run,
     ),
 ];
 
