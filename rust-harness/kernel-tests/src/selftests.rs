@@ -70,21 +70,21 @@ struct Elsewhere {
     configuration: Configuration,
     scope: Scope,
     tier: Tier,
-    /// The suite has its module `bpf_testmod`, which has the traced function.
-    has_module: bool,
+    /// Commands of the shell that come before the test, each with a semicolon at its end.
+    before: &'static str,
     /// The subtests that may be skipped there. The others may not.
     may_skip: &'static [&'static str],
 }
 
 impl Elsewhere {
-    fn all() -> [Self; 6] {
+    fn all() -> [Self; 8] {
         let kind = |name| Self {
             name,
             machine: MachineSpec::default(),
             configuration: Configuration::Ordinary,
             scope: Scope::DEFAULT,
             tier: Tier::Full,
-            has_module: true,
+            before: "",
             may_skip: &[TRACED_FUNCTION],
         };
         [
@@ -107,8 +107,27 @@ impl Elsewhere {
                 ..kind("get_branch_snapshot selftest, debug kernel")
             },
             Self {
-                has_module: false,
+                // The module has the traced function.
+                before: "rm bpf_testmod.ko; ",
                 ..kind("get_branch_snapshot selftest, without bpf_testmod")
+            },
+            Self {
+                // What the traced function has to leave is less there. Nothing else is.
+                machine: MachineSpec {
+                    records: Some(16),
+                    ..MachineSpec::default()
+                },
+                tier: Tier::All,
+                may_skip: &[],
+                ..kind("get_branch_snapshot selftest, 16 records")
+            },
+            Self {
+                // To take the time costs records, on the way to a program. Only the test's own
+                // look at that is at stake.
+                before: "echo 1 > /proc/sys/kernel/bpf_stats_enabled; ",
+                tier: Tier::All,
+                may_skip: &[],
+                ..kind("get_branch_snapshot selftest, BPF statistics")
             },
             Self {
                 configuration: Configuration::RealTime,
@@ -144,11 +163,6 @@ impl Elsewhere {
     /// Runs the helper's test on a machine and kernel of this kind.
     fn run(&self, context: &Context<'_>) -> Result<Decided> {
         let share = share(context, self.configuration)?;
-        let without = if self.has_module {
-            ""
-        } else {
-            "rm bpf_testmod.ko; "
-        };
         // A kernel with checks takes its time, where it is emulated.
         let slower = if self.configuration.has_checks() {
             2
@@ -157,7 +171,7 @@ impl Elsewhere {
         };
         let task = Task {
             name: &format!("{} on {}", self.name, context.title),
-            command: &format!("{without}{RETRIED}"),
+            command: &format!("{}{RETRIED}", self.before),
             share: &share,
             timeout: slower * guest::TIMEOUT,
         };
