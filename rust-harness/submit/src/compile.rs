@@ -1,5 +1,5 @@
-//! Whether a patch adds a warning: one of the compiler's with `W=1`, of sparse's or of kernel-doc's,
-//! about an object that has to be compiled again after it.
+//! Whether a patch adds a warning: one of the compiler's with `W=1`, of sparse's or of
+//! kernel-doc's, about an object that has to be compiled again after it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
