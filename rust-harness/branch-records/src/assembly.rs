@@ -5,6 +5,7 @@
 //! refuse that: the file's functions then have names, and no lines. This module reads the
 //! rows of files of assembly in any order, and sorts them by address.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
@@ -34,6 +35,8 @@ struct LineRow {
 #[derive(Debug, Default)]
 pub(crate) struct Assembly {
     files: Vec<PathBuf>,
+    /// The indices of `files`.
+    places: HashMap<PathBuf, u32>,
     /// The rows of all files, sorted by address.
     rows: Vec<LineRow>,
 }
@@ -141,12 +144,12 @@ impl Assembly {
     /// file is added to `self.files`.
     fn file(&mut self, header: &Header<'_>, names: &Names<'_>, number: u64) -> Option<u32> {
         let path = file(header, names, number).or_else(|| compiled(header, names))?;
-        let known = self.files.iter().rposition(|known| *known == path);
-        let index = known.unwrap_or_else(|| {
-            self.files.push(path);
-            self.files.len() - 1
+        let next = u32::try_from(self.files.len()).ok()?;
+        let place = self.places.entry(path).or_insert_with_key(|path| {
+            self.files.push(path.clone());
+            next
         });
-        u32::try_from(index).ok()
+        Some(*place)
     }
 
     /// The file and the line that the code at `address` was assembled from. `address` is

@@ -4,6 +4,7 @@
 //! The document is JSON. A reader must not trust it: [`Capture::from_reader`] bounds what
 //! it reads, and checks every invariant that the fields below document.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::io::{Read, Write};
 
@@ -16,15 +17,20 @@ mod code;
 pub(crate) mod document;
 mod field;
 pub(crate) mod hex;
+#[cfg(feature = "path")]
+mod indexed;
 mod module;
 mod process;
 pub(crate) mod raw_records;
 mod snapshot;
 
+use crate::visible::visible;
 pub use argument::{Argument, ArgumentValue, MAX_VALUES, have_room};
 pub(crate) use code::check_code;
 pub use code::{CodeRange, MAX_CODE, MAX_CODE_BYTES};
 use field::{check, check_name, check_path, check_printable, check_text};
+#[cfg(feature = "path")]
+pub use indexed::IndexedCode;
 pub use module::{MAX_MODULES, Module};
 pub use process::{MAX_MAPPINGS, Mapping, Process};
 pub use snapshot::{MAX_COMM, MAX_FRAMES, Moment, Returned, Snapshot};
@@ -57,7 +63,7 @@ pub const MAX_PATH: usize = 4096;
 #[non_exhaustive]
 pub enum CaptureError {
     /// The document is not JSON, or its JSON is not that of a capture.
-    #[error("not a branch capture: {0}")]
+    #[error("not a branch capture: {}", visible(&.0.to_string()))]
     Json(#[from] serde_json::Error),
     /// The document could not be read.
     #[error("cannot read the capture: {0}")]
@@ -277,6 +283,12 @@ impl Capture {
         }
         check_text("scenario", &self.scenario)?;
         check_text("kernel.release", &self.kernel.release)?;
+        // It names a directory below /lib/modules.
+        check(
+            "kernel.release",
+            !self.kernel.release.contains('/') && !matches!(&*self.kernel.release, "." | ".."),
+            "is a path",
+        )?;
         check_text("kernel.machine", &self.kernel.machine)?;
         check_name("kernel.anchor.symbol", &self.kernel.anchor.symbol)?;
         check(
@@ -313,8 +325,11 @@ impl Capture {
             self.modules.len() <= MAX_MODULES,
             &format!("more than {MAX_MODULES}"),
         )?;
+        let mut names = HashSet::new();
         for (index, module) in self.modules.iter().enumerate() {
-            module.validate(&format!("modules[{index}]"))?;
+            let field = format!("modules[{index}]");
+            module.validate(&field)?;
+            check(&field, names.insert(&module.name), "is there twice")?;
         }
         check_code(&self.code)?;
         if let Some(reason) = &self.code_missing {

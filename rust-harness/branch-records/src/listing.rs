@@ -4,6 +4,7 @@
 //! from the target of one record to the source of the one after it were executed.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::ops::Range;
 
 use crate::machinery;
 use crate::path::STRAIGHT;
@@ -12,6 +13,10 @@ use crate::symbol::{Location, Resolve, Symbol, is_kernel};
 
 /// The most bytes of a function. More means that a symbol is wrong.
 const LONGEST: u64 = 64 << 10;
+/// The most instructions that are looked at for the listings of a snapshot: the lines of further
+/// ones are not marked. The ways between 64 branches have some hundreds, and their functions some
+/// ten thousands.
+const MAX_INSTRUCTIONS: u64 = 1 << 20;
 
 /// The most instructions without a source line of their own between an end of a branch
 /// and an instruction that has one.
@@ -83,6 +88,7 @@ pub fn of_snapshot(
         snapshot,
         symbols,
         step,
+        left: MAX_INSTRUCTIONS,
         known: HashMap::new(),
         index: HashMap::new(),
         listings: Vec::new(),
@@ -107,6 +113,8 @@ struct Path<'a, R: ?Sized> {
     snapshot: &'a SnapshotReport,
     symbols: &'a R,
     step: u64,
+    /// How many more instructions are looked at, on ways from branch to branch and in functions.
+    left: u64,
     known: HashMap<u64, Option<Symbol>>,
     index: HashMap<Key, usize>,
     listings: Vec<Listing>,
@@ -187,7 +195,7 @@ impl<R: Resolve + ?Sized> Path<'_, R> {
             (Some(from), Some(to)) => same(from, to),
             _ => false,
         };
-        if !is_one || first > last || last - first > STRAIGHT {
+        if !is_one || first > last || last - first > STRAIGHT || !self.looks_at(&(first..last)) {
             return;
         }
         for address in (first..=last).step_by(self.step as usize) {
@@ -198,6 +206,14 @@ impl<R: Resolve + ?Sized> Path<'_, R> {
                 self.line(&frame).executed = true;
             }
         }
+    }
+
+    /// Whether the instructions of a range may be looked at beside those so far, as they then are.
+    fn looks_at(&mut self, range: &Range<u64>) -> bool {
+        let count = range.end.saturating_sub(range.start) / self.step;
+        let left = self.left.checked_sub(count);
+        self.left = left.unwrap_or(self.left);
+        left.is_some()
     }
 
     fn branch(&mut self, branch: &NamedBranch) {
@@ -305,7 +321,8 @@ impl<R: Resolve + ?Sized> Path<'_, R> {
             let Some(range) = self.symbols.extent(address) else {
                 continue;
             };
-            if range.end.saturating_sub(range.start) > LONGEST || !done.insert(range.start) {
+            let is_long = range.end.saturating_sub(range.start) > LONGEST;
+            if is_long || !done.insert(range.start) || !self.looks_at(&range) {
                 continue;
             }
             for address in range.step_by(self.step as usize) {

@@ -178,6 +178,9 @@ impl TraceReport {
             "aarch64" => usize::MAX,
             _ => capture.has_all_branches().into(),
         };
+        #[cfg(feature = "path")]
+        let indexed = (capture.has_all_branches() && capture.kernel.machine == "aarch64")
+            .then(|| crate::capture::IndexedCode::new(&capture.code));
         Self {
             format: FORMAT,
             version: VERSION,
@@ -191,8 +194,9 @@ impl TraceReport {
                 .iter()
                 .map(|snapshot| SnapshotReport {
                     #[cfg(feature = "path")]
-                    path: (capture.has_all_branches() && capture.kernel.machine == "aarch64")
-                        .then(|| crate::path::check(&snapshot.records, &capture.code)),
+                    path: indexed
+                        .as_ref()
+                        .map(|code| crate::path::check(&snapshot.records, code)),
                     repeated: before
                         .insert(snapshot.cpu, &snapshot.records)
                         .map_or(0, |older| repeated(&snapshot.records, older, least_new)),

@@ -5,6 +5,7 @@ use std::io::Read as _;
 use std::path::{Component, Path, PathBuf};
 
 use crate::symbol::Location;
+use crate::visible::visible_source;
 
 /// A function that returns the text of a source file by its name in a report, if the file
 /// is at hand.
@@ -14,7 +15,9 @@ pub type Sources<'a> = dyn Fn(&str) -> Option<String> + 'a;
 pub fn line(sources: &Sources<'_>, location: &Location) -> Option<String> {
     let of_file = || {
         let number = usize::try_from(location.line?).ok()?.checked_sub(1)?;
-        Some(sources(&location.file)?.lines().nth(number)?.to_owned())
+        Some(visible_source(
+            sources(&location.file)?.lines().nth(number)?,
+        ))
     };
     location.text.clone().or_else(of_file)
 }

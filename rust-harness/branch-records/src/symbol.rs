@@ -126,6 +126,10 @@ pub trait Resolve {
     }
 }
 
+/// The most addresses whose symbols are remembered. A capture of 100,000 snapshots has some
+/// thousands of them. One whose author wants the memory has any number.
+const MAX_KNOWN: usize = 1 << 18;
+
 /// The symbols of a source by address: many records share few addresses, and each address is
 /// looked up once.
 pub(crate) struct SymbolCache<'symbols, R: ?Sized> {
@@ -150,6 +154,9 @@ impl<'symbols, R: Resolve + ?Sized> SymbolCache<'symbols, R> {
         } else {
             (Some(pid), &|| symbols.resolve_user(pid, address))
         };
+        if self.known.len() >= MAX_KNOWN && !self.known.contains_key(&(pid, address)) {
+            self.known.clear();
+        }
         let known = self.known.entry((pid, address));
         known.or_insert_with(|| look_up().map(Rc::new)).clone()
     }

@@ -95,8 +95,8 @@ impl Vmlinux {
         let (start, size) = self.look_up(name)?;
         // A symbol that is empty counts as missing.
         let size = size.filter(|size| *size > 0);
-        let size = size.ok_or_else(|| self.no_symbol(name))?;
-        Ok(start..start + size as u64)
+        let end = size.and_then(|size| start.checked_add(size as u64));
+        Ok(start..end.ok_or_else(|| self.no_symbol(name))?)
     }
 
     /// The vmlinux file for the inspector: its ELF symbols, without debug information.

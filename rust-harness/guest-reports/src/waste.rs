@@ -2,6 +2,7 @@
 //! kernel does to run the program that takes the snapshot.
 
 use std::cmp::Reverse;
+use std::collections::HashMap;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
@@ -10,7 +11,7 @@ use serde::{Deserialize, Serialize};
 pub const FILTERS: [&str; 4] = ["any", "any_call,any_ret", "any_ret", "cond,any_call"];
 
 /// The source or the target of a record, as a place in a function.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct FunctionOffset {
     /// The name of the function.
     pub name: String,
@@ -19,7 +20,7 @@ pub struct FunctionOffset {
 }
 
 /// A record with the names that the guest puts to its addresses.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct NamedRecord {
     /// The source, unless it is not recorded.
     pub from: Option<FunctionOffset>,
@@ -179,10 +180,13 @@ pub fn of_all_branches(seen: &Answers) -> Result<Wasted, Unclear> {
     };
     let each: Vec<_> = seen.snapshots.iter().map(wasted).collect();
     // The first time memory may be allocated, and an interrupt may come in between.
-    let times = |records: &Vec<NamedRecord>| each.iter().filter(|other| *other == records).count();
+    let mut times = HashMap::<_, usize>::new();
+    for records in &each {
+        *times.entry(records).or_default() += 1;
+    }
     let records = each
         .iter()
-        .max_by_key(|records| (times(records), Reverse(records.len())));
+        .max_by_key(|records| (times[records], Reverse(records.len())));
     let records = records.ok_or(Unclear::NoSnapshot)?.clone();
     if records.is_empty() {
         return Err(Unclear::NothingWasted);
@@ -192,7 +196,7 @@ pub fn of_all_branches(seen: &Answers) -> Result<Wasted, Unclear> {
         .iter()
         .any(|snapshot| snapshot.len() == records.len());
     Ok(Wasted {
-        seen: times(&records),
+        seen: times[&records],
         of: each.len(),
         records,
         all,

@@ -40,11 +40,23 @@ pub fn is_about_a_step(line: &str) -> bool {
 }
 
 /// Prints a line on standard error, above the lines of the steps that are under way. If it cannot
-/// be written, as on a full disk, the run goes on without it.
+/// be written, as on a full disk, the run goes on without it. What would do something to a terminal
+/// is left out: much of what is said is a guest's, or another machine's.
 pub fn say(line: &str) {
+    let line = printable(line);
     LINES.suspend(|| {
         let _ = writeln!(io::stderr(), "{line}");
     });
+}
+
+/// A text without what would do something to a terminal, or turn the direction of what is on it
+/// around. Ends of lines and tabs stay.
+pub fn printable(text: &str) -> String {
+    let acts = |c: char| {
+        c.is_control() && !matches!(c, '\n' | '\t')
+            || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
+    text.chars().filter(|c| !acts(*c)).collect()
 }
 
 /// A step that is under way. If it is dropped without [`Step::done`], it has failed.
@@ -96,7 +108,7 @@ impl Step {
     /// Shows on a terminal what the step is doing right now. Elsewhere nothing is printed.
     pub fn note(&self, text: &str) {
         if let Some(Drawing::Spinner(bar)) = &self.drawing {
-            let line: String = text.trim().chars().take(60).collect();
+            let line: String = printable(text).trim().chars().take(60).collect();
             bar.set_message(format!("{}: {line}", self.name));
         }
     }
@@ -219,5 +231,10 @@ mod tests {
         assert!(is_about_a_step("  ✓ build x  2.4 s"));
         assert!(!is_about_a_step("  ✗ build x  2.4 s"), "that one failed");
         assert!(!is_about_a_step("err"));
+    }
+
+    #[test]
+    fn what_is_said_does_nothing_to_a_terminal() {
+        assert_eq!(printable("a\u{1b}[2Jb\r\n\tc\u{7}\u{202e}d"), "a[2Jb\n\tcd");
     }
 }

@@ -14,6 +14,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use branch_records::capture::IndexedCode;
 use branch_records::path::{self, Pausing};
 use branch_records::record::RawRecord;
 use branch_records::sweep::Sweep;
@@ -209,7 +210,7 @@ impl Sweeping<'_> {
         // A snapshot of this project's series keeps no record, so that there is no gap.
         let entry = (!self.context.is_ours()).then_some(entry);
         let code = Pausing {
-            code: &sweep.code,
+            code: &IndexedCode::new(&sweep.code),
             entry,
         };
         let (mut possible, mut undecided) = (0, 0);

@@ -198,7 +198,7 @@ fn parse(text: &str, dir: &Path) -> Result<Vec<Patch>> {
         if name.is_empty() {
             continue;
         }
-        if name.starts_with('.') || name.split('/').any(|part| part == "..") {
+        if name.starts_with(['.', '/']) || name.split('/').any(|part| part == "..") {
             bail!("{name:?} is not a file below the series");
         }
         let path = dir.join(name);
@@ -241,12 +241,10 @@ mod tests {
                 .to_string()
                 .contains("no such file")
         );
-        assert!(
-            parse("../x.patch\n", dir.path())
-                .unwrap_err()
-                .to_string()
-                .contains("not a file below")
-        );
+        for elsewhere in ["../x.patch", "a/../../x.patch", "/etc/passwd"] {
+            let error = parse(elsewhere, dir.path()).unwrap_err().to_string();
+            assert!(error.contains("not a file below"), "{error}");
+        }
     }
 
     #[test]

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Error, Result, anyhow, bail};
 use host::process::{self, Interrupted, ProcessGroup};
-use host::progress::Step;
+use host::progress::{Step, printable};
 use machines::console;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -432,20 +432,4 @@ fn print(stream: Stream, bytes: &[u8], may_go_on: impl Fn() -> Result<()>) -> Re
 
 fn is_broken_pipe(error: &Error) -> bool {
     error.downcast_ref() == Some(&Errno::PIPE)
-}
-
-/// A text of the guest's, without what would do something to a terminal.
-fn printable(text: &str) -> String {
-    let is_harmless = |c: char| !c.is_control() || c == '\n' || c == '\t';
-    text.chars().filter(|c| is_harmless(*c)).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_text_of_the_guest_does_nothing_to_a_terminal() {
-        assert_eq!(printable("a\u{1b}[2Jb\r\n\tc\u{7}"), "a[2Jb\n\tc");
-    }
 }

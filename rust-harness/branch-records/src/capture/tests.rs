@@ -298,3 +298,35 @@ fn a_symbol_without_a_length_is_refused() {
     capture.symbols[0].lines.clear();
     assert!(capture.validate().is_err());
 }
+
+#[test]
+fn the_release_is_no_path() {
+    for release in ["../../..", "..", ".", "7.3.4/x"] {
+        let mut capture = capture();
+        capture.kernel.release = release.to_owned();
+        let error = capture.validate().unwrap_err().to_string();
+        assert!(error.contains("is a path"), "{error}");
+    }
+}
+
+#[test]
+fn no_two_modules_have_one_name() {
+    let module = Module {
+        name: "m".to_owned(),
+        build_id: "ab01ff".to_owned(),
+    };
+    let mut capture = capture();
+    capture.modules = vec![module.clone()];
+    capture.validate().unwrap();
+    capture.modules.push(module);
+    let error = capture.validate().unwrap_err().to_string();
+    assert!(error.contains("is there twice"), "{error}");
+}
+
+#[test]
+fn what_is_wrong_with_a_document_does_nothing_to_a_terminal() {
+    let document = serde_json::json!({ "\u{1b}]52;c;\u{7}": 1 }).to_string();
+    let error = Capture::from_reader(document.as_bytes()).unwrap_err();
+    let said = error.to_string();
+    assert!(said.contains("?]52;c;?"), "{said}");
+}

@@ -284,16 +284,18 @@ fn rows(listing: &Listing, file: Option<&[String]>) -> Vec<Row> {
     shown.insert(first);
     shown.retain(|number| (first..=last).contains(number));
     let mut rows = Vec::new();
-    let mut next = first;
+    let mut before: Option<u32> = None;
     for number in shown {
-        if number > next {
-            rows.push(Row::Gap(number - next));
+        let gap = before.map_or(0, |before| number - before - 1);
+        if gap > 0 {
+            rows.push(Row::Gap(gap));
         }
         rows.push(Row::Line(number));
-        next = number + 1;
+        before = Some(number);
     }
-    if next <= last {
-        rows.push(Row::Gap(last + 1 - next));
+    let gap = before.map_or(0, |before| last - before);
+    if gap > 0 {
+        rows.push(Row::Gap(gap));
     }
     rows
 }

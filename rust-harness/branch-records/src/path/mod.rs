@@ -18,6 +18,8 @@ pub(crate) use executed::{executed, straight_from};
 pub use findings::{Broken, Findings};
 pub use flow::{Flow, FlowKind, flow, is_breakpoint};
 
+use std::ops::Range;
+
 use crate::record::{BranchType, RawRecord};
 
 /// What a check needs to know of a record.
@@ -46,10 +48,37 @@ pub trait Code {
     /// The instruction at `address`, if it is known.
     fn fetch(&self, address: u64) -> Option<u32>;
 
+    /// Whether execution can go straight on from the beginning of `way` to its end, which is some
+    /// instructions behind it.
+    fn straight(&self, way: Range<u64>) -> Straight {
+        let mut straight = Straight::Known;
+        for at in way.step_by(4) {
+            match self.fetch(at).map(goes_on) {
+                Some(true) => {}
+                Some(false) => return Straight::Leaves(at),
+                // Code after this instruction may be known, and may be a branch that is always
+                // taken.
+                None => straight = Straight::Unknown,
+            }
+        }
+        straight
+    }
+
     /// Whether what a branch to `address` leads to may stop recording for a while.
     fn pauses(&self, _address: u64) -> bool {
         false
     }
+}
+
+/// How execution goes from one address straight on to another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Straight {
+    /// By instructions that all may go on to the next one.
+    Known,
+    /// Not all instructions are known. None of the others is a branch that is always taken.
+    Unknown,
+    /// Not at all: the instruction at this address is a branch that is always taken.
+    Leaves(u64),
 }
 
 /// Code in which one function stops recording for a while: the one that takes snapshots. Where a
@@ -65,6 +94,10 @@ pub struct Pausing<'a, C> {
 impl<C: Code> Code for Pausing<'_, C> {
     fn fetch(&self, address: u64) -> Option<u32> {
         self.code.fetch(address)
+    }
+
+    fn straight(&self, way: Range<u64>) -> Straight {
+        self.code.straight(way)
     }
 
     fn pauses(&self, address: u64) -> bool {
@@ -153,24 +186,24 @@ fn step(
     if way.is_none_or(|way| way > STRAIGHT || way % 4 != 0) {
         return Err(Doubt::Broken(Broken::Apart { number, start, end }));
     }
-    let mut known = Ok(());
-    for at in (start..end).step_by(4) {
-        match code.fetch(at).map(flow) {
-            // Code after this instruction may be known, and may be a branch that is
-            // always taken.
-            None => known = Err(Doubt::Unknown),
-            Some(
-                Flow::On
-                | Flow::Call
-                | Flow::Direct {
-                    kind: FlowKind::Conditional,
-                    ..
-                },
-            ) => {}
-            Some(_) => return Err(Doubt::Broken(Broken::Leaves { number, at })),
-        }
+    match code.straight(start..end) {
+        Straight::Known => Ok(()),
+        Straight::Unknown => Err(Doubt::Unknown),
+        Straight::Leaves(at) => Err(Doubt::Broken(Broken::Leaves { number, at })),
     }
-    known
+}
+
+/// Whether execution may go on from an instruction to the next one.
+pub(crate) fn goes_on(word: u32) -> bool {
+    matches!(
+        flow(word),
+        Flow::On
+            | Flow::Call
+            | Flow::Direct {
+                kind: FlowKind::Conditional,
+                ..
+            }
+    )
 }
 
 /// Whether execution can go straight on from the target of `older` to a `BRK`, and from

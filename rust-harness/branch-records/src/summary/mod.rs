@@ -27,6 +27,9 @@ const VERSION: u32 = 1;
 const MOST: usize = 100;
 /// The most stretches of code whose lines are counted: those that were executed most.
 const MAX_STRETCHES: usize = 20_000;
+/// The most bytes of code, in all stretches, whose lines are counted. Stretches are some tens of
+/// bytes long; one that nobody has executed may be of 64 KiB.
+const MAX_COUNTED: u64 = 1 << 24;
 /// A summary of all snapshots of a capture.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Summary {
@@ -435,7 +438,13 @@ impl<'a, R: Resolve + ?Sized> Sum<'a, R> {
     fn lines(&mut self) -> Vec<HotLine> {
         let step = report::step_of(&self.capture.kernel.machine);
         let mut lines = Counts::new();
+        let mut left = MAX_COUNTED;
         for (stretch, count) in self.stretches.most(MAX_STRETCHES) {
+            let length = stretch.from.distance_to(stretch.to).unwrap_or(0);
+            let Some(rest) = left.checked_sub(length) else {
+                continue;
+            };
+            left = rest;
             let mut here: Vec<(String, String, u32)> = Vec::new();
             each_symbol(&mut self.walker, stretch, step, |symbol| {
                 let function = symbol

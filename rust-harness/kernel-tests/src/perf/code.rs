@@ -140,15 +140,17 @@ fn word(bytes: &[u8], at: u64) -> Option<u32> {
 fn segments(path: &Path) -> Result<Vec<Segment>> {
     let bytes = read(path)?;
     let elf = object::File::parse(&*bytes)?;
-    let segment = |segment: object::Segment<'_, '_>| {
-        Ok(Segment {
+    let (mut segments, mut size) = (Vec::new(), 0_u64);
+    for segment in elf.segments() {
+        let data = segment.data()?;
+        // Many segments may be of the same bytes, each of which would be copied.
+        size = size.saturating_add(data.len() as u64);
+        ensure!(size <= 2 * MAX_FILE, "its segments overlap");
+        segments.push(Segment {
             start: segment.address(),
-            bytes: segment.data()?.to_vec(),
-        })
-    };
-    let segments: Vec<_> = elf.segments().map(segment).collect::<Result<_>>()?;
-    let size: usize = segments.iter().map(|segment| segment.bytes.len()).sum();
-    ensure!(size as u64 <= 2 * MAX_FILE, "its segments overlap");
+            bytes: data.to_vec(),
+        });
+    }
     Ok(segments)
 }
 
