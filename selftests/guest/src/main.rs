@@ -30,6 +30,7 @@ mod nested;
 mod no_event;
 mod overflow;
 mod path;
+mod patience;
 mod pending;
 mod pmus;
 mod privileges;

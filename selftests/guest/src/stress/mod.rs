@@ -22,6 +22,7 @@ use crate::cpus;
 use crate::kallsyms::Kallsyms;
 use crate::nested;
 use crate::path::{Gaps, Steady};
+use crate::patience;
 use crate::perf::{self, FOR_SNAPSHOTS, Recording};
 use crate::probe;
 use crate::ring::Ring;
@@ -37,7 +38,7 @@ use splats::Splats;
 use turns::{Next, Turns};
 
 /// The time in which a CPU goes offline and comes back, and in which it is noticed that it has,
-/// on a loaded machine and with a debug kernel.
+/// with a debug kernel on a machine that is loaded, and not slow beside that.
 const HOTPLUG: Duration = Duration::from_secs(60);
 /// The most snapshots of a ring buffer that are checked before something else is done.
 const AT_ONCE: usize = 50;
@@ -61,7 +62,8 @@ pub(crate) fn run(time: Duration, period: u64, gaps: Gaps) -> Result<Verdict> {
     let perf_record = PerfRecord::start(period)?;
     let watch_cpu = |cpu: &u32| Watched::new(*cpu, shared.samples(), &skeleton);
     let watched = cpus.iter().map(watch_cpu).collect::<Result<_>>()?;
-    let (watchdog, signs) = Watchdog::new(HOTPLUG, hang::show_where);
+    let hotplug_time = patience::of_the_kernel(HOTPLUG);
+    let (watchdog, signs) = Watchdog::new(hotplug_time, hang::show_where);
     thread::scope(|scope| {
         let shared = &shared;
         let mut threads: Vec<_> = cpus
@@ -98,7 +100,7 @@ pub(crate) fn run(time: Duration, period: u64, gaps: Gaps) -> Result<Verdict> {
     })?;
     let mut seen = seen.into_inner();
     if watchdog.has_barked() {
-        let seconds = HOTPLUG.as_secs();
+        let seconds = hotplug_time.as_secs();
         let hung =
             format!("no CPU went and came back within {seconds} s: the kernel's log has what hung");
         // What the kernel's log has of the hang may have been taken for a complaint.
