@@ -1,21 +1,21 @@
 //! Tests of branch-trace, the tracer, in the guest.
 
-use std::cell::LazyCell;
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, anyhow, ensure};
+use anyhow::{Context as _, Result, ensure};
 use branch_records::vmlinux::Vmlinux;
 
 use kernel_tests::context::Context;
 use kernel_tests::guest_tests;
+use kernel_tests::one_boot;
 use kernel_tests::registry::{Batch, Scope, Test};
 use kernels::subject::Configuration;
 use machines::guest;
 use machines::machine_spec::MachineSpec;
-use report::Verdict;
+use report::{Decided, Verdict};
 
 mod addr2line;
 mod beside;
@@ -95,7 +95,7 @@ impl Part {
             Self::Captured => captured::script(),
             Self::Compared => compared::script(&compared::CASES),
             Self::Local => local::script(&local::CASES),
-            // The same capture is looked at twice.
+            // One capture is looked at twice.
             Self::Many | Self::Instructions => many::script(),
             Self::Beside => beside::script(),
             Self::Stopped => stopped::script(),
@@ -103,8 +103,8 @@ impl Part {
     }
 }
 
-/// Decides the tests at the places `wanted`.
-fn in_one_boot(context: &Context<'_>, wanted: &[usize]) -> Result<Vec<Verdict>> {
+/// Decides the tests at the places `wanted`. What is wrong with one says nothing of the others.
+fn in_one_boot(context: &Context<'_>, wanted: &[usize]) -> Result<Vec<Decided>> {
     program::check(context.guest)?;
     let (share, kernel) = (context.share()?, context.kernel()?);
     let vmlinux_file = kernel.vmlinux()?;
@@ -113,28 +113,39 @@ fn in_one_boot(context: &Context<'_>, wanted: &[usize]) -> Result<Vec<Verdict>> 
         share.put(&module)?;
     }
     local::prepare(&share)?;
-    let wanted = wanted.iter().map(|place| Part::ALL[*place]);
-    let mut script: Vec<_> = wanted.clone().map(Part::script).collect();
-    script.dedup();
-    let machine = MachineSpec::default();
-    let run = context.run_within(TIMEOUT, &machine, "branch-trace", &script.concat(), &share)?;
-    guest::status(&run)?;
     let vmlinux = Vmlinux::open(vmlinux_file).context("the kernel's debug information")?;
     let subject = context.subject()?;
     let source = |file: &str| subject.source(file);
-    let (guest, output) = (context.guest, &*run.output);
-    let many = LazyCell::new(|| many::read(&share));
-    let many = || many.as_ref().map_err(|error| anyhow!("{error:#}"));
-    let verdict = |part| match part {
+    let (guest, cases) = (context.guest, &compared::CASES);
+    let verdict = |part, output: &str| match part {
         Part::Captured => captured::verdict(guest, &share, &vmlinux, &source, output),
-        Part::Compared => compared::verdict(&compared::CASES, &share, &vmlinux, &source, output),
+        Part::Compared => compared::verdict(cases, &share, &vmlinux, &source, output),
         Part::Local => local::verdict(&local::CASES, &share, output),
-        Part::Many => many::verdict(many()?, vmlinux_file),
-        Part::Instructions => instructions::verdict(many()?, &vmlinux, vmlinux_file),
+        Part::Many => many::verdict(&many::read(&share)?, vmlinux_file),
+        Part::Instructions => instructions::verdict(&many::read(&share)?, &vmlinux, vmlinux_file),
         Part::Beside => beside::verdict(guest, &share, &vmlinux, output),
         Part::Stopped => stopped::verdict(&share, output),
     };
-    wanted.map(verdict).collect()
+    one_boot::decide(wanted.len(), |places| {
+        let parts: Vec<_> = places
+            .iter()
+            .map(|place| Part::ALL[wanted[*place]])
+            .collect();
+        let mut scripts: Vec<_> = parts.iter().map(|part| part.script()).collect();
+        // What the test before has recorded is there.
+        for place in (1..scripts.len()).rev() {
+            if scripts[place] == scripts[place - 1] {
+                scripts[place].clear();
+            }
+        }
+        let lines = scripts.iter().map(|script| one_boot::lines(script));
+        let (script, machine) = (lines.collect::<String>(), MachineSpec::default());
+        let run = context.run_within(TIMEOUT, &machine, "branch-trace", &script, &share)?;
+        one_boot::judge(parts.len(), &run, |place, _, output| {
+            let verdict = verdict(parts[place], output);
+            verdict.unwrap_or_else(|error| Verdict::Fail(format!("{error:#}")))
+        })
+    })
 }
 
 /// Whether interrupts explain that so many of some snapshots, a quarter at the most, do not show what

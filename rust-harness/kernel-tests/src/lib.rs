@@ -28,7 +28,7 @@ pub mod guest_tests;
 pub mod kept_figures;
 pub mod kunit;
 pub mod matrix;
-mod one_boot;
+pub mod one_boot;
 pub mod overflow;
 pub mod perf;
 pub mod proofs;

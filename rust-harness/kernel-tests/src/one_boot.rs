@@ -16,25 +16,31 @@ pub(crate) fn line(command: &str) -> String {
     format!("{command}; status=$?; echo {ENDED}$status")
 }
 
+/// Lines of shell that run those of a test, and then print the exit status of the last one.
+pub fn lines(commands: &str) -> String {
+    format!("{commands}\n{}\n", line("(exit $?)"))
+}
+
 /// What came of tests that ran after each other in one boot.
 #[derive(Debug)]
-pub(crate) struct Judged {
-    /// The verdicts on those that ended, which are the first ones.
-    pub(crate) ended: Vec<Verdict>,
+pub struct Judged {
+    /// What came of those that ended, which are the first ones.
+    pub(crate) ended: Vec<Decided>,
     /// Why the next one did not end, if there is one. Those after it did not run.
     pub(crate) died: Option<Death>,
 }
 
-/// How a guest died.
+/// How a guest died, or its machine failed.
 #[derive(Debug)]
-pub(crate) struct Death {
+pub struct Death {
     why: Error,
 }
 
 impl Judged {
     /// A verdict for each of `count` tests. The one that did not end and those after it fail.
     pub(crate) fn verdicts(self, count: usize) -> Vec<Verdict> {
-        let mut verdicts = self.ended;
+        let ended = self.ended.into_iter().map(|decided| decided.verdict);
+        let mut verdicts: Vec<_> = ended.collect();
         verdicts.extend(self.died.map(|death| death.verdict()));
         let not_run = Verdict::Fail("not run after the one before it".to_owned());
         verdicts.resize(count, not_run);
@@ -47,15 +53,17 @@ impl Judged {
 ///
 /// # Errors
 ///
-/// When the machine failed. A guest that died or did not end in time is no error here.
-pub(crate) fn judge(
+/// When the machine failed before a test ended. A guest that died or did not end in time is no
+/// error here, nor is a machine that failed later, as when the host's memory was short: what ended
+/// before is kept.
+pub fn judge<D: Into<Decided>>(
     count: usize,
     run: &Run,
-    verdict: impl Fn(usize, i32, &str) -> Verdict,
+    verdict: impl Fn(usize, i32, &str) -> D,
 ) -> Result<Judged> {
     let died = match guest::status(run) {
         Ok(_) => None,
-        Err(why) if why.is::<Dead>() => Some(Death { why }),
+        Err(why) if why.is::<Dead>() || !sections(&run.output).is_empty() => Some(Death { why }),
         Err(error) => return Err(error),
     };
     Ok(judged(count, &run.output, died, verdict))
@@ -91,11 +99,11 @@ impl Death {
 
 /// What came of `count` tests, by the `output` of the guest, and by how it died if it did. If it
 /// died when all had ended, it died of the last one.
-fn judged(
+fn judged<D: Into<Decided>>(
     count: usize,
     output: &str,
     died: Option<Death>,
-    verdict: impl Fn(usize, i32, &str) -> Verdict,
+    verdict: impl Fn(usize, i32, &str) -> D,
 ) -> Judged {
     let ended = if died.is_some() {
         count.saturating_sub(1)
@@ -104,7 +112,7 @@ fn judged(
     };
     let sections = sections(output).into_iter().take(ended).enumerate();
     let ended: Vec<_> = sections
-        .map(|(place, (status, said))| verdict(place, status, &said))
+        .map(|(place, (status, said))| verdict(place, status, &said).into())
         .collect();
     let unreported = || Death {
         why: anyhow!("the guest did not report how it ended:\n{output}"),
@@ -116,14 +124,15 @@ fn judged(
 /// What came of each of `count` tests, some of which are tried again: `boot` runs those at the
 /// places that it is given, after each other in one boot. A test that does not end, or that the
 /// kernel dies of, is tried a second time alone: one before it may have left what it died of.
-/// Those after it run in another boot. A kernel that died has a mistake, whichever test made it:
-/// a test that passes alone then fails for what it saw first.
+/// Those after it run in another boot. A test that was the first in its boot is tried again only if
+/// it did not end in time, which may be the host's fault. A kernel that died has a mistake,
+/// whichever test made it: a test that passes alone then fails for what it saw first.
 ///
 /// # Errors
 ///
-/// Those of `boot`, and [`Dead::TimedOut`] for one test that did not end in time: a time-out is the
-/// one failure that may be the host's.
-pub(crate) fn decide(
+/// Those of `boot`, and [`Dead::TimedOut`] for a single test that did not end in time twice: its
+/// callers tell that from a test that failed.
+pub fn decide(
     count: usize,
     mut boot: impl FnMut(&[usize]) -> Result<Judged>,
 ) -> Result<Vec<Decided>> {
@@ -132,30 +141,32 @@ pub(crate) fn decide(
         let first = decided.len();
         let places: Vec<_> = (first..count).collect();
         let Judged { ended, died } = boot(&places)?;
-        decided.extend(ended.into_iter().map(Decided::from));
+        decided.extend(ended);
         let Some(died) = died else {
             break;
         };
-        if count == 1 && died.is_time_out() {
-            return Err(died.why);
-        }
         let place = decided.len();
-        if place == first {
+        if place == first && !died.is_time_out() {
             decided.push(died.verdict().into());
             continue;
         }
-        let alone = boot(&[place])?.verdicts(1).into_iter().next();
-        let alone = alone.context("a test without a verdict")?;
-        let verdict = if died.is_panic() && matches!(alone, Verdict::Pass(_)) {
-            Verdict::Fail(format!(
+        let Judged {
+            mut ended,
+            died: again,
+        } = boot(&[place])?;
+        let mut alone = match again {
+            Some(again) if count == 1 && again.is_time_out() => return Err(again.why),
+            Some(again) => again.verdict().into(),
+            None => ended.pop().context("a test without a verdict")?,
+        };
+        alone.retries += 1;
+        if died.is_panic() && matches!(alone.verdict, Verdict::Pass(_)) {
+            alone.verdict = Verdict::Fail(format!(
                 "after the tests before it in the same boot, {:#}\nAlone the test passes",
                 died.why
-            ))
-        } else {
-            alone
-        };
-        let retries = 1;
-        decided.push(Decided { verdict, retries });
+            ));
+        }
+        decided.push(alone);
     }
     ensure!(
         decided.len() == count,
@@ -167,6 +178,10 @@ pub(crate) fn decide(
 
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+
+    use machines::backend::End;
+
     use super::*;
 
     const OUTPUT: &str = "one\nPASS a: 3 records\nthe test ended with 0\n\
@@ -181,9 +196,9 @@ mod tests {
     #[test]
     fn tests_of_one_boot_have_verdicts_of_their_own() {
         let expected = [
-            told(0, 0, "one\nPASS a: 3 records\n"),
-            told(1, 1, "FAIL b: no\n"),
-            told(2, 77, "SKIP c: no BRBE\n"),
+            told(0, 0, "one\nPASS a: 3 records\n").into(),
+            told(1, 1, "FAIL b: no\n").into(),
+            told(2, 77, "SKIP c: no BRBE\n").into(),
         ];
         let Judged { ended, died } = judged(3, OUTPUT, None, told);
         assert_eq!(ended, expected);
@@ -233,7 +248,7 @@ mod tests {
             let died = ended.map(|_| death(is_panic));
             let ended = ended.unwrap_or(places.len());
             Ok(Judged {
-                ended: vec![Verdict::pass(); ended],
+                ended: vec![Verdict::pass().into(); ended],
                 died,
             })
         });
@@ -242,14 +257,37 @@ mod tests {
 
     #[test]
     fn a_time_out_of_one_test_is_told_from_its_failure() {
-        let decided = decide(1, |_| {
-            Ok(Judged {
-                ended: Vec::new(),
-                died: Some(death(false)),
+        let decided = |late: usize| {
+            let mut boots = 0;
+            decide(1, |_| {
+                boots += 1;
+                let is_late = boots <= late;
+                Ok(Judged {
+                    ended: vec![Verdict::pass().into(); usize::from(!is_late)],
+                    died: is_late.then(|| death(false)),
+                })
             })
-        });
-        let error = decided.unwrap_err();
+        };
+        let error = decided(2).unwrap_err();
         assert!(matches!(error.downcast_ref(), Some(Dead::TimedOut(_))));
+        let [once] = &decided(1).unwrap()[..] else {
+            panic!("one test")
+        };
+        assert_eq!((&once.verdict, once.retries), (&Verdict::pass(), 1));
+    }
+
+    #[test]
+    fn a_machine_that_fails_takes_nothing_that_ended() {
+        let run = |output: &str| Run {
+            output: output.into(),
+            end: End::Failed("out of memory".to_owned()),
+            console: PathBuf::new(),
+        };
+        assert!(judge(3, &run("one\n"), told).is_err());
+        let Judged { ended, died } = judge(4, &run(OUTPUT), told).unwrap();
+        assert_eq!(ended.len(), 3);
+        let why = died.unwrap().why.to_string();
+        assert!(why.contains("out of memory"), "{why}");
     }
 
     #[test]
@@ -267,9 +305,10 @@ mod tests {
         };
         let failed = vec![pass(0), fail(1), pass(0)];
         assert_eq!(booted(3, &[], &[1], false), (failed, 3));
-        // A test that was first in its boot has no neighbour to blame.
-        let first = vec![fail(0), pass(0), pass(0)];
-        assert_eq!(booted(3, &[], &[0], false), (first, 2));
+        // A test that was first in its boot has no neighbour to blame, and a time-out the host.
+        let first = |retries| vec![fail(retries), pass(0), pass(0)];
+        assert_eq!(booted(3, &[], &[0], true), (first(0), 2));
+        assert_eq!(booted(3, &[], &[0], false), (first(1), 3));
         assert_eq!(booted(1, &[], &[0], true), (vec![fail(0)], 1));
         // A kernel that died is no matter of which test.
         let (decided, boots) = booted(3, &[1], &[], true);

@@ -10,12 +10,13 @@ use std::path::PathBuf;
 use anyhow::{Context as _, Result};
 
 use crate::context::Context;
+use crate::one_boot;
 use crate::registry::{Batch, Scope, Test};
 pub use build::build;
 use host::files::copy_into;
 use kernels::subject::Configuration;
 use kernels::variant::Variant;
-use machines::backend::End;
+use machines::backend::{End, Run};
 use machines::guest::{self, Task};
 use machines::machine_spec::MachineSpec;
 use machines::share::Share;
@@ -243,24 +244,37 @@ pub fn on_machine(machine: fn(&Context<'_>) -> MachineSpec) -> Batch {
 ///
 /// # Errors
 ///
-/// When the selftests cannot be built, or the guest dies or does not end in time.
+/// When the selftests cannot be built, or the machine failed.
 pub fn run_decided(
     context: &Context<'_>,
     machine: &MachineSpec,
     wanted: &[usize],
 ) -> Result<Vec<Decided>> {
-    let commands: Vec<_> = wanted
-        .iter()
-        .map(|place| [RETRIED, PERF_EVENTS][*place])
-        .collect();
     let share = share(context, Configuration::Ordinary)?;
-    let run = context.run(machine, "selftest", &commands.join("; "), &share)?;
-    guest::status(&run)?;
-    let decided = |place: &usize| match place {
-        0 => outcome::of_helper(&run.output, &[]),
-        _ => outcome::of_perf_events(&run.output),
-    };
-    Ok(wanted.iter().map(decided).collect())
+    one_boot::decide(wanted.len(), |places| {
+        let wanted: Vec<_> = places.iter().map(|place| wanted[*place]).collect();
+        let commands = wanted.iter().map(|place| [RETRIED, PERF_EVENTS][*place]);
+        let run = run_lines(context, machine, "selftest", commands, &share)?;
+        one_boot::judge(wanted.len(), &run, |place, _, output| match wanted[place] {
+            0 => outcome::of_helper(output, &[]),
+            _ => outcome::of_perf_events(output),
+        })
+    })
+}
+
+/// Runs `commands` after each other, in one boot that has the time for each.
+fn run_lines(
+    context: &Context<'_>,
+    machine: &MachineSpec,
+    name: &str,
+    commands: impl Iterator<Item = impl AsRef<str>>,
+    share: &Share,
+) -> Result<Run> {
+    let lines: Vec<_> = commands
+        .map(|command| one_boot::line(command.as_ref()))
+        .collect();
+    let timeout = guest::TIMEOUT * u32::try_from(lines.len())?;
+    context.run_within(timeout, machine, name, &lines.join("\n"), share)
 }
 
 /// The name of the test which checks that the helper's test does not pass on a kernel without
@@ -302,7 +316,7 @@ pub fn without_snapshot(
 ///
 /// # Errors
 ///
-/// When a commit's test cannot be built, or the guest dies or does not end in time.
+/// When a commit's test cannot be built, or the machine failed.
 pub fn run_each(context: &Context<'_>, commits: &[&str]) -> Result<Vec<Decided>> {
     let share = Share::new(context.paths)?;
     for (place, commit) in commits.iter().enumerate() {
@@ -312,16 +326,15 @@ pub fn run_each(context: &Context<'_>, commits: &[&str]) -> Result<Vec<Decided>>
             copy_into(&file, &into)?;
         }
     }
-    let command = |place| {
-        let heading = outcome::heading(place);
-        format!("echo {heading}; cd {place}; {RETRIED}; cd ..")
-    };
-    let commands: Vec<_> = (0..commits.len()).map(command).collect();
-    let machine = MachineSpec::default();
-    let run = context.run(&machine, "selftests", &commands.join("; "), &share)?;
-    guest::status(&run)?;
-    let parts = outcome::parts(&run.output, commits.len());
-    Ok(parts.map(|part| outcome::of_helper(part, &[])).collect())
+    one_boot::decide(commits.len(), |places| {
+        let command = |place: &usize| format!("cd {place}; {RETRIED}; cd ..");
+        let commands = places.iter().map(command);
+        let machine = MachineSpec::default();
+        let run = run_lines(context, &machine, "selftests", commands, &share)?;
+        one_boot::judge(places.len(), &run, |_, _, output| {
+            outcome::of_helper(output, &[])
+        })
+    })
 }
 
 /// A shared directory with the selftests of the commit with all patches. The module is for

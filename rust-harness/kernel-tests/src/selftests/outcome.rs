@@ -124,22 +124,6 @@ pub(super) fn of_helper(output: &str, may_skip: &[&str]) -> Decided {
     }
 }
 
-/// What stands before the output of the suite at `place` of several, which run one after the
-/// other.
-pub(super) fn heading(place: usize) -> String {
-    format!("suite {place}:")
-}
-
-/// What each of `count` suites printed behind its [`heading`]. The part of a suite without a
-/// heading is empty.
-pub(super) fn parts(output: &str, count: usize) -> impl Iterator<Item = &str> {
-    (0..count).map(move |place| {
-        let (_, rest) = output.split_once(&heading(place)).unwrap_or_default();
-        let part = rest.split_once(&heading(place + 1));
-        part.map_or(rest, |(part, _)| part)
-    })
-}
-
 fn verdict_on_helper(output: &str, attempt: &str, may_skip: &[&str]) -> Verdict {
     let last = output.rsplit_once(attempt).map_or(output, |(_, last)| {
         last.split_once('\n').map_or("", |(_number, rest)| rest)
@@ -255,17 +239,6 @@ mod tests {
         for wrong in [line("FAIL"), line("SKIP"), String::new()] {
             assert!(matches!(judge(&wrong).verdict, Verdict::Fail(_)), "{wrong}");
         }
-    }
-
-    #[test]
-    fn several_suites_are_told_apart() {
-        let part = |place: usize| format!("\nhelper, attempt 1\n#1 {HELPER}:OK\n{place}\n");
-        let output: String = (0..12).map(|at| heading(at) + &part(at)).collect();
-        let expected: Vec<_> = (0..12).map(part).collect();
-        assert_eq!(parts(&output, 12).collect::<Vec<_>>(), expected);
-        // The guest has died before the suite began.
-        assert_eq!(parts(&output, 13).last(), Some(""));
-        assert_eq!(parts("", 2).collect::<Vec<_>>(), ["", ""]);
     }
 
     #[test]
