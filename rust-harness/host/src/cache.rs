@@ -4,6 +4,8 @@
 
 mod eviction;
 
+pub use eviction::room;
+
 use std::collections::BTreeMap;
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Write as _};

@@ -7,7 +7,6 @@ use anyhow::{Result, ensure};
 use crate::artefact::{Artefact, Conditions};
 use crate::body;
 use crate::history::Durations;
-use crate::limit::Limit;
 use crate::selection::Selection;
 use crate::tier::Tier;
 use crate::verdict::{Decided, Row, Verdict};
@@ -263,26 +262,24 @@ impl<'a> Job<'a> {
 
     /// The rows of a job that is not run, for this reason.
     pub(crate) fn not_run(self, reason: &str) -> Result<Vec<Row>> {
-        self.or_skipped(Some(reason)).run(None)
+        self.or_skipped(Some(reason)).run()
     }
 
-    /// Runs the job, unless the limit has been reached: then its tests are skipped. Returns a
-    /// row for each test that is wanted. An error of the job's body is a failure of all of
-    /// them.
+    /// Whether the job is still to be decided, by running it.
+    pub(crate) fn is_to_run(&self) -> bool {
+        self.decision == Decision::Running
+    }
+
+    /// Runs the job. Returns a row for each test that is wanted. An error of the job's body is a
+    /// failure of all of them.
     ///
     /// # Errors
     ///
     /// [`Interrupted`], when this program was interrupted.
-    pub(crate) fn run(self, limit: Option<Limit>) -> Result<Vec<Row>> {
+    pub(crate) fn run(self) -> Result<Vec<Row>> {
         let (start, count) = (Instant::now(), self.wanted.len());
-        let late = limit.and_then(|limit| limit.passed());
-        let late = late.filter(|_| !self.is_decided_for_others());
         retries::take();
-        let verdicts = match late {
-            Some(reason) => Ok(vec![Verdict::Skip(reason).into(); count]),
-            None => body::call(|| (self.body)(&self.wanted)),
-        };
-        let mut verdicts = match verdicts {
+        let mut verdicts = match body::call(|| (self.body)(&self.wanted)) {
             Err(error) if error.is::<Interrupted>() => return Err(error),
             Err(error) => vec![Verdict::Fail(format!("{error:#}")).into(); count],
             Ok(verdicts) if verdicts.len() != count => {
@@ -320,7 +317,7 @@ mod tests {
     /// The verdicts of a job of two tests with this body.
     fn of_two(body: impl FnOnce() -> Result<Vec<Verdict>> + Send) -> Vec<Verdict> {
         let job = Job::several("x", ["a", "b"].map(str::to_owned).to_vec(), body);
-        let rows = job.run(None).unwrap();
+        let rows = job.run().unwrap();
         rows.iter().map(|row| row.verdict().clone()).collect()
     }
 
@@ -353,7 +350,7 @@ mod tests {
             Ok(vec![Verdict::pass()])
         });
         assert!(job.select(&Selection::of(Some("x: b".to_owned()), Tier::Quick)));
-        let rows = job.run(None).unwrap();
+        let rows = job.run().unwrap();
         assert_eq!((rows.len(), &*rows[0].test), (1, "b"));
     }
 
@@ -370,21 +367,8 @@ mod tests {
             retries::note();
             Ok(vec![again.clone(), Verdict::pass().into()])
         });
-        let rows = job.run(None).unwrap();
+        let rows = job.run().unwrap();
         assert_eq!([rows[0].retries, rows[1].retries], [3, 0]);
-    }
-
-    #[test]
-    fn nothing_begins_when_it_is_too_late() {
-        let verdict = |minutes| {
-            let job = Job::new("x", "y", || Ok(Verdict::pass()));
-            let rows = job.run(Some(Limit::of_minutes(minutes))).unwrap();
-            rows[0].verdict().clone()
-        };
-        assert_eq!(verdict(60), Verdict::pass());
-        let late = verdict(0);
-        assert!(late.reason().contains("the 0 minutes"), "{late:?}");
-        assert!(matches!(late, Verdict::Skip(_)));
     }
 
     #[test]

@@ -1,8 +1,12 @@
 //! What a run of tests has seen: its rows, and the table at its end.
 
+use std::collections::BTreeSet;
+
 use comfy_table::{ContentArrangement, Table, presets::UTF8_FULL_CONDENSED};
+use host::progress;
 use serde::{Deserialize, Serialize};
 
+use crate::selection::Partition;
 use crate::verdict::{Row, Verdict};
 
 /// The columns of a terminal below which a table is not fitted to it.
@@ -15,6 +19,9 @@ pub struct Report {
     /// The runs that the rows are of.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     runs: Vec<RunNote>,
+    /// How many tests did not begin before the limit of their run.
+    #[serde(default, skip_serializing_if = "is_none")]
+    late: usize,
 }
 
 /// What is known of a run beside its rows.
@@ -22,15 +29,22 @@ pub struct Report {
 pub struct RunNote {
     /// The partition that was run, such as `2/8`. `None`: all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub partition: Option<String>,
+    pub partition: Option<Partition>,
     /// How long the run took, in seconds.
     pub seconds: f64,
 }
 
+/// Whether a count is 0, which is not written.
+fn is_none(count: &usize) -> bool {
+    *count == 0
+}
+
 impl From<Vec<Row>> for Report {
     fn from(rows: Vec<Row>) -> Self {
-        let runs = Vec::new();
-        Self { rows, runs }
+        Self {
+            rows,
+            ..Self::default()
+        }
     }
 }
 
@@ -39,6 +53,18 @@ impl Report {
     pub fn append(&mut self, other: Self) {
         self.rows.extend(other.rows);
         self.runs.extend(other.runs);
+        self.late = self.late.saturating_add(other.late);
+    }
+
+    /// This report, of a run in which so many tests did not begin before its limit.
+    pub(crate) fn with_late(mut self, late: usize) -> Self {
+        self.late = late;
+        self
+    }
+
+    /// How many tests did not begin before the limit of their run.
+    pub fn late(&self) -> usize {
+        self.late
     }
 
     /// Notes what is known of the run beside its rows.
@@ -47,11 +73,17 @@ impl Report {
     }
 
     /// The partition that took longest, and its seconds. `None` if no partitions were run.
-    pub fn longest_partition(&self) -> Option<(&str, f64)> {
+    pub fn longest_partition(&self) -> Option<(Partition, f64)> {
         let partitions = self.runs.iter();
-        let partitions =
-            partitions.filter_map(|run| Some((run.partition.as_deref()?, run.seconds)));
+        let partitions = partitions.filter_map(|run| Some((run.partition?, run.seconds)));
         partitions.max_by(|one, other| one.1.total_cmp(&other.1))
+    }
+
+    /// The partitions that were not run, beside those that were.
+    pub fn missing_partitions(&self) -> BTreeSet<Partition> {
+        let run: BTreeSet<_> = self.runs.iter().filter_map(|run| run.partition).collect();
+        let all = run.iter().flat_map(|partition| partition.all());
+        all.filter(|partition| !run.contains(partition)).collect()
     }
 
     /// How often tests were tried again.
@@ -91,7 +123,8 @@ impl Report {
         failed == 0 && passed > 0
     }
 
-    /// The table of all rows, and below it each failure in full.
+    /// The table of all rows, and below it each failure in full, without what would do something to
+    /// a terminal: what failed may have been said by anybody.
     pub fn table(&self) -> String {
         let mut table = table(["", "subject", "test", "seen", "time"]);
         for row in &self.rows {
@@ -110,7 +143,7 @@ impl Report {
                 text += &format!("\nFAIL {}: {}\n{reason}\n", row.subject, row.test);
             }
         }
-        text
+        progress::printable(&text)
     }
 
     /// The line that closes a report: how many tests passed, failed and were skipped.
@@ -168,20 +201,45 @@ pub(crate) mod tests {
         assert_eq!(report().summary(), "1 passed, 1 failed, 1 skipped");
     }
 
+    /// The report of a run of a partition.
+    fn of(partition: Option<&str>, seconds: f64) -> Report {
+        let mut report = report().with_late(1);
+        report.note(RunNote {
+            partition: partition.map(|text| text.parse().unwrap()),
+            seconds,
+        });
+        report
+    }
+
     #[test]
     fn the_longest_of_several_partitions_is_known() {
-        let of = |partition: Option<&str>, seconds| {
-            let mut report = report();
-            report.note(RunNote {
-                partition: partition.map(str::to_owned),
-                seconds,
-            });
-            report
-        };
         let mut all = of(Some("1/2"), 5.0);
         all.append(of(Some("2/2"), 7.0));
-        assert_eq!(all.longest_partition(), Some(("2/2", 7.0)));
+        let text = serde_json::to_string(&all).unwrap();
+        let again: Report = serde_json::from_str(&text).unwrap();
+        assert_eq!(
+            again.longest_partition(),
+            Some(("2/2".parse().unwrap(), 7.0))
+        );
+        assert_eq!(again.late(), 2);
         assert_eq!(of(None, 5.0).longest_partition(), None);
+    }
+
+    #[test]
+    fn a_partition_that_is_not_there_is_missed() {
+        let missing = |all: &[&str]| {
+            let mut report = Report::default();
+            for partition in all {
+                report.append(of(Some(partition), 1.0));
+            }
+            let missing = report.missing_partitions().into_iter();
+            missing
+                .map(|partition| partition.to_string())
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(missing(&["2/2", "1/2"]), [""; 0]);
+        assert_eq!(missing(&["3/4", "1/2", "1/4"]), ["2/2", "2/4", "4/4"]);
+        assert_eq!(of(None, 1.0).missing_partitions().len(), 0);
     }
 
     #[test]

@@ -19,6 +19,7 @@ use crate::outcome::Report;
 use crate::plan::Plan;
 use crate::schedule::Schedule;
 use crate::verdict::{Row, Verdict};
+use host::cache;
 use host::memory;
 use host::paths::Paths;
 use host::process::Interrupted;
@@ -26,7 +27,9 @@ use host::progress::{self, Overview};
 
 /// How much memory a task is expected to take, in MiB: a guest has 1 GiB, and QEMU some more.
 const MEMORY: u64 = 1536;
-
+/// A disk that has less free space, in bytes, is taken for a full one: what needed more may have
+/// removed what it had written by then.
+const LEAST_ROOM: u64 = 64 << 20;
 /// How often it is shown how far a run is.
 const REFRESH: Duration = Duration::from_secs(5);
 /// The subject of the rows of what is no test.
@@ -42,6 +45,9 @@ pub struct Runner<'a> {
     pub is_kept: bool,
     /// From when on no test begins any more.
     pub limit: Option<Limit>,
+    /// With how many bytes of free space below the caches a failure is taken for one of a full disk.
+    /// Then nothing begins any more.
+    pub least_room: u64,
     /// How many tasks run at once at the most. `None`: half as many again as there are CPUs, as
     /// far as there is memory for them.
     pub at_once: Option<NonZeroUsize>,
@@ -54,6 +60,7 @@ impl<'a> Runner<'a> {
             paths,
             is_kept: true,
             limit: None,
+            least_room: LEAST_ROOM,
             at_once: None,
         }
     }
@@ -69,13 +76,29 @@ impl<'a> Runner<'a> {
     pub fn run(&self, plan: Plan<'_>) -> Result<Report> {
         let expected = History::load(self.paths)?.expected(self.paths)?;
         let mut seen = History::default();
-        let outcome = self.rows(plan, &expected, &mut seen);
+        let outcome = self.report(plan, &expected, &mut seen);
         if self.is_kept
             && let Err(error) = seen.keep(self.paths)
         {
             progress::say(&format!("brbe: how long tests took is not kept: {error:#}"));
         }
-        Ok(Report::from(outcome?))
+        outcome
+    }
+
+    /// Why nothing begins any more, if the disk is full. Said at once, too: what failed by that says
+    /// so in other words, or not at all.
+    fn full(&self) -> Option<String> {
+        let room = cache::room(self.paths).ok()?;
+        (room < self.least_room).then(|| {
+            let why = format!(
+                "not begun: the file system of {} has {} MiB free, and what failed then says nothing. \
+                 Make room there, as by ./brbe clean, and start again: what was built is kept",
+                self.paths.home("").display(),
+                room >> 20
+            );
+            progress::say(&format!("brbe: {why}"));
+            why
+        })
     }
 
     fn at_once(&self) -> usize {
@@ -91,10 +114,11 @@ impl<'a> Runner<'a> {
         )
     }
 
-    fn rows(&self, plan: Plan<'_>, durations: &Durations, seen: &mut History) -> Result<Vec<Row>> {
+    fn report(&self, plan: Plan<'_>, durations: &Durations, seen: &mut History) -> Result<Report> {
         let graph = Graph::of(plan, durations);
         let mut running = Running {
-            limit: self.limit,
+            runner: self,
+            full: None,
             rows: graph.works.iter().map(|_| Vec::new()).collect(),
             names: graph.works.iter().map(name).collect(),
             is_artefact: graph
@@ -131,7 +155,8 @@ impl<'a> Runner<'a> {
             }
             anyhow::Ok(())
         })?;
-        Ok(running.rows.into_iter().flatten().collect())
+        let rows: Vec<_> = running.rows.into_iter().flatten().collect();
+        Ok(Report::from(rows).with_late(running.tests.late))
     }
 }
 
@@ -167,6 +192,15 @@ enum Outcome {
 }
 
 impl Outcome {
+    fn has_failed(&self) -> bool {
+        let is_failure = |row: &Row| matches!(row.verdict(), Verdict::Fail(_));
+        match self {
+            Self::NotMade(_) => true,
+            Self::Decided { rows, .. } => rows.iter().any(is_failure),
+            Self::Made | Self::Late | Self::Interrupted => false,
+        }
+    }
+
     /// Whether `seconds` is how long the task takes when it does all of its work.
     fn is_typical(&self, seconds: f64) -> bool {
         match self {
@@ -186,16 +220,20 @@ struct Ended {
     outcome: Outcome,
 }
 
-/// How many tests there are, and how many are decided.
+/// How many tests there are, how many are decided, and how many of these did not begin before the
+/// limit.
 #[derive(Default)]
 struct Counted {
     all: usize,
     decided: usize,
+    late: usize,
 }
 
 /// A run that is under way.
 struct Running<'a, 'h> {
-    limit: Option<Limit>,
+    runner: &'h Runner<'h>,
+    /// Why nothing begins any more, if the disk is full.
+    full: Option<String>,
     schedule: Schedule,
     /// What each task does, until it begins.
     works: Vec<Option<Work<'a>>>,
@@ -230,12 +268,13 @@ impl<'a> Running<'a, '_> {
         };
         let mut after = self.schedule.after(place).iter();
         let missing = after.find_map(|first| self.failed.get(first)).cloned();
-        let limit = self.limit;
+        let limit = self.runner.limit;
+        let late = limit.and_then(|limit| limit.passed());
         let body: Box<dyn FnOnce() -> Outcome + Send + 'a> = match (work, missing) {
             (Work::End(at_end, tasks), _) => {
                 let rows = self.rows[tasks].iter().flatten();
                 let rows: Vec<_> = rows.filter(|row| row.subject != RUN).cloned().collect();
-                let is_partial = is_late(self.limit) || !self.failed.is_empty();
+                let is_partial = late.is_some() || self.full.is_some() || !self.failed.is_empty();
                 match at_end(&rows, is_partial) {
                     Err(error) if error.is::<Interrupted>() => return Err(error),
                     Err(error) => self.rows[place] = failed("what is done at the end", error)?,
@@ -255,8 +294,25 @@ impl<'a> Running<'a, '_> {
                 self.schedule.end(place);
                 return Ok(());
             }
+            (Work::Make(_), None) if self.full.is_some() => {
+                self.schedule.end(place);
+                return Ok(());
+            }
             (Work::Make(artefact), None) => Box::new(move || make(&artefact, limit)),
-            (Work::Run(job), None) => Box::new(move || run(*job, limit)),
+            (Work::Run(job), None) => {
+                match self.full.clone().or(late).filter(|_| job.is_to_run()) {
+                    Some(reason) => {
+                        let rows = job.not_run(&reason)?;
+                        if self.full.is_none() {
+                            self.tests.late += rows.len();
+                        }
+                        self.decided(place, rows);
+                        self.schedule.end(place);
+                        return Ok(());
+                    }
+                    None => Box::new(move || run(*job)),
+                }
+            }
         };
         let ended = ended.clone();
         self.begun.insert(place, Instant::now());
@@ -271,7 +327,10 @@ impl<'a> Running<'a, '_> {
 
     fn decided(&mut self, place: usize, rows: Vec<Row>) {
         self.tests.decided += rows.len();
-        self.seen.saw(&rows);
+        // What fails on a full disk says nothing of the test.
+        if self.full.is_none() {
+            self.seen.saw(&rows);
+        }
         self.rows[place] = rows;
     }
 
@@ -280,6 +339,9 @@ impl<'a> Running<'a, '_> {
         let seconds = begun.map_or(0.0, |begun| begun.elapsed().as_secs_f64());
         if let (true, Some(name)) = (outcome.is_typical(seconds), &self.names[place]) {
             self.seen.took(name.clone(), seconds);
+        }
+        if outcome.has_failed() && self.full.is_none() {
+            self.full = self.runner.full();
         }
         match outcome {
             Outcome::Made | Outcome::Late => {}
@@ -297,7 +359,7 @@ impl<'a> Running<'a, '_> {
 
     /// How far the run is, in a line.
     fn text(&self, at_once: usize) -> String {
-        let Counted { all, decided } = self.tests;
+        let Counted { all, decided, .. } = self.tests;
         let mut text = format!("{decided} of {all} tests");
         let running = self.schedule.running();
         for place in running.iter().filter(|place| self.is_artefact[**place]) {
@@ -315,13 +377,8 @@ impl<'a> Running<'a, '_> {
     }
 }
 
-/// Whether no test begins any more.
-fn is_late(limit: Option<Limit>) -> bool {
-    limit.is_some_and(|limit| limit.passed().is_some())
-}
-
 fn make(artefact: &Artefact<'_>, limit: Option<Limit>) -> Outcome {
-    if is_late(limit) {
+    if limit.is_some_and(|limit| limit.passed().is_some()) {
         return Outcome::Late;
     }
     match artefact.make() {
@@ -331,9 +388,9 @@ fn make(artefact: &Artefact<'_>, limit: Option<Limit>) -> Outcome {
     }
 }
 
-fn run(job: Job<'_>, limit: Option<Limit>) -> Outcome {
+fn run(job: Job<'_>) -> Outcome {
     let is_whole = job.is_whole();
-    match job.run(limit) {
+    match job.run() {
         Ok(rows) => Outcome::Decided { rows, is_whole },
         // A job has no other error.
         Err(_) => Outcome::Interrupted,
@@ -342,7 +399,7 @@ fn run(job: Job<'_>, limit: Option<Limit>) -> Outcome {
 
 /// The row of what has failed that is no test.
 fn failed(what: &str, error: Error) -> Result<Vec<Row>> {
-    Job::new(RUN, what, || Err(error)).run(None)
+    Job::new(RUN, what, || Err(error)).run()
 }
 
 #[cfg(test)]

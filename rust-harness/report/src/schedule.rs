@@ -126,13 +126,14 @@ impl Schedule {
         )
     }
 
-    /// The task that is ready and comes right after the one that held the resource last.
+    /// The task that is ready, holds the resource and comes right after the one that held it last.
     fn next_of(&self, resource: &Resource) -> Option<usize> {
         let last = self.last.get(resource)?;
-        let mut ready = self.ready.iter();
-        ready
-            .find(|place| self.tasks[**place].follows == Some(*last))
-            .copied()
+        let is_next = |place: &&usize| {
+            let task = &self.tasks[**place];
+            task.follows == Some(*last) && task.holds.as_ref() == Some(resource)
+        };
+        self.ready.iter().find(is_next).copied()
     }
 
     /// Notes that a task has ended, however it ended.
@@ -288,6 +289,25 @@ mod tests {
             schedule.end(place);
         }
         assert_eq!(begun, [0, 1, 2]);
+    }
+
+    #[test]
+    fn what_follows_with_another_resource_keeps_nobody_from_this_one() {
+        let holding = |resource: &str, follows: Option<usize>| Task {
+            holds: Some(resource.to_owned()),
+            follows,
+            ..task(5.0, follows.as_slice())
+        };
+        let mut schedule = Schedule::new(vec![
+            holding("tree", None),
+            holding("patches", None),
+            holding("patches", Some(0)),
+            holding("tree", None),
+        ]);
+        assert_eq!(schedule.begin(), Some(0));
+        assert_eq!(schedule.begin(), Some(1));
+        schedule.end(0);
+        assert_eq!(schedule.begin(), Some(3));
     }
 
     #[test]

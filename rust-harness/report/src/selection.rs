@@ -6,16 +6,19 @@ use std::fmt;
 use std::num::NonZeroU32;
 use std::str::FromStr;
 
+use serde::{Deserialize, Serialize};
+
 use crate::tier::Tier;
 
 /// The most partitions that there can be.
 const MOST: u32 = 1000;
 
 /// A part of all tests: `2/8` is the second of eight.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub struct Partition {
-    number: NonZeroU32,
     of: NonZeroU32,
+    number: NonZeroU32,
 }
 
 /// The error for a text that is no partition such as `2/8`.
@@ -36,7 +39,28 @@ impl FromStr for Partition {
     }
 }
 
+impl TryFrom<String> for Partition {
+    type Error = NotAPartition;
+
+    fn try_from(text: String) -> Result<Self, NotAPartition> {
+        text.parse()
+    }
+}
+
+impl From<Partition> for String {
+    fn from(partition: Partition) -> Self {
+        partition.to_string()
+    }
+}
+
 impl Partition {
+    /// All parts that this one is one of, in their order.
+    pub(crate) fn all(self) -> impl Iterator<Item = Self> {
+        let of = self.of;
+        let numbers = (1..=of.get()).filter_map(NonZeroU32::new);
+        numbers.map(move |number| Self { of, number })
+    }
+
     /// How many partitions there are.
     pub(crate) fn count(self) -> usize {
         usize::try_from(self.of.get()).unwrap_or(usize::MAX)

@@ -129,7 +129,15 @@ fn print_report_of(json: bool, report: &Report, about: &[String]) -> Result<bool
     let longest = longest.map(|(partition, seconds)| {
         format!("the longest partition was {partition}: {seconds:.0} s")
     });
+    let late = match report.late() {
+        0 => None,
+        1 => Some("1 test did not begin within the minutes of --within".to_owned()),
+        more => Some(format!(
+            "{more} tests did not begin within the minutes of --within"
+        )),
+    };
     let mut about = about.to_vec();
+    about.extend(late);
     about.push(retries);
     about.extend(longest);
     let printed = print(json, report, |out| {

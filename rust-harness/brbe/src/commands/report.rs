@@ -13,7 +13,7 @@ use guest_reports::board;
 
 use host::paths::Paths;
 use report::kcidb::{self, Origin};
-use report::{Durations, Flaky, History, Row, Verdict, html, junit, ktap};
+use report::{Durations, Flaky, History, Partition, Row, Verdict, html, junit, ktap};
 
 /// The most bytes of a report. A longer file is no report.
 const MAX_BYTES: u64 = 64 << 20;
@@ -123,6 +123,11 @@ impl ReportCommand {
             };
             all.append(serde_json::from_str(text).with_context(problem)?);
         }
+        // One report may be looked at alone. Several are of one run, of which all have to be there.
+        if texts.len() > 1 {
+            let missing = all.missing_partitions().into_iter().map(never_reported);
+            all.append(missing.collect::<Vec<_>>().into());
+        }
         let text = match self.format {
             Format::Table => return super::print_report(false, &all),
             Format::Json => return super::print_report(true, &all),
@@ -156,6 +161,15 @@ fn ended_early(path: &Path) -> Row {
         verdict,
         Duration::ZERO,
     )
+}
+
+/// The row of a partition that none of the reports is of.
+fn never_reported(partition: Partition) -> Row {
+    let said = "none of the files is its report: the job that was to run it has failed, or its \
+                report was not handed on";
+    let verdict = Verdict::Fail(said.to_owned());
+    let subject = format!("partition {partition}");
+    Row::new(&subject, "has a report", verdict, Duration::ZERO)
 }
 
 /// The text of a file.

@@ -5,7 +5,7 @@ mod planner;
 mod ready;
 
 use std::fmt;
-use std::num::NonZeroUsize;
+use std::num::{NonZeroUsize, ParseIntError};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -85,11 +85,12 @@ pub struct TestCommand {
     #[arg(long, value_name = "K/N")]
     partition: Option<Partition>,
 
-    /// Begin no test after so many minutes: what is left is SKIP. A cold run builds
+    /// Begin no test after so many minutes from the start of this command: what is left is SKIP,
+    /// and the line before the last says how many tests that are. A cold run builds
     /// kernels for an hour, and CI engines have a limit; the next run goes on from what
     /// this one has built
-    #[arg(long, value_name = "MINUTES")]
-    within: Option<u32>,
+    #[arg(long, value_name = "MINUTES", value_parser = minutes)]
+    within: Option<Limit>,
 
     /// Run nothing: print the lines of the tests that would be
     #[arg(long)]
@@ -234,7 +235,7 @@ impl TestCommand {
         }
         let start = Instant::now();
         let runner = Runner {
-            limit: self.within.map(Limit::of_minutes),
+            limit: self.within,
             at_once: self.jobs,
             is_kept: kept == Kept::Durations,
             ..Runner::new(paths)
@@ -243,7 +244,7 @@ impl TestCommand {
         let is_without_tests = self.partition.is_some() && plan.lines().is_empty();
         let mut report = runner.run(plan)?;
         report.note(RunNote {
-            partition: self.partition.map(|partition| partition.to_string()),
+            partition: self.partition,
             seconds: start.elapsed().as_secs_f64(),
         });
         let mut about = Vec::new();
@@ -334,6 +335,11 @@ pub(super) fn with_plan<T>(
     let mut plan = planner.plan(&bases)?;
     plan.select(&Selection::of(None, tier));
     Ok(with(plan))
+}
+
+/// The limit that is so many minutes from now on.
+fn minutes(text: &str) -> Result<Limit, ParseIntError> {
+    text.parse().map(Limit::of_minutes)
 }
 
 /// The parser of a tier's name.

@@ -52,6 +52,15 @@ pub(super) fn make_room(paths: &Paths) {
     }
 }
 
+/// Free space below the caches, in bytes, that this user can use.
+///
+/// # Errors
+///
+/// When the system does not tell.
+pub fn room(paths: &Paths) -> Result<u64> {
+    space(&paths.home(""))
+}
+
 /// Free space, in bytes, that this user can use on the file system of `dir`.
 fn space(dir: &Path) -> Result<u64> {
     let system = nix::sys::statvfs::statvfs(dir)

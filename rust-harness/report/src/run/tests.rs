@@ -132,9 +132,44 @@ fn what_is_too_late_is_skipped_and_nothing_is_made_for_it() {
         Job::new("7.3", "a", || bail!("begun")),
         Job::new("7.3", "b", || bail!("begun")).needing([kernel]),
         Job::decided("7.3", "c", Verdict::pass()),
+        Job::skipped("7.3", "d", "it needs BRBE"),
     ]);
     let report = run_at(2, Some(Limit::of_minutes(0)), plan).unwrap();
-    assert_eq!(report.counts(), (1, 0, 2));
+    assert_eq!(report.counts(), (1, 0, 3));
+    assert_eq!(report.late(), 2);
+    let reason = |test| report.verdict(test).unwrap().reason().to_owned();
+    assert!(reason("a").contains("the 0 minutes"), "{}", reason("a"));
+    assert_eq!(reason("d"), "it needs BRBE");
+    let mut plan = Plan::default();
+    plan.any([passing("e")]);
+    let report = run_at(2, Some(Limit::of_minutes(60)), plan).unwrap();
+    assert_eq!((report.counts(), report.late()), ((1, 0, 0), 0));
+}
+
+#[test]
+fn on_a_full_disk_one_failure_is_told_and_nothing_more_begins() {
+    let dir = tempfile::tempdir().unwrap();
+    let paths = Paths::at(dir.path(), dir.path());
+    let run = |least_room| {
+        let mut plan = Plan::default();
+        plan.in_order([
+            Job::new("7.3", "a", || bail!("No space left on device")),
+            passing("b"),
+            Job::skipped("7.3", "c", "it needs BRBE"),
+        ]);
+        let runner = Runner {
+            least_room,
+            at_once: NonZeroUsize::new(1),
+            ..Runner::new(&paths)
+        };
+        runner.run(plan).unwrap()
+    };
+    let full = run(u64::MAX);
+    assert_eq!((full.counts(), full.late()), ((0, 1, 2), 0));
+    let reason = |test| full.verdict(test).unwrap().reason();
+    assert!(reason("b").contains("MiB free"), "{}", reason("b"));
+    assert_eq!(reason("c"), "it needs BRBE");
+    assert_eq!(run(0).verdict("b"), Some(&Verdict::pass()));
 }
 
 #[test]
