@@ -244,6 +244,7 @@ impl Capture {
         Self::read(&mut reader)
     }
 
+    /// [`Capture::from_reader`], compiled here: other crates need not be optimised for it.
     fn read(reader: &mut dyn Read) -> Result<Self, CaptureError> {
         let mut beginning = Vec::new();
         // The rest is read from where this ends.
@@ -268,7 +269,11 @@ impl Capture {
     ///
     /// When a field breaks an invariant, so that [`Capture::from_reader`] would refuse
     /// the document, and when `writer` fails.
-    pub fn to_writer(&self, writer: impl Write) -> Result<(), CaptureError> {
+    pub fn to_writer(&self, mut writer: impl Write) -> Result<(), CaptureError> {
+        self.write(&mut writer)
+    }
+
+    fn write(&self, writer: &mut dyn Write) -> Result<(), CaptureError> {
         self.validate()?;
         document::write(self, writer)
     }

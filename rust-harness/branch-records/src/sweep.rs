@@ -90,7 +90,12 @@ impl Sweep {
     /// When `reader` fails, when the document is longer than [`MAX_BYTES`], when it is no
     /// sweep of version [`VERSION`], and when a list in it is too long or its code is
     /// invalid: see [`CaptureError`].
-    pub fn from_reader(reader: impl Read) -> Result<Self, CaptureError> {
+    pub fn from_reader(mut reader: impl Read) -> Result<Self, CaptureError> {
+        Self::read(&mut reader)
+    }
+
+    /// [`Sweep::from_reader`], compiled here: other crates need not be optimised for it.
+    fn read(reader: &mut dyn Read) -> Result<Self, CaptureError> {
         let sweep: Self = document::read(reader, MAX_BYTES)?;
         sweep.validate()?;
         Ok(sweep)
