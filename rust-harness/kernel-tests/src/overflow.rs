@@ -183,6 +183,7 @@ impl Sweeping<'_> {
             plugin: Some(watch::options(entry, &log)),
             ..self.machine.clone()
         };
+        let is_partial = only.is_some();
         let only = only.map(|Range { start, end }| format!(" --only {start}..{end}"));
         let command = format!(
             "./branch-guest overflow --step {CYCLES} --taken {}{} --output sweep.json",
@@ -196,7 +197,10 @@ impl Sweeping<'_> {
             return Ok(Err(run.output));
         }
         let findings = self.read(&saw, &log, entry);
-        if !matches!(&findings, Ok(findings) if findings.wrong == 0) {
+        let is_clean = |findings: &SweepFindings| {
+            findings.wrong == 0 && (is_partial || findings.missed().is_empty())
+        };
+        if !findings.as_ref().is_ok_and(is_clean) {
             self.keep([(&saw, "json"), (&log, "watch")])?;
         }
         findings.map(Ok)

@@ -83,12 +83,15 @@ impl SweepFindings {
 
     /// The offsets that should hit the instructions that were missed: those from the instruction
     /// before the first of them to the one behind the last, and `margin` cycles more at either
-    /// end. None if no instruction was missed, or if there is none before or behind them.
+    /// end. Where the snapshot begins or ends with them, those around the one on the other side.
+    /// None if no instruction was missed, or all.
     pub fn offsets_around_missed(&self, margin: i64) -> Option<Range<i64>> {
         let missed = self.missed();
         let (first, last) = (missed.first()?, missed.last()?);
-        let (_, before) = self.hit.range(..first).next_back()?;
-        let (_, behind) = self.hit.range(last..).next()?;
+        let before = self.hit.range(..first).next_back();
+        let behind = self.hit.range(last..).next();
+        let (_, before) = before.or(behind)?;
+        let (_, behind) = behind.unwrap_or((last, before));
         let first = before.min(behind).saturating_sub(margin);
         Some(first..before.max(behind).saturating_add(margin))
     }
@@ -376,11 +379,19 @@ mod tests {
         let rounds = vec![of(1, false), of(7, false), of(9, true), of(11, false)];
         let findings = judge(rounds, &[None, masked(0), masked(0), masked(2)]);
         assert_eq!(findings.missed(), [1, 3]);
-        assert_eq!(
-            findings.offsets_around_missed(0),
-            None,
-            "none is behind the last"
-        );
+        // Nothing is behind the last.
+        assert_eq!(findings.offsets_around_missed(5), Some(2..12));
+        let without_first = SweepFindings {
+            hit: [(2, 11), (3, 9)].into(),
+            ..findings.clone()
+        };
+        assert_eq!(without_first.missed(), [0, 1]);
+        assert_eq!(without_first.offsets_around_missed(5), Some(6..16));
+        let none = SweepFindings {
+            hit: BTreeMap::new(),
+            ..findings.clone()
+        };
+        assert_eq!(none.offsets_around_missed(5), None);
         let with_last = SweepFindings {
             instructions: 3,
             ..findings
