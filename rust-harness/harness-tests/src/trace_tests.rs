@@ -1,16 +1,17 @@
 //! Tests of branch-trace, the tracer, in the guest.
 
+use std::cell::LazyCell;
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, anyhow, ensure};
 use branch_records::vmlinux::Vmlinux;
 
 use kernel_tests::context::Context;
 use kernel_tests::guest_tests;
-use kernel_tests::one_boot;
+use kernel_tests::one_boot::{self, Judged};
 use kernel_tests::registry::{Batch, Scope, Test};
 use kernels::subject::Configuration;
 use machines::guest;
@@ -106,6 +107,14 @@ impl Part {
 /// Decides the tests at the places `wanted`. What is wrong with one says nothing of the others.
 fn in_one_boot(context: &Context<'_>, wanted: &[usize]) -> Result<Vec<Decided>> {
     program::check(context.guest)?;
+    one_boot::decide(wanted.len(), |places| {
+        let parts = places.iter().map(|place| Part::ALL[wanted[*place]]);
+        boot(context, &parts.collect::<Vec<_>>())
+    })
+}
+
+/// Runs tests after each other in one boot, which sees nothing of what another one has recorded.
+fn boot(context: &Context<'_>, parts: &[Part]) -> Result<Judged> {
     let (share, kernel) = (context.share()?, context.kernel()?);
     let vmlinux_file = kernel.vmlinux()?;
     share.put(vmlinux_file)?;
@@ -113,38 +122,33 @@ fn in_one_boot(context: &Context<'_>, wanted: &[usize]) -> Result<Vec<Decided>> 
         share.put(&module)?;
     }
     local::prepare(&share)?;
+    let lines = |(place, part): (usize, &Part)| {
+        let script = part.script();
+        // Of two tests that look at one capture, the first records it.
+        let is_there = place > 0 && parts[place - 1].script() == script;
+        one_boot::lines(if is_there { "" } else { &script })
+    };
+    let script: String = parts.iter().enumerate().map(lines).collect();
+    let machine = MachineSpec::default();
+    let run = context.run_within(TIMEOUT, &machine, "branch-trace", &script, &share)?;
     let vmlinux = Vmlinux::open(vmlinux_file).context("the kernel's debug information")?;
     let subject = context.subject()?;
     let source = |file: &str| subject.source(file);
-    let (guest, cases) = (context.guest, &compared::CASES);
+    let guest = context.guest;
+    let many = LazyCell::new(|| many::read(&share));
+    let many = || many.as_ref().map_err(|error| anyhow!("{error:#}"));
     let verdict = |part, output: &str| match part {
         Part::Captured => captured::verdict(guest, &share, &vmlinux, &source, output),
-        Part::Compared => compared::verdict(cases, &share, &vmlinux, &source, output),
+        Part::Compared => compared::verdict(&compared::CASES, &share, &vmlinux, &source, output),
         Part::Local => local::verdict(&local::CASES, &share, output),
-        Part::Many => many::verdict(&many::read(&share)?, vmlinux_file),
-        Part::Instructions => instructions::verdict(&many::read(&share)?, &vmlinux, vmlinux_file),
+        Part::Many => many::verdict(many()?, vmlinux_file),
+        Part::Instructions => instructions::verdict(many()?, &vmlinux, vmlinux_file),
         Part::Beside => beside::verdict(guest, &share, &vmlinux, output),
         Part::Stopped => stopped::verdict(&share, output),
     };
-    one_boot::decide(wanted.len(), |places| {
-        let parts: Vec<_> = places
-            .iter()
-            .map(|place| Part::ALL[wanted[*place]])
-            .collect();
-        let mut scripts: Vec<_> = parts.iter().map(|part| part.script()).collect();
-        // What the test before has recorded is there.
-        for place in (1..scripts.len()).rev() {
-            if scripts[place] == scripts[place - 1] {
-                scripts[place].clear();
-            }
-        }
-        let lines = scripts.iter().map(|script| one_boot::lines(script));
-        let (script, machine) = (lines.collect::<String>(), MachineSpec::default());
-        let run = context.run_within(TIMEOUT, &machine, "branch-trace", &script, &share)?;
-        one_boot::judge(parts.len(), &run, |place, _, output| {
-            let verdict = verdict(parts[place], output);
-            verdict.unwrap_or_else(|error| Verdict::Fail(format!("{error:#}")))
-        })
+    one_boot::judge(parts.len(), &run, |place, _, output| {
+        let verdict = verdict(parts[place], output);
+        verdict.unwrap_or_else(|error| Verdict::Fail(format!("{error:#}")))
     })
 }
 

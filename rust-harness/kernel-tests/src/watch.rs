@@ -92,8 +92,7 @@ impl Reader {
         let words: Vec<_> = line.split(' ').collect();
         match words[..] {
             [_, "call", address] => self.call(hexadecimal(address)?),
-            // Another interrupt may come right after the overflow's, before the call begins: a
-            // pseudo-NMI that has samples to be read raises one.
+            // Another interrupt may come right after the overflow's, before the call begins.
             [_, "interrupt", _, overflow] if !self.is_open => {
                 self.interrupted_at_entry |= hexadecimal(overflow)? != 0;
             }
@@ -256,7 +255,7 @@ mod tests {
         };
         assert_eq!(windows(&log)[0].hit, Some(Hit::Interrupted(position)));
         assert_eq!(windows(&log)[1].hit, None);
-        // What comes after it, as the interrupt that has its samples read, takes nothing of it.
+        // What comes after it takes nothing of it.
         let log = format!("0 interrupt 0x1000 0x1\n0 interrupt 0x1000 0x0\n{UNDISTURBED}");
         assert_eq!(windows(&log)[0].hit, Some(Hit::Interrupted(position)));
         // A tick's is no overflow.
