@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
-use quick_junit::{NonSuccessKind, TestCase, TestCaseStatus, TestSuite};
+use quick_junit::{NonSuccessKind, TestCase, TestCaseStatus, TestRerun, TestSuite};
 
 use crate::outcome::Report;
 use crate::verdict::Verdict;
 
-/// The report as a JUnit document in XML: a suite for each subject, a test case for each row.
+/// The report as a JUnit document in XML: a suite for each subject, a test case for each row. A
+/// row that was not decided at the first attempt has a `flakyFailure` or `rerunFailure`, which
+/// says at which attempt it was.
 ///
 /// # Errors
 ///
@@ -15,7 +17,7 @@ use crate::verdict::Verdict;
 pub fn document(report: &Report) -> Result<String, quick_junit::SerializeError> {
     let mut suites = Vec::<TestSuite>::new();
     for row in report.rows() {
-        let (status, reason) = match row.verdict() {
+        let (mut status, reason) = match row.verdict() {
             Verdict::Pass(reason) => (TestCaseStatus::success(), reason),
             Verdict::Fail(reason) => {
                 let mut status = TestCaseStatus::non_success(NonSuccessKind::Failure);
@@ -29,6 +31,11 @@ pub fn document(report: &Report) -> Result<String, quick_junit::SerializeError> 
                 (status, reason)
             }
         };
+        if let Some(attempt) = row.attempt() {
+            let mut rerun = TestRerun::new(NonSuccessKind::Failure);
+            rerun.set_message(attempt);
+            status.add_rerun(rerun);
+        }
         let mut case = TestCase::new(row.test.as_str(), status);
         case.set_classname(row.subject.as_str());
         case.set_time(Duration::try_from_secs_f64(row.seconds).unwrap_or_default());

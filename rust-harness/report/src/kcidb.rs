@@ -75,6 +75,14 @@ struct Test {
     duration: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
     log_excerpt: Option<String>,
+    misc: Misc,
+}
+
+/// What the schema has no field for.
+#[derive(Serialize)]
+struct Misc {
+    /// How often the test was tried again before the verdict.
+    retries: u32,
 }
 
 /// The report as a JSON document: a build for each subject, a test for each row. `origin` is the
@@ -111,6 +119,9 @@ pub fn document(report: &Report, origin: &Origin, run: &str) -> serde_json::Resu
             },
             duration: row.seconds,
             log_excerpt: (!excerpt.is_empty()).then_some(excerpt),
+            misc: Misc {
+                retries: row.retries,
+            },
         });
     }
     let document = Document {

@@ -6,8 +6,9 @@ use std::fmt::Write as _;
 use crate::outcome::Report;
 use crate::verdict::Verdict;
 
-/// The report as a KTAP document: a line for each row. The reason of a failure is in
-/// diagnostic lines before its row.
+/// The report as a KTAP document: a line for each row. The reason of a failure,
+/// and the attempt at which a row was decided that was not decided at the first, are in diagnostic
+/// lines before the row.
 pub fn document(report: &Report) -> String {
     let mut text = format!("KTAP version 1\n1..{}\n", report.rows().len());
     for (index, row) in report.rows().iter().enumerate() {
@@ -16,11 +17,18 @@ pub fn document(report: &Report) -> String {
             Verdict::Fail(_) => ("not ok", String::new()),
             Verdict::Skip(reason) => ("ok", format!(" # SKIP {}", one_line(reason))),
         };
-        if let Verdict::Fail(reason) = row.verdict() {
-            for line in reason.lines() {
-                // A write to a String does not fail.
-                let _ = writeln!(text, "# {line}");
-            }
+        let failure = match row.verdict() {
+            Verdict::Fail(reason) => reason.as_str(),
+            Verdict::Pass(_) | Verdict::Skip(_) => "",
+        };
+        for line in row
+            .attempt()
+            .iter()
+            .map(String::as_str)
+            .chain(failure.lines())
+        {
+            // A write to a String does not fail.
+            let _ = writeln!(text, "# {line}");
         }
         // What follows a `#` would be a directive.
         let name = format!("{}: {}", row.subject, row.test).replace('#', "no. ");

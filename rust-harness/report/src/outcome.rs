@@ -7,7 +7,7 @@ use host::progress;
 use serde::{Deserialize, Serialize};
 
 use crate::selection::Partition;
-use crate::verdict::{Row, Verdict};
+use crate::verdict::{Row, Verdict, is_default};
 
 /// The columns of a terminal below which a table is not fitted to it.
 const NARROW: u16 = 60;
@@ -20,7 +20,7 @@ pub struct Report {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     runs: Vec<RunNote>,
     /// How many tests did not begin before the limit of their run.
-    #[serde(default, skip_serializing_if = "is_none")]
+    #[serde(default, skip_serializing_if = "is_default")]
     late: usize,
 }
 
@@ -32,11 +32,6 @@ pub struct RunNote {
     pub partition: Option<Partition>,
     /// How long the run took, in seconds.
     pub seconds: f64,
-}
-
-/// Whether a count is 0, which is not written.
-fn is_none(count: &usize) -> bool {
-    *count == 0
 }
 
 impl From<Vec<Row>> for Report {
@@ -185,6 +180,7 @@ pub(crate) mod tests {
         ] {
             report.rows.push(Row::new(subject, test, verdict, time));
         }
+        report.rows[0].retries = 1;
         report
     }
 

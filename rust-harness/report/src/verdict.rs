@@ -91,19 +91,16 @@ pub struct Row {
     #[serde(flatten)]
     verdict: Verdict,
     /// How often the test was tried again before the verdict.
-    #[serde(default, skip_serializing_if = "is_none")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub retries: u32,
     /// How long the test took, in seconds. That is not part of any verdict.
     pub seconds: f64,
 }
 
-/// Whether a test was not tried again.
-#[expect(
-    clippy::trivially_copy_pass_by_ref,
-    reason = "serde passes a reference"
-)]
-fn is_none(retries: &u32) -> bool {
-    *retries == 0
+/// Whether a field has the value that a document without the field gives it, so that it need not be
+/// written.
+pub(crate) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 impl Row {
