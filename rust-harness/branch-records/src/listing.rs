@@ -260,7 +260,7 @@ impl<R: Resolve + ?Sized> Path<'_, R> {
             .map_while(|address| self.resolve(address));
         let found = nearby.find(has_line);
         let found = found.filter(|found| found.name == symbol.name);
-        found.or_else(|| Some(symbol.clone()))
+        found.or_else(|| Some(Symbol::clone(symbol)))
     }
 
     fn pass(&mut self, frame: &Frame<'_>, number: usize, inwards: bool, other: Option<&Symbol>) {

@@ -2,6 +2,7 @@
 //! JSON.
 
 use std::collections::HashMap;
+use std::rc::Rc;
 
 use serde::{Serialize, Serializer};
 
@@ -100,7 +101,7 @@ pub struct StackFrame {
     /// The symbol of the call, if some source of symbols knows one. Its offset is that of
     /// `address`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub symbol: Option<Symbol>,
+    pub symbol: Option<Rc<Symbol>>,
     /// Whether the function belongs to the tracing itself.
     pub machinery: bool,
 }
@@ -143,9 +144,9 @@ pub struct Endpoint {
     /// back.
     #[serde(serialize_with = "hex")]
     pub address: Option<u64>,
-    /// The symbol at the address, if some source of symbols knows one.
+    /// The symbol at the address, if some source of symbols knows one. Many records share it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub symbol: Option<Symbol>,
+    pub symbol: Option<Rc<Symbol>>,
 }
 
 fn is_zero(count: &usize) -> bool {
@@ -252,7 +253,7 @@ impl SnapshotReport {
             .enumerate()
             .rev()
             .map(|(number, raw)| {
-                let mut name = |address| symbols.resolve(snapshot.pid, address).as_deref().cloned();
+                let mut name = |address| symbols.resolve(snapshot.pid, address);
                 NamedBranch::new(number, raw, &mut name, &mut machinery)
             })
             .collect();
@@ -317,12 +318,12 @@ fn stack<R: Resolve + ?Sized>(
         // The call is before the address that it returns to, and may be the last of its function.
         let behind = u64::from(user != Some(index));
         let found = symbols.resolve(snapshot.pid, address.saturating_sub(behind));
-        let symbol = found.as_deref().map(|symbol| Symbol {
-            offset: symbol.offset + behind,
-            ..symbol.clone()
+        let symbol = found.map(|mut symbol| {
+            Rc::make_mut(&mut symbol).offset += behind;
+            symbol
         });
         machinery &= symbol
-            .as_ref()
+            .as_deref()
             .is_some_and(machinery::is_caller_of_programs);
         StackFrame {
             address: *address,
@@ -337,7 +338,7 @@ impl NamedBranch {
     fn new(
         number: usize,
         raw: &RawRecord,
-        name: &mut impl FnMut(u64) -> Option<Symbol>,
+        name: &mut impl FnMut(u64) -> Option<Rc<Symbol>>,
         machinery: &mut Machinery<'_>,
     ) -> Self {
         let record: Record = raw.decode();
@@ -346,7 +347,7 @@ impl NamedBranch {
             symbol: address.and_then(|address| name(address.get())),
         };
         let (from, to) = (end(record.from), end(record.to));
-        let (source, target) = machinery.follow(from.symbol.as_ref(), to.symbol.as_ref());
+        let (source, target) = machinery.follow(from.symbol.as_deref(), to.symbol.as_deref());
         Self {
             number,
             machinery: source && target,

@@ -165,7 +165,7 @@ impl<'a, R: Resolve + ?Sized> Walker<'a, R> {
         let symbol = known.and_then(|(pid, address)| self.symbols.resolve(pid, address));
         Endpoint {
             address: known.map(|(_, address)| address),
-            symbol: symbol.as_deref().cloned(),
+            symbol,
         }
     }
 

@@ -155,7 +155,7 @@ impl FakeKernel {
         let report: TraceReport =
             vmlinux::report(&self.capture(from, to), &self.path(), |_| None).unwrap();
         let branch = report.snapshots[0].records[0].clone();
-        [branch.from.symbol, branch.to.symbol]
+        [branch.from.symbol, branch.to.symbol].map(|symbol| symbol.as_deref().cloned())
     }
 }
 
@@ -254,7 +254,8 @@ fn names_and_lines_of_user_space() {
     let symbol = branch.to.symbol.unwrap();
     assert_eq!((&*symbol.name, symbol.offset), ("start_kernel", 0));
     assert_eq!(symbol.module.as_deref(), Some("demo"));
-    assert!(symbol.location.unwrap().file.ends_with("init/main.c"));
+    let location = symbol.location.as_ref().unwrap();
+    assert!(location.file.ends_with("init/main.c"));
 
     let symbol = entry(&|_| None).to.symbol.unwrap();
     let offset = program.offset("start_kernel");

@@ -432,7 +432,7 @@ impl<'a, R: Resolve + ?Sized> Grouped<'a, R> {
         let taken = matches!(parted.ends.first(), Some(end) if end.outcome != Outcome::NotTaken);
         let common = self.named(first, 0..next - usize::from(taken && next > 0));
         let at = self.walker.endpoint(Some(parted.decision.at));
-        let location = at.symbol.as_ref().and_then(Symbol::innermost);
+        let location = at.symbol.as_deref().and_then(Symbol::innermost);
         let line = location.and_then(|location| {
             let text = sources::line(sources, location)?;
             let condition = location

@@ -34,13 +34,9 @@ pub struct ExecutedInstruction {
     pub encoding: Encoding,
     /// The instruction in the syntax of assemblers. The target of a branch is a symbol and an
     /// offset where it is known, else an address.
-    #[serde(serialize_with = "shared")]
     pub text: Rc<str>,
     /// The symbol at the address, if some source of symbols knows one.
-    #[serde(
-        serialize_with = "shared_symbol",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub symbol: Option<Rc<Symbol>>,
     /// Whether instructions were executed right before that are not known.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -109,14 +105,6 @@ impl fmt::Display for Encoding {
 
 fn encoding<S: Serializer>(encoding: &Encoding, to: S) -> Result<S::Ok, S::Error> {
     to.collect_str(encoding)
-}
-
-fn shared<S: Serializer>(text: &Rc<str>, to: S) -> Result<S::Ok, S::Error> {
-    to.serialize_str(text)
-}
-
-fn shared_symbol<S: Serializer>(symbol: &Option<Rc<Symbol>>, to: S) -> Result<S::Ok, S::Error> {
-    symbol.as_deref().serialize(to)
 }
 
 impl ExecutedInstruction {

@@ -141,7 +141,7 @@ pub(crate) fn name(end: &Endpoint) -> String {
 
 /// An address in words: a function's name and offset, and the innermost line of source.
 pub(crate) fn place(end: &Endpoint) -> String {
-    let line = end.symbol.as_ref().and_then(Symbol::innermost);
+    let line = end.symbol.as_deref().and_then(Symbol::innermost);
     match line {
         Some(location) => format!("{} {}", name(end), source(location)),
         None => name(end),

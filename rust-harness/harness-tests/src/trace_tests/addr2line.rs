@@ -55,7 +55,7 @@ pub(super) fn compare(
         .flat_map(|snapshot| &snapshot.records);
     let ends = branches.flat_map(|branch| [&branch.from, &branch.to]);
     let linked: BTreeMap<u64, Option<&Symbol>> = ends
-        .filter_map(|end| Some((symbols.linked(end.address?)?, end.symbol.as_ref())))
+        .filter_map(|end| Some((symbols.linked(end.address?)?, end.symbol.as_deref())))
         .collect();
     let began = Instant::now();
     let mut differences = different(LLVM, &linked, vmlinux, file)?;

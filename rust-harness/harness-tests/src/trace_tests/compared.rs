@@ -376,7 +376,7 @@ fn seen(parting: &Parting, source: &dyn Fn(&str) -> Option<String>) -> Seen {
 
 /// The line of source of a branch.
 fn text(branch: &NamedBranch, source: &dyn Fn(&str) -> Option<String>) -> String {
-    let location = branch.from.symbol.as_ref().and_then(Symbol::innermost);
+    let location = branch.from.symbol.as_deref().and_then(Symbol::innermost);
     let text = location.and_then(|location| sources::line(source, location));
     text.unwrap_or_default().trim().to_owned()
 }
