@@ -209,9 +209,9 @@ fn all() -> Vec<GuestTest> {
         GuestTest {
             name: "interrupts, pseudo-NMI",
             machine: pseudo_nmi(one_cpu),
-            // The boot takes 4 s, and the test 1 s. A mutant that hangs takes all of this time, and a
-            // CPU.
-            timeout: Duration::from_secs(60),
+            // The boot takes 4 s, and the test 1 s. A mutant that hangs takes all of this time twice,
+            // and a CPU.
+            timeout: Duration::from_secs(30),
             ..ordinary("interrupts")
         },
         GuestTest {
