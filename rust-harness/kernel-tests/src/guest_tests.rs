@@ -320,12 +320,13 @@ fn batch(boot: Vec<GuestTest>) -> Batch {
         decides: test.decides,
         // What the patches break is mostly seen on the ordinary machine. The others look at what
         // only they have: EL2, pseudo-NMIs, other CPUs, the checks of a debug kernel. What the
-        // patches do depends neither on PREEMPT_RT nor on the compiler, which take kernels of their
-        // own.
+        // patches do depends neither on the kind of preemption nor on the compiler, which take
+        // kernels of their own.
         tier: match test.configuration {
-            Configuration::RealTime | Configuration::RealTimeLockdep | Configuration::Gcc => {
-                Tier::All
-            }
+            Configuration::Lazy
+            | Configuration::RealTime
+            | Configuration::RealTimeLockdep
+            | Configuration::Gcc => Tier::All,
             _ if test.is_ordinary() => Tier::Quick,
             _ => Tier::Full,
         },

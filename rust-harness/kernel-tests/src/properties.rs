@@ -505,8 +505,8 @@ mod tests {
     #[test]
     fn each_test_of_a_kernel_decides_something_or_has_a_reason_not_to() {
         // Figures of this project's own, the selftest on more machines, what no patch of the
-        // snapshot changes, and what depends neither on PREEMPT_RT nor on the compiler.
-        const NOTHING: [&str; 20] = [
+        // snapshot changes, and what depends neither on the kind of preemption nor on the compiler.
+        const NOTHING: [&str; 21] = [
             "get_branch_snapshot selftest, 16 records",
             "get_branch_snapshot selftest, BPF statistics",
             "unset-flags, debug kernel",
@@ -518,6 +518,7 @@ mod tests {
             "get_branch_snapshot selftest, heterogeneous CPUs",
             "get_branch_snapshot selftest, without bpf_testmod",
             "perf test: branch stack sampling",
+            "get_branch_snapshot selftest, PREEMPT_LAZY",
             "get_branch_snapshot selftest, PREEMPT_RT",
             "stress, PREEMPT_RT with lockdep",
             "get_branch_snapshot selftest, built by GCC",

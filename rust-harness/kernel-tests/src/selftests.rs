@@ -78,7 +78,7 @@ struct Elsewhere {
 }
 
 impl Elsewhere {
-    fn all() -> [Self; 8] {
+    fn all() -> [Self; 9] {
         let kind = |name| Self {
             name,
             machine: MachineSpec::default(),
@@ -129,6 +129,14 @@ impl Elsewhere {
                 tier: Tier::All,
                 may_skip: &[],
                 ..kind("get_branch_snapshot selftest, BPF statistics")
+            },
+            Self {
+                // Fewer records are spent on the way to a program: it is entered without a call of
+                // RCU's.
+                configuration: Configuration::Lazy,
+                tier: Tier::All,
+                may_skip: &[],
+                ..kind("get_branch_snapshot selftest, PREEMPT_LAZY")
             },
             Self {
                 configuration: Configuration::RealTime,

@@ -47,6 +47,8 @@ pub enum Configuration {
     Ordinary,
     /// That of debug kernels: with the kernel's own checks, lockdep, KASAN and others.
     Debug,
+    /// With `PREEMPT_LAZY`. Kernels in all other configurations have `PREEMPT` or `PREEMPT_RT`.
+    Lazy,
     /// With `PREEMPT_RT`.
     RealTime,
     /// With `PREEMPT_RT` and lockdep.
@@ -57,9 +59,10 @@ pub enum Configuration {
 
 impl Configuration {
     /// All configurations.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::Ordinary,
         Self::Debug,
+        Self::Lazy,
         Self::RealTime,
         Self::RealTimeLockdep,
         Self::Gcc,
@@ -70,6 +73,7 @@ impl Configuration {
         match self {
             Self::Ordinary => &[],
             Self::Debug => &["debug"],
+            Self::Lazy => &["lazy"],
             Self::RealTime => &["rt"],
             Self::RealTimeLockdep => &["rt", "lockdep"],
             Self::Gcc => &[GCC],
@@ -372,9 +376,16 @@ fn builders(
     arch: Arch,
     more: &[&str],
 ) -> Result<[Builder; Configuration::ALL.len()]> {
-    let [ordinary, debug, real_time, real_time_lockdep, gcc] =
+    let [ordinary, debug, lazy, real_time, real_time_lockdep, gcc] =
         Configuration::ALL.map(|configuration| builder(paths, tree, arch, configuration, more));
-    Ok([ordinary?, debug?, real_time?, real_time_lockdep?, gcc?])
+    Ok([
+        ordinary?,
+        debug?,
+        lazy?,
+        real_time?,
+        real_time_lockdep?,
+        gcc?,
+    ])
 }
 
 /// The builder of kernels in a configuration. Whatever `more` fragments there are, one

@@ -179,25 +179,27 @@ fn arguments(subject: &Subject) -> String {
 }
 
 /// The table of wasted records. For `low-waste` it has the kernels before and after that
-/// series, and the debug kernels before and after. For other series it has the kernel with
-/// the snapshot, and all filters.
+/// series, ordinary ones, those with lazy preemption, and debug kernels. For other series it has
+/// the kernel with the snapshot, and all filters.
 fn waste_of(paths: &Paths, subject: &Subject) -> Result<String> {
     let known = waste::known(paths)?;
     let of = |variant: Variant, mark: &str| {
         let title = format!("{}{mark}", variant.title(&subject.base));
         let ways = known.get(&title).map(Vec::as_slice);
-        ways.with_context(|| format!("{title} is not measured: ./brbe bench waste --all --write"))
+        ways.with_context(|| format!("{title} is not measured: ./brbe bench waste --write"))
     };
     let (before, after) = (Variant::Snapshot, subject.variant);
     if after != Variant::LowWaste {
         return Ok(by_filter(of(before, "")?));
     }
-    let debug = subject.builder_of(Configuration::Debug).fragments_suffix();
+    let pair = |configuration| -> Result<_> {
+        let mark = subject.builder_of(configuration).fragments_suffix();
+        Ok([of(before, &mark)?, of(after, &mark)?])
+    };
     Ok(beside([
-        of(before, "")?,
-        of(after, "")?,
-        of(before, &debug)?,
-        of(after, &debug)?,
+        ("PREEMPT", pair(Configuration::Ordinary)?),
+        ("PREEMPT_LAZY", pair(Configuration::Lazy)?),
+        ("lockdep, KASAN, irqsoff", pair(Configuration::Debug)?),
     ]))
 }
 
@@ -223,25 +225,25 @@ fn by_filter(ways: &[KeptWaste]) -> String {
     text
 }
 
-/// The table of wasted records of four kernels: before and after a series, and the debug
-/// kernels before and after. It has a line for each way of the second kernel.
-fn beside(kernels: [&[KeptWaste]; 4]) -> String {
-    let mut text = format!(
-        "  {:WAY$}                 with lockdep, KASAN, irqsoff\n",
-        ""
-    );
-    let _ = write!(text, "  {:WAY$}  before  after  before  after", "");
-    for kept in kernels[1] {
-        let cells = kernels.map(|ways| {
-            let of_it = ways.iter().find(|other| other.way == kept.way);
-            of_it.map_or_else(|| "-".to_owned(), |other| cell(other, 0))
-        });
-        let [before, after, before_debug, after_debug] = cells;
-        let way = &kept.way;
-        let _ = write!(
-            text,
-            "\n  {way:WAY$}  {before:>6}  {after:>5}  {before_debug:>6}  {after_debug:>5}"
-        );
+/// The table of wasted records in several configurations: the configuration's name, and the
+/// kernels before and after a series. It has a line for each way of the first kernel after it.
+fn beside(configurations: [(&str, [&[KeptWaste]; 2]); 3]) -> String {
+    let mut text = format!("  {:WAY$}", "");
+    for (name, _) in &configurations {
+        let _ = write!(text, "  {name:13}");
+    }
+    let _ = write!(text, "\n  {:WAY$}", "");
+    text += &"  before  after".repeat(configurations.len());
+    let (_, [_, first]) = configurations[0];
+    for kept in first {
+        let _ = write!(text, "\n  {:WAY$}", kept.way);
+        for (_, kernels) in &configurations {
+            let [before, after] = kernels.map(|ways| {
+                let of_it = ways.iter().find(|other| other.way == kept.way);
+                of_it.map_or_else(|| "-".to_owned(), |other| cell(other, 0))
+            });
+            let _ = write!(text, "  {before:>6}  {after:>5}");
+        }
     }
     text
 }
@@ -355,7 +357,12 @@ mod tests {
             kept("fmod_ret", [15, 11, 4, 10]),
         ];
         let debug = [kept("fexit", [64, 44, 23, 39])];
-        let tables = [by_filter(&plain), beside([&plain, &other, &debug, &debug])];
+        let pairs = [
+            ("PREEMPT", [&plain[..], &other[..]]),
+            ("PREEMPT_LAZY", [&other[..], &other[..]]),
+            ("lockdep, KASAN, irqsoff", [&debug[..], &debug[..]]),
+        ];
+        let tables = [by_filter(&plain), beside(pairs)];
         insta::assert_snapshot!(tables.join("\n\n"));
     }
 }

@@ -28,11 +28,11 @@ use report::{Limit, Partition, Plan, RunNote, Runner, Selection, Tier};
 
 /// Run tests and print one table of verdicts
 ///
-/// The tier quick: the Rust here, each patch of the default base, and in the guest the kernel's
-/// own selftest of the helper and the programs in selftests/guest. The tier full: also the other
-/// bases and series, other machines, the debug kernel, perf and x86-64. The tier all: also the
-/// unpatched kernels, which have to fail in the way that the patches mend, kernels in the midst of
-/// a series, PREEMPT_RT, a kernel that GCC builds, the proofs and a sample of the systematic
+/// The tier quick: the Rust here, each patch of the default base, and in the guest the kernel's own
+/// selftest of the helper and the programs in selftests/guest. The tier full: also the other bases
+/// and series, other machines, the debug kernel, perf and x86-64. The tier all: also the unpatched
+/// kernels, which have to fail in the way that the patches mend, kernels in the midst of a series,
+/// PREEMPT_LAZY and PREEMPT_RT, a kernel that GCC builds, the proofs and a sample of the systematic
 /// mutants, the matrix, the records that are spent, and the commands of the documents.
 ///
 /// With --kernel nothing of a kernel is built: what needs no more than the image and vmlinux

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use anyhow::Result;
-use clap::Args;
+use clap::{Args, ValueEnum};
 use comfy_table::{Table, presets::UTF8_FULL_CONDENSED};
 
 use crate::commands::given::GivenArgs;
@@ -38,26 +38,21 @@ pub(super) struct Waste {
     #[command(flatten)]
     given: GivenArgs,
 
-    /// On the debug kernel, with lockdep, KASAN and the irqsoff tracer
-    #[arg(long, conflicts_with = "image")]
-    debug: bool,
-
-    /// On the kernel with lockdep alone, as the configuration of the kernel's BPF selftests for
-    /// arm64 has it
-    #[arg(long, conflicts_with_all = ["debug", "image"])]
-    lockdep: bool,
+    /// The kernel's configuration
+    #[arg(long, value_enum, default_value_t, conflicts_with = "image")]
+    configuration: MeasuredKernel,
 
     /// Name each record that is wasted where all branches are recorded
     #[arg(long)]
     names: bool,
 
-    /// All kernels: each base, with the snapshot and with less waste, each also with debugging
-    #[arg(long, conflicts_with_all = ["base", "kernel_src", "series", "debug", "lockdep", "image"])]
+    /// Each base, with the snapshot and with less waste, each also with debugging
+    #[arg(long, conflicts_with_all = ["base", "kernel_src", "series", "configuration", "image"])]
     all: bool,
 
     /// What each patch of the series saves: the kernel before the first of them, and with
     /// each of them
-    #[arg(long, conflicts_with_all = ["names", "all", "debug", "lockdep", "image"])]
+    #[arg(long, conflicts_with_all = ["names", "all", "configuration", "image"])]
     each: bool,
 
     /// Keep what was seen in Documentation/waste.json, which `./brbe test` compares with, or
@@ -79,11 +74,10 @@ impl Waste {
             return self.each_patch(paths, &guest);
         }
         let mut measured = BTreeMap::new();
-        let checks: &[Checks] = match (self.all, self.debug, self.lockdep) {
-            (true, ..) => &[Checks::None, Checks::All],
-            (_, true, _) => &[Checks::All],
-            (.., true) => &[Checks::Lockdep],
-            _ => &[Checks::None],
+        let configurations: &[MeasuredKernel] = if self.all {
+            &[MeasuredKernel::Ordinary, MeasuredKernel::Debug]
+        } else {
+            &[self.configuration]
         };
         let given = self.given.open(MachineNeeds::of_tests(Arch::Arm64))?;
         let subjects = match &given {
@@ -97,9 +91,9 @@ impl Waste {
         };
         let kernels = subjects
             .iter()
-            .flat_map(|subject| checks.iter().map(move |checks| (subject, *checks)));
-        for (subject, checks) in kernels {
-            let (title, ways) = measure(paths, &guest, subject, checks)?;
+            .flat_map(|subject| configurations.iter().map(move |it| (subject, *it)));
+        for (subject, configuration) in kernels {
+            let (title, ways) = measure(paths, &guest, subject, configuration)?;
             if self.write {
                 document::write(paths, &title, &ways)?;
             }
@@ -150,28 +144,38 @@ impl Waste {
     }
 }
 
-/// What a kernel checks of itself, each of which may branch.
-#[derive(Clone, Copy, Debug)]
-enum Checks {
-    None,
+/// The configurations that differ in how many records are spent.
+#[derive(Clone, Copy, Debug, Default, ValueEnum)]
+enum MeasuredKernel {
+    /// The ordinary one: PREEMPT, built by clang
+    #[default]
+    Ordinary,
+    /// With PREEMPT_LAZY, as the configuration of the kernel's BPF selftests has it
+    Lazy,
+    /// Built by GCC
+    Gcc,
+    /// With lockdep alone, as the configuration of the kernel's BPF selftests for arm64 has it
     Lockdep,
-    /// Lockdep, KASAN, the irqsoff tracer and others.
-    All,
+    /// With lockdep, KASAN and the irqsoff tracer
+    Debug,
 }
 
 fn measure(
     paths: &Paths,
     guest: &Guest,
     subject: &Subject,
-    checks: Checks,
+    configuration: MeasuredKernel,
 ) -> Result<(String, Vec<AttachedBy>)> {
-    let builder = match checks {
-        Checks::None => subject.builder().clone(),
-        Checks::Lockdep => {
+    let known = |configuration| subject.builder_of(configuration).clone();
+    let builder = match configuration {
+        MeasuredKernel::Ordinary => known(Configuration::Ordinary),
+        MeasuredKernel::Lazy => known(Configuration::Lazy),
+        MeasuredKernel::Gcc => known(Configuration::Gcc),
+        MeasuredKernel::Lockdep => {
             let fragments = [subject.variant.fragments(), &["lockdep"]].concat();
             subject.configured(paths, &fragments)?
         }
-        Checks::All => subject.builder_of(Configuration::Debug).clone(),
+        MeasuredKernel::Debug => known(Configuration::Debug),
     };
     let title = subject.title(true);
     let kernel = builder.kernel(subject.patched(), &title)?;

@@ -62,7 +62,8 @@ pub(super) fn svg(all: &Measured, kernels: &[String; 2]) -> Result<String> {
 /// Whether the kernel of this name has lockdep or other checks of its own: its name ends with
 /// them, behind a comma.
 pub(super) fn is_debug(kernel: &str) -> bool {
-    kernel.contains(", ")
+    let configuration = kernel.rsplit_once(", ");
+    configuration.is_some_and(|(_, last)| ["debug", "lockdep"].contains(&last))
 }
 
 /// What is drawn on.
