@@ -8,8 +8,8 @@ use crate::outcome::Report;
 use crate::verdict::Verdict;
 
 /// The report as a JUnit document in XML: a suite for each subject, a test case for each row. A
-/// row that was not decided at the first attempt has a `flakyFailure` or `rerunFailure`, which
-/// says at which attempt it was.
+/// row that passed or failed at a later attempt than the first has a `flakyFailure` or
+/// `rerunFailure`, which says at which.
 ///
 /// # Errors
 ///

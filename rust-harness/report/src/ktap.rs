@@ -6,9 +6,8 @@ use std::fmt::Write as _;
 use crate::outcome::Report;
 use crate::verdict::Verdict;
 
-/// The report as a KTAP document: a line for each row. The reason of a failure,
-/// and the attempt at which a row was decided that was not decided at the first, are in diagnostic
-/// lines before the row.
+/// The report as a KTAP document: a line for each row. Diagnostic lines before it say at which
+/// attempt the row was decided, if that was not the first, and the reason of a failure.
 pub fn document(report: &Report) -> String {
     let mut text = format!("KTAP version 1\n1..{}\n", report.rows().len());
     for (index, row) in report.rows().iter().enumerate() {
@@ -21,12 +20,8 @@ pub fn document(report: &Report) -> String {
             Verdict::Fail(reason) => reason.as_str(),
             Verdict::Pass(_) | Verdict::Skip(_) => "",
         };
-        for line in row
-            .attempt()
-            .iter()
-            .map(String::as_str)
-            .chain(failure.lines())
-        {
+        let attempt = row.attempt();
+        for line in attempt.as_deref().into_iter().chain(failure.lines()) {
             // A write to a String does not fail.
             let _ = writeln!(text, "# {line}");
         }

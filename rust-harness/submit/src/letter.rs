@@ -186,7 +186,12 @@ fn waste_of(paths: &Paths, subject: &Subject) -> Result<String> {
     let of = |variant: Variant, mark: &str| {
         let title = format!("{}{mark}", variant.title(&subject.base));
         let ways = known.get(&title).map(Vec::as_slice);
-        ways.with_context(|| format!("{title} is not measured: ./brbe bench waste --write"))
+        ways.with_context(|| {
+            format!(
+                "{title} is not measured: ./brbe bench waste --write, with the --series and the \
+                 --configuration of this kernel, measures it"
+            )
+        })
     };
     let (before, after) = (Variant::Snapshot, subject.variant);
     if after != Variant::LowWaste {
