@@ -45,7 +45,8 @@ impl Repository {
         if let Ok(home) = paths.home("").strip_prefix(paths.repo("")) {
             rsync.arg(format!("--exclude=/{}", home.display()));
         }
-        rsync.arg(paths.repo("")).arg(this.path(""));
+        // With a slash at its end, what is in it.
+        rsync.arg(paths.repo("").join("")).arg(this.path(""));
         process::logged("copying this checkout", &log, &mut rsync)?;
         let program = this.path("brbe");
         fs::remove_file(&program).context("removing the copy of brbe")?;

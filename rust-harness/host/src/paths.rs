@@ -44,18 +44,42 @@ impl Paths {
         }
     }
 
-    /// The path `below`, relative to the checkout.
+    /// The path `below`, relative to the checkout. `""` stands for the checkout itself.
     pub fn repo(&self, below: impl AsRef<Path>) -> PathBuf {
-        self.repo.join(below)
+        joined(&self.repo, below.as_ref())
     }
 
-    /// The path `below`, relative to the directory of the caches.
+    /// The path `below`, relative to the directory of the caches. `""` stands for that directory
+    /// itself.
     pub fn home(&self, below: impl AsRef<Path>) -> PathBuf {
-        self.home.join(below)
+        joined(&self.home, below.as_ref())
     }
 
     /// Path of the log `name` in the directory of the caches: `logs/NAME.log`.
     pub fn log(&self, name: &str) -> PathBuf {
         self.home.join("logs").join(format!("{name}.log"))
+    }
+}
+
+/// `below` in `dir`, and `dir` as it is for `""`: [`Path::join`] adds a slash, with which a directory
+/// has a second name. cargo, for one, builds anew what it knows by the first.
+fn joined(dir: &Path, below: &Path) -> PathBuf {
+    if below.as_os_str().is_empty() {
+        dir.to_owned()
+    } else {
+        dir.join(below)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_has_one_name() {
+        let paths = Paths::at(Path::new("/checkout"), Path::new("/caches"));
+        assert_eq!(paths.repo("").as_os_str(), "/checkout");
+        assert_eq!(paths.home("").as_os_str(), "/caches");
+        assert_eq!(paths.home("cache/x").as_os_str(), "/caches/cache/x");
     }
 }
