@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Error, Result};
+use host::cache;
 use host::paths::Paths;
 use kernels::bases::Base;
 use kernels::mutants::{self, Mutant};
@@ -14,8 +15,12 @@ use machines::guest::Dead;
 use report::{Artefact, Job, Verdict};
 
 use crate::compiler;
-use crate::context::Context;
+use crate::context::{Context, Revision};
 use crate::registry::{self, Batch};
+
+/// The kind of the cache entries that say that the compiler refuses a mutant with the words that
+/// were expected.
+const REFUSED: &str = "refused";
 
 /// The jobs that run, on the patched kernel of `context`, each test that one of `mutants` is
 /// to fail.
@@ -136,7 +141,13 @@ pub fn job<'a>(tests: &'a [Batch], context: &Context<'a>, mutant: Mutant) -> Res
             }
             context => context?,
         };
-        judge(&mutant, registry::named(tests, &mutant.test)?.run(&context))
+        let test = registry::named(tests, &mutant.test)?;
+        let tried = || judge(&mutant, test.run(&context));
+        if is_of_compiler {
+            refused(&mutant, &context, tried)
+        } else {
+            tried()
+        }
     });
     let job = if is_of_compiler {
         job.holding(subject.tree.lock())
@@ -144,6 +155,27 @@ pub fn job<'a>(tests: &'a [Batch], context: &Context<'a>, mutant: Mutant) -> Res
         job
     };
     Ok(job.needing(needed).or_skipped(unmet))
+}
+
+/// The verdict on a mutant that the compiler is to refuse: that of `tried`, which compiles it, unless
+/// the compiler is known to refuse it. To see that again takes seconds, and minutes once the build
+/// directory has been that of other commits.
+fn refused(
+    mutant: &Mutant,
+    context: &Context<'_>,
+    tried: impl FnOnce() -> Result<Verdict>,
+) -> Result<Verdict> {
+    let Revision { subject, commit } = context.revision()?;
+    let key = subject.builder().key("refused 1", commit)?;
+    let key = key.with(&mutant.says);
+    if cache::place(context.paths, REFUSED, &key).is_dir() {
+        return Ok(killed(mutant));
+    }
+    let verdict = tried()?;
+    if matches!(verdict, Verdict::Pass(_)) {
+        cache::entry(context.paths, REFUSED, &key, |_| Ok(()))?;
+    }
+    Ok(verdict)
 }
 
 /// Whether the error is that a mutant does not apply to a user's tree. Mutants are of the bases:
@@ -168,13 +200,18 @@ fn judge(mutant: &Mutant, outcome: Result<Verdict>) -> Result<Verdict> {
         Err(error) => return Err(error),
     };
     Ok(if said.contains(&mutant.says) {
-        Verdict::Pass(format!("killed by {test}: {}", mutant.says))
+        killed(mutant)
     } else {
         Verdict::Fail(format!(
             "SURVIVED: {test} fails, but does not say {:?}:\n{said}",
             mutant.says
         ))
     })
+}
+
+/// The verdict on a mutant that its test notices.
+fn killed(mutant: &Mutant) -> Verdict {
+    Verdict::Pass(format!("killed by {}: {}", mutant.test, mutant.says))
 }
 
 #[cfg(test)]
