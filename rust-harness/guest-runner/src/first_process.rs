@@ -1,31 +1,39 @@
 //! The first process of a VM. It makes of the root what the command expects, has another
-//! process run the command, and powers the machine off.
+//! process run the command or take commands, and powers the machine off when that ends.
 //!
-//! The root is shown by the host and cannot be written to. The shared directory is mounted on
-//! `/mnt` there.
+//! The root is shown by the host and cannot be written to.
 
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::{OpenOptionsExt as _, symlink};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Child, Command};
 use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use guest_runner::event::RunEvent;
-use guest_runner::{EVENTS, MOUNTED, PROGRAM, SHARE};
+use guest_runner::{EVENTS, IN_VM, MOUNTED, PROGRAM, SHARE};
 use rustix::mount::{MountFlags, mount, mount_bind};
-use rustix::process::{Pid, WaitOptions, wait};
+use rustix::process::{Pid, WaitOptions, WaitStatus, wait};
 use rustix::system::{RebootCommand, reboot};
 
 /// Where the shared directory is while `/mnt` is made anew.
 const ASIDE: &str = "/tmp/shared";
 
-/// Does all that, and never returns: without its first process, the kernel panics.
-pub(crate) fn main() -> ! {
-    set_up();
-    run().unwrap_or_else(|error| say(&error));
+/// A step to a root as commands expect it: what it is about, and what it does.
+pub(crate) type Step = (&'static str, fn() -> io::Result<()>);
+
+/// Runs the command. The shared directory is mounted on [`MOUNTED`] in the root.
+pub(crate) fn with_command() -> ! {
+    main((SHARE, share), run)
+}
+
+/// Makes of the root what commands expect, with `last` as the last step to it, and runs `then`.
+/// It never returns: without its first process, the kernel panics.
+pub(crate) fn main(last: Step, then: fn() -> Result<()>) -> ! {
+    set_up(last);
+    then().unwrap_or_else(|error| say(&error));
     rustix::fs::sync();
     if let Err(error) = reboot(RebootCommand::PowerOff) {
         say(&anyhow::Error::new(error).context("powering off"));
@@ -42,30 +50,29 @@ fn say(error: &anyhow::Error) {
 
 /// Mounts what a kernel has to show. What a kernel was built without is reported, and the
 /// rest goes on: it may not be needed.
-fn set_up() {
-    let steps: [(&str, &dyn Fn() -> io::Result<()>); 10] = [
-        ("/proc", &|| mount_new("proc", "/proc")),
-        ("/sys", &|| mount_new("sysfs", "/sys")),
+fn set_up(last: Step) {
+    let steps: [Step; 9] = [
+        ("/proc", || mount_new("proc", "/proc")),
+        ("/sys", || mount_new("sysfs", "/sys")),
         // Some kernels do it themselves.
-        ("/dev", &|| {
+        ("/dev", || {
             unless("/dev/null", || mount_new("devtmpfs", "/dev"))
         }),
-        ("/dev/shm", &|| {
+        ("/dev/shm", || {
             fs::create_dir_all("/dev/shm")?;
             mount_new("tmpfs", "/dev/shm")
         }),
-        ("/dev/fd", &|| {
+        ("/dev/fd", || {
             unless("/dev/fd", || symlink("/proc/self/fd", "/dev/fd"))
         }),
-        ("/run", &|| mount_new("tmpfs", "/run")),
-        ("debugfs", &|| mount_new("debugfs", "/sys/kernel/debug")),
-        ("tracefs", &|| {
+        ("/run", || mount_new("tmpfs", "/run")),
+        ("debugfs", || mount_new("debugfs", "/sys/kernel/debug")),
+        ("tracefs", || {
             mount_new("tracefs", "/sys/kernel/debug/tracing")
         }),
-        ("cgroup2", &|| mount_new("cgroup2", "/sys/fs/cgroup")),
-        (SHARE, &share),
+        ("cgroup2", || mount_new("cgroup2", "/sys/fs/cgroup")),
     ];
-    for (what, step) in steps {
+    for (what, step) in steps.into_iter().chain([last]) {
         if let Err(error) = step() {
             say(&anyhow::Error::new(error).context(what));
         }
@@ -81,7 +88,8 @@ fn unless(file: &str, step: impl Fn() -> io::Result<()>) -> io::Result<()> {
     }
 }
 
-fn mount_new(kind: &str, on: &str) -> io::Result<()> {
+/// Mounts a file system of this kind that is made for it.
+pub(crate) fn mount_new(kind: &str, on: &str) -> io::Result<()> {
     Ok(mount(kind, on, kind, MountFlags::empty(), None)?)
 }
 
@@ -109,16 +117,22 @@ fn run() -> Result<()> {
         .context("creating the file of events")?;
     let written = events.try_clone().context("the file of events")?;
     let mut runner = Command::new(share.join(PROGRAM));
-    let runner = runner.arg("in-vm").stdout(written).spawn();
-    let runner = Pid::from_child(&runner.context("starting the runner")?);
+    let runner = runner.arg(IN_VM).stdout(written).spawn();
+    let status = wait_for(&runner.context("starting the runner")?)?;
+    if let Some(signal) = status.terminating_signal() {
+        let why = format!("{PROGRAM} was ended by signal {signal}");
+        RunEvent::Failed(why).write(&mut events)?;
+    }
+    Ok(())
+}
+
+/// Waits for the end of `child`, and takes leave of every process that ends meanwhile.
+pub(crate) fn wait_for(child: &Child) -> Result<WaitStatus> {
+    let child = Pid::from_child(child);
     loop {
-        let ended = wait(WaitOptions::empty()).context("waiting for the runner")?;
-        if let Some((_, status)) = ended.filter(|(process, _)| *process == runner) {
-            if let Some(signal) = status.terminating_signal() {
-                let why = format!("{PROGRAM} was ended by signal {signal}");
-                RunEvent::Failed(why).write(&mut events)?;
-            }
-            return Ok(());
+        let ended = wait(WaitOptions::empty()).context("waiting for a process")?;
+        if let Some((_, status)) = ended.filter(|(process, _)| *process == child) {
+            return Ok(status);
         }
     }
 }

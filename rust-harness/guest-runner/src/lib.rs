@@ -1,12 +1,13 @@
 //! What the program `guest-runner` and the harness, which starts it in a guest, agree on.
 //!
 //! The program runs a command and reports what happens as [`event`]s, each a line of JSON. One
-//! program serves all lanes, started in one of three ways:
+//! program serves all lanes, started in one of these ways:
 //!
 //! | | started as | its directory | events go to |
 //! |---|---|---|---|
 //! | in a VM | `guest-runner in-vm` | [`SHARE`], shared with the host | standard output |
 //! | as the first process of a VM | init | [`SHARE`] | the file [`EVENTS`] there |
+//! | as the first process of a VM, with the word [`WITH_AGENT`] | init | | it starts QEMU's guest agent, which runs `guest-runner in-vm` |
 //! | over ssh | by [`BOOTSTRAP`] | a temporary one | standard output |
 //!
 //! Its directory holds the command, in the file [`COMMAND`]. Over ssh the directory's
@@ -17,6 +18,10 @@ pub mod files;
 
 /// Name of the program.
 pub const PROGRAM: &str = "guest-runner";
+/// The word for a run of the command in a VM.
+pub const IN_VM: &str = "in-vm";
+/// The word for the first process of a VM that starts QEMU's guest agent.
+pub const WITH_AGENT: &str = "with-agent";
 /// Path in a VM of the directory that is shared with the host.
 pub const SHARE: &str = "/mnt/vmtest";
 /// Path of the directory of a VM's root that the host has mounted the shared directory on, if

@@ -1,5 +1,6 @@
 //! `guest-runner`: see the crate's documentation.
 
+mod agent;
 mod command;
 mod first_process;
 mod in_vm;
@@ -10,13 +11,17 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, bail};
 use guest_runner::event::RunEvent;
+use guest_runner::{IN_VM, WITH_AGENT};
 
 fn main() -> ExitCode {
     let words: Vec<_> = std::env::args().skip(1).collect();
     let words: Vec<_> = words.iter().map(String::as_str).collect();
-    // The kernel gives its first process words of its own.
-    if std::process::id() == 1 && words != ["in-vm"] {
-        first_process::main();
+    if std::process::id() == 1 && words != [IN_VM] {
+        // Before it the kernel may have put words of its own.
+        if words.last() == Some(&WITH_AGENT) {
+            agent::first_process();
+        }
+        first_process::with_command();
     }
     match run(&words) {
         Ok(()) => ExitCode::SUCCESS,
@@ -30,7 +35,7 @@ fn main() -> ExitCode {
 
 fn run(words: &[&str]) -> Result<()> {
     match *words {
-        ["in-vm"] => in_vm::main(),
+        [IN_VM] => in_vm::main(),
         ["over-ssh", dir, bytes] => {
             let bytes = bytes.parse().context("the number of bytes")?;
             over_ssh::main(Path::new(dir), bytes)

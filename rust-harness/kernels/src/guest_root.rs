@@ -76,13 +76,13 @@ impl FromStr for PackageName {
     }
 }
 
-/// The `PATH` of the guest's init. Its first directory has the programs that the init calls.
-pub const INIT_PATH: &str = "/usr/lib/brbe-init:/usr/sbin:/usr/bin";
+/// The `PATH` of the guest's agent. Its first directory has the programs that vmtest has it run.
+pub const AGENT_PATH: &str = "/usr/lib/brbe-init:/usr/sbin:/usr/bin";
 
-/// The programs that vmtest's init calls. They are links to busybox, one file without
-/// libraries: each file that is looked up is a question to the host, and the usual `mount`
-/// asks some fifty times.
-const INIT_TOOLS: [&str; 6] = ["basename", "cat", "grep", "ln", "mkdir", "mount"];
+/// The programs that vmtest has the guest's agent run, to mount the shared directory. They are links
+/// to busybox, one file without libraries: each file that is looked up is a question to the host,
+/// and the usual `mount` asks some fifty times.
+const AGENT_TOOLS: [&str; 2] = ["mkdir", "mount"];
 
 /// Hooks of mmdebstrap that install preferences for apt before it chooses packages. The name
 /// of the file with them comes by the environment, because a shell runs the hooks.
@@ -139,7 +139,7 @@ fn make_root(
     }
     let tools = into.join("usr/lib/brbe-init");
     fs::create_dir(&tools).context("creating a directory of tools in the guest's root")?;
-    for tool in INIT_TOOLS {
+    for tool in AGENT_TOOLS {
         symlink("../../bin/busybox", tools.join(tool))
             .with_context(|| format!("linking {tool} in the guest's root"))?;
     }

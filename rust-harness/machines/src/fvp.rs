@@ -26,7 +26,6 @@ use serde::{Deserialize, Serialize};
 use crate::backend::{Backend, Boot, Checks, Progress, Run};
 use crate::machine_spec::Capabilities;
 use crate::program;
-use guest_runner::PATH;
 
 /// The name of the model's device tree in the kernel's source.
 pub const DEVICE_TREE: &str = "arm/fvp-base-revc";
@@ -189,7 +188,7 @@ impl Backend for Fvp {
     fn run(&self, boot: &Boot, progress: &mut dyn FnMut(Progress<'_>)) -> Result<Run> {
         let settings = serde_json::to_string(&self.0).context("describing the model")?;
         let arguments = ["__fvp".into(), settings.into()];
-        program::run_self(&arguments, PATH, boot, progress)
+        program::run_self(&arguments, boot, progress)
     }
 }
 

@@ -119,12 +119,12 @@ impl Backend for Program {
 
     fn run(&self, boot: &Boot, progress: &mut dyn FnMut(Progress<'_>)) -> Result<Run> {
         let program = self.path.clone().into();
-        run(program, &["run".into()], PATH, boot, progress)
+        run(program, &["run".into()], boot, progress)
     }
 }
 
 /// Runs `boot` on a backend that is a part of this very program, with a hidden subcommand for
-/// it. `arguments` are the subcommand and its arguments, `path` is the `PATH` of its process.
+/// it. `arguments` are the subcommand and its arguments.
 ///
 /// # Errors
 ///
@@ -132,17 +132,10 @@ impl Backend for Program {
 /// interrupted. What goes wrong in the machine is no error but an [`End`].
 pub(super) fn run_self(
     arguments: &[OsString],
-    path: &str,
     boot: &Boot,
     progress: &mut dyn FnMut(Progress<'_>),
 ) -> Result<Run> {
-    run(
-        process::this_program().into(),
-        arguments,
-        path,
-        boot,
-        progress,
-    )
+    run(process::this_program().into(), arguments, boot, progress)
 }
 
 /// Why a machine has failed whose process has said neither an end nor a reason, in words.
@@ -159,13 +152,12 @@ fn without_an_end(machine: &mut ProcessGroup) -> Result<String> {
 fn run(
     program: OsString,
     arguments: &[OsString],
-    path: &str,
     boot: &Boot,
     progress: &mut dyn FnMut(Progress<'_>),
 ) -> Result<Run> {
     let mut console = File::create(&boot.console)
         .with_context(|| format!("creating {}", boot.console.display()))?;
-    let mut machine = spawn(program, arguments, path, boot)?;
+    let mut machine = spawn(program, arguments, boot)?;
     let stdout = machine.child().stdout.take();
     let stdout = stdout.context("the machine has no output")?;
     let stderr = machine.child().stderr.take();
@@ -205,18 +197,12 @@ fn run(
 
 /// Starts the machine's process, and has a thread write `boot` to its standard input. The
 /// process gets none of this program's environment, because the guest would get it too.
-/// `path` is the `PATH` of the process.
-fn spawn(
-    program: OsString,
-    arguments: &[OsString],
-    path: &str,
-    boot: &Boot,
-) -> Result<ProcessGroup> {
+fn spawn(program: OsString, arguments: &[OsString], boot: &Boot) -> Result<ProcessGroup> {
     let text = serde_json::to_vec(boot).context("describing what to boot")?;
     let mut command = Command::new(program);
     command.args(arguments).env_clear();
     command
-        .env("PATH", path)
+        .env("PATH", PATH)
         .env("HOME", "/root")
         .env("TMPDIR", "/tmp");
     command.env("LANG", "C.UTF-8");

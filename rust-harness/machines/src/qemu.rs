@@ -16,7 +16,6 @@ use crate::machine_spec::Capabilities;
 use crate::program;
 use host::progress::say;
 use host::{retries, toolchain};
-use kernels::guest_root;
 
 /// The backend QEMU: an unmodified QEMU, whose CPUs have the branch records that the plugin
 /// gives them.
@@ -49,8 +48,7 @@ impl Backend for Qemu {
 
     fn run(&self, boot: &Boot, progress: &mut dyn FnMut(Progress<'_>)) -> Result<Run> {
         until_begun(boot, progress, |boot, progress| {
-            // vmtest gives its init the PATH of the process that it runs in.
-            program::run_self(&["__vm".into()], guest_root::INIT_PATH, boot, progress)
+            program::run_self(&["__vm".into()], boot, progress)
         })
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 /// How long the boot of an ordinary kernel takes on the machine that the limits were chosen on:
 /// two cores, with a second guest beside it.
-const BOOT: Duration = Duration::from_secs(5);
+const BOOT: Duration = Duration::from_secs(4);
 /// How many times as long as on that machine things may take while nothing is known of this one.
 const UNKNOWN: u32 = 3;
 /// How many boots count, the last ones: what else the machine has to do changes.
@@ -68,7 +68,7 @@ mod tests {
         assert_eq!(watchdogs(), patient);
         assert_eq!(by(limit, Duration::ZERO), limit);
         assert_eq!(by(limit, Duration::from_secs(2)), limit);
-        assert_eq!(by(limit, Duration::from_secs(15)), 3 * limit);
+        assert_eq!(by(limit, Duration::from_secs(12)), 3 * limit);
         for seconds in [30, 1, 1, 1, 1] {
             note(Duration::from_secs(seconds));
         }

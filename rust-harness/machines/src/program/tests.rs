@@ -58,7 +58,7 @@ fn ended(lines: &str) -> End {
         console: dir.path().join("console"),
     };
     let arguments = ["-c", lines].map(OsString::from);
-    let run = run("sh".into(), &arguments, PATH, &boot, &mut |_| {});
+    let run = run("sh".into(), &arguments, &boot, &mut |_| {});
     run.unwrap().end
 }
 

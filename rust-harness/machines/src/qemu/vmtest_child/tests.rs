@@ -42,7 +42,8 @@ fn the_machine_is_described_as_asked() {
     );
     assert_eq!(target.vm.memory, "512M");
     let kernel_args = target.kernel_args.unwrap();
-    assert_eq!(kernel_args, format!("{ROOT} oops=panic"));
+    let first = "PATH=/usr/lib/brbe-init:/usr/sbin:/usr/bin init=/tmp/guest-runner -- with-agent";
+    assert_eq!(kernel_args, format!("{ROOT} oops=panic {first}"));
     assert_eq!(target.command, "exec /mnt/vmtest/guest-runner in-vm");
 }
 
