@@ -7,15 +7,15 @@ use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::{OpenOptionsExt as _, symlink};
 use std::path::Path;
-use std::process::{Child, Command};
+use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use guest_init::wait_for;
 use guest_runner::event::RunEvent;
 use guest_runner::{EVENTS, IN_VM, MOUNTED, PROGRAM, SHARE};
 use rustix::mount::{MountFlags, mount, mount_bind};
-use rustix::process::{Pid, WaitOptions, WaitStatus, wait};
 use rustix::system::{RebootCommand, reboot};
 
 /// Where the shared directory is while `/mnt` is made anew.
@@ -118,21 +118,11 @@ fn run() -> Result<()> {
     let written = events.try_clone().context("the file of events")?;
     let mut runner = Command::new(share.join(PROGRAM));
     let runner = runner.arg(IN_VM).stdout(written).spawn();
-    let status = wait_for(&runner.context("starting the runner")?)?;
+    let status =
+        wait_for(&runner.context("starting the runner")?).context("waiting for the runner")?;
     if let Some(signal) = status.terminating_signal() {
         let why = format!("{PROGRAM} was ended by signal {signal}");
         RunEvent::Failed(why).write(&mut events)?;
     }
     Ok(())
-}
-
-/// Waits for the end of `child`, and takes leave of every process that ends meanwhile.
-pub(crate) fn wait_for(child: &Child) -> Result<WaitStatus> {
-    let child = Pid::from_child(child);
-    loop {
-        let ended = wait(WaitOptions::empty()).context("waiting for a process")?;
-        if let Some((_, status)) = ended.filter(|(process, _)| *process == child) {
-            return Ok(status);
-        }
-    }
 }

@@ -12,7 +12,6 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
-use rustix::process::{Pid, WaitOptions, wait};
 use rustix::system::{RebootCommand, reboot};
 use vm_session::config::SessionConfig;
 use vm_session::frame::Frame;
@@ -78,14 +77,7 @@ fn run() -> Result<()> {
     told.write_all(text.as_bytes())
         .context("describing the session")?;
     drop(told);
-    let session = Pid::from_child(&session);
-    // The first process takes leave of every process whose parent has ended before.
-    let status = loop {
-        match wait(WaitOptions::empty()).context("waiting for the session")? {
-            Some((process, status)) if process == session => break status,
-            _ => {}
-        }
-    };
+    let status = guest_init::wait_for(&session).context("waiting for the session")?;
     if let Some(signal) = status.terminating_signal() {
         bail!("{PROGRAM} was ended by signal {signal}");
     }

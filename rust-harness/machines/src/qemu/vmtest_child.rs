@@ -191,8 +191,8 @@ impl Console {
 
 /// Gives this process a /tmp of its own, and another one in the guest's root. vmtest puts
 /// sockets into the former and its init into the latter, and leaves them there when it is
-/// ended. The guest's first process is put beside that. As both are this process's own, they go with it. The host's /tmp stays if something
-/// that is to be booted is below it.
+/// ended. The guest's first process is put beside that init. As both directories are this process's
+/// own, they go with it. The host's /tmp stays if something that is to be booted is below it.
 fn private_tmp(boot: &Boot) -> Result<()> {
     let needed = [&boot.kernel, &boot.root, &boot.share];
     let plugin = boot.plugin.iter().map(|plugin| &plugin.path);
