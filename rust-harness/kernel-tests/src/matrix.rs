@@ -2,6 +2,7 @@
 //! defines.
 
 mod definition;
+mod pairs;
 
 use std::fmt;
 use std::fs;
@@ -20,6 +21,7 @@ use machines::machine_spec::{Capabilities, MachineSpec};
 use report::Job;
 
 pub use definition::{AXES, Cell, MachineKind};
+use pairs::Pairs;
 
 /// A choice of cells of the matrix, such as `records=16,level=VHE`. A cell is taken if all
 /// parts of the choice match it.
@@ -84,6 +86,22 @@ pub fn cells(paths: &Paths, only: &[Only]) -> Result<Vec<Cell>> {
     Ok(cells)
 }
 
+/// Those of `cells` that a run with tests of all kernels on `machines` has beside these tests: they
+/// make up for what no such test has, and together have each pair of values of two axes. Cells that
+/// the machines cannot be have pairs that no other cell has.
+pub fn beside_tests(cells: &[Cell], machines: &Capabilities) -> Vec<Cell> {
+    let (tested, others): (Vec<_>, Vec<_>) = cells
+        .iter()
+        .partition(|cell| cell.is_tested_anyway(machines));
+    let mut pairs = Pairs::default();
+    tested.iter().for_each(|cell| pairs.add(cell));
+    let (able, unable): (Vec<_>, Vec<_>) = others
+        .iter()
+        .partition(|cell| machine(cell).unmet(machines).is_none());
+    let chosen = [able, unable].map(|cells| pairs.choose(&cells));
+    chosen.concat().into_iter().cloned().collect()
+}
+
 /// The name of the test in whose place a cell has one row.
 pub const ALL: &str = "all tests";
 
@@ -99,7 +117,7 @@ impl Cell {
 
     /// Whether the tests of a kernel have the cell's machine anyway: it is the ordinary one, or
     /// the one with heterogeneous CPUs, where `machines` have as many records as the cell.
-    pub fn is_tested_anyway(&self, machines: &Capabilities) -> bool {
+    fn is_tested_anyway(&self, machines: &Capabilities) -> bool {
         let tested = MachineSpec {
             records: Some(machines.records),
             ..machine_of_kind(self.machine)
@@ -212,6 +230,20 @@ mod tests {
         let anyway = cells.iter().filter(|cell| cell.is_tested_anyway(&machines));
         let anyway: Vec<_> = anyway.map(Cell::to_string).collect();
         assert_eq!(anyway.len(), 6, "{anyway:?}");
-        assert!(anyway.contains(&"7.3 C, arm64, EL1, IRQ, 64 records".to_owned()));
+        let beside = beside_tests(&cells, &machines);
+        let beside: Vec<_> = beside.iter().map(Cell::to_string).collect();
+        assert_eq!(beside.len(), 15, "{beside:#?}");
+        assert!(beside.iter().all(|cell| !anyway.contains(cell)));
+        // Machines that can be few cells have these, and say of the others what they lack.
+        let model = Capabilities {
+            records: 64,
+            ..Capabilities::default()
+        };
+        let beside = beside_tests(&cells, &model);
+        assert!(
+            beside
+                .iter()
+                .any(|cell| machine(cell).unmet(&model).is_some())
+        );
     }
 }

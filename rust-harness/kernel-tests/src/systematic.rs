@@ -27,7 +27,7 @@ use kernels::variant::Variant;
 pub use outcome::Outcome;
 use report::{Job, Verdict};
 pub use table::Table;
-use trial::{Together, Trial, name};
+use trial::{AS_THEY_ARE, Together, Trial, name};
 
 /// How many mutants are compiled together. While their guests run, the next ones are compiled.
 const TOGETHER: usize = 64;
@@ -134,7 +134,7 @@ impl<'a> Systematic<'a> {
         let title = self.title_of_jobs();
         let unmet = self.context.guest.capabilities().without_plugin();
         let control = trial.clone();
-        let control = Job::new(&title, "as they are", move || control.control());
+        let control = Job::new(&title, AS_THEY_ARE, move || control.control());
         let control = control.needing([trial.kernel_artefact()]);
         let mut jobs = vec![control.or_skipped(unmet.clone())];
         let (mut believed, mut tried) = (Vec::new(), Vec::new());

@@ -33,7 +33,8 @@ use report::{Limit, Partition, Plan, RunNote, Runner, Selection, Tier};
 /// and series, other machines, the debug kernel, perf and x86-64. The tier all: also the unpatched
 /// kernels, which have to fail in the way that the patches mend, kernels in the midst of a series,
 /// PREEMPT_LAZY and PREEMPT_RT, a kernel that GCC builds, the proofs and a sample of the systematic
-/// mutants, the matrix, the records that are spent, and the commands of the documents.
+/// mutants, a choice from the matrix that has each pair of values, the records that are spent, and
+/// the commands of the documents.
 ///
 /// With --kernel nothing of a kernel is built: what needs no more than the image and vmlinux
 /// runs on that one kernel, in every tier, and the rest is skipped. With --patches or --as-is the

@@ -38,6 +38,8 @@ const JUDGES: [&str; 4] = [
 ];
 /// The least time for tests on a mutant: a boot on a machine that does something else beside it.
 const LEAST: Duration = Duration::from_secs(30);
+/// What the drivers as they are are called, in rows and among the outcomes of mutants.
+pub(super) const AS_THEY_ARE: &str = "as they are";
 /// The limit for tests on the drivers as they are.
 const UNCHANGED: Duration = Duration::from_secs(900);
 
@@ -147,12 +149,23 @@ impl<'a> Trial<'a> {
         together.modules.get(make)
     }
 
-    /// Runs all rounds on the drivers as they are.
+    /// Runs all rounds on the drivers as they are, unless an earlier run did so with these kernels
+    /// and these tests. Where a mutant is tried, its rounds run on the drivers as they are anyway: see
+    /// [`Trial::duration`].
     pub(super) fn control(&self) -> Result<Verdict> {
-        for place in 0..self.rounds.len() {
+        let passed = KeptOutcome {
+            key: self.key()?.with(self.tests_of(&Outcome::Survived)).name(),
+            outcome: Outcome::Survived,
+        };
+        let boots = self.rounds.len();
+        if self.kept.get(AS_THEY_ARE)?.as_ref() == Some(&passed) {
+            return Ok(Verdict::Pass(format!("{boots} boots, in an earlier run")));
+        }
+        for place in 0..boots {
             self.duration(place)?;
         }
-        Ok(Verdict::Pass(format!("{} boots", self.rounds.len())))
+        self.kept.put(AS_THEY_ARE.to_owned(), passed)?;
+        Ok(Verdict::Pass(format!("{boots} boots")))
     }
 
     /// How long a round takes on the drivers as they are, where it has to pass.
@@ -276,8 +289,13 @@ impl<'a> Trial<'a> {
         self.outcomes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The key for all that an outcome depends on, beside the mutant.
+    /// [`Trial::key`], which is made once.
     fn key(&self) -> Result<Key> {
+        self.key.get(|| self.make_key())
+    }
+
+    /// The key for all that an outcome depends on, beside the mutant and the tests.
+    fn make_key(&self) -> Result<Key> {
         let Context { paths, guest, .. } = self.context;
         let mut key = Key::new("mutant outcome 5");
         key = key.with(toolchain::version("qemu-system-aarch64")?);
@@ -303,8 +321,13 @@ impl<'a> Trial<'a> {
     /// mutant that was killed depends on the one that noticed it, and those before it in the boot.
     /// Code that stays the same depends on none of them, but on the configurations of their kernels.
     fn key_of(&self, mutant: &DriverMutant, outcome: &Outcome) -> Result<String> {
-        let key = self.key.get(|| self.key())?.with(mutant.line().to_string());
-        let tests = match outcome {
+        let key = self.key()?.with(mutant.line().to_string());
+        Ok(key.with(self.tests_of(outcome)).name())
+    }
+
+    /// The tests that an outcome depends on, for a key.
+    fn tests_of(&self, outcome: &Outcome) -> String {
+        match outcome {
             Outcome::Refused | Outcome::SameCode => {
                 let mut all: Vec<_> = self.rounds.iter().map(Round::configuration).collect();
                 all.dedup();
@@ -314,8 +337,7 @@ impl<'a> Trial<'a> {
                 format!("{:?}", self.rounds.iter().find_map(|round| round.up_to(by)))
             }
             Outcome::Survived => format!("{:?}", self.rounds),
-        };
-        Ok(key.with(tests).name())
+        }
     }
 
     /// What came of a mutant: what is kept of an earlier run, if that had these kernels and these

@@ -145,16 +145,15 @@ impl<'a> Planner<'a> {
         cells.iter().filter_map(job).collect()
     }
 
-    /// The jobs of the cells that have no machine which the tests of their kernels have anyway.
+    /// The jobs of the cells that a run has beside the tests of their kernels.
     fn rest_of_matrix(&self, bases: &'a Bases) -> Result<Vec<Job<'a>>> {
+        let Some(first) = bases.0.first() else {
+            return Ok(Vec::new());
+        };
         let mut cells = matrix::cells(self.paths, &[])?;
-        let machines = bases.0.first().map(|base| base.guest.capabilities());
-        cells.retain(|cell| {
-            machines
-                .as_ref()
-                .is_none_or(|all| !cell.is_tested_anyway(all))
-        });
-        Ok(self.matrix(bases, &cells))
+        cells.retain(|cell| bases.kernel_of(cell).is_some());
+        let machines = first.guest.capabilities();
+        Ok(self.matrix(bases, &matrix::beside_tests(&cells, &machines)))
     }
 
     /// Whether the tests of a series are wanted.
