@@ -16,15 +16,30 @@ pub(crate) struct FewCells {
 }
 
 impl FewCells {
-    /// The cells: of the matrix's first base those of the ordinary machine with 16 records.
+    /// The cells, of the matrix's first base, that take the shortest time: each has one test, which
+    /// is that of heterogeneous CPUs. What cells test is no matter of the engine that runs them.
     ///
     /// # Errors
     ///
     /// When the matrix cannot be read, or has no such cells.
-    pub(crate) fn of_the_matrix(paths: &Paths) -> Result<Self> {
+    pub(crate) fn short(paths: &Paths) -> Result<Self> {
+        Self::of_the_matrix(paths, "machine=heterogeneous")
+    }
+
+    /// The cells, of the matrix's first base, of the ordinary machine with 16 records: a board can be
+    /// that machine.
+    ///
+    /// # Errors
+    ///
+    /// When the matrix cannot be read, or has no such cells.
+    pub(crate) fn of_boards(paths: &Paths) -> Result<Self> {
+        Self::of_the_matrix(paths, "machine=arm64,interrupts=IRQ,records=16")
+    }
+
+    fn of_the_matrix(paths: &Paths, machines: &str) -> Result<Self> {
         let all = matrix::cells(paths, &[])?;
         let base = &all.first().context("the matrix has no cell")?.base;
-        let only = format!("base={base},language=C,machine=arm64,interrupts=IRQ,records=16");
+        let only = format!("base={base},language=C,{machines}");
         let only = vec![only.parse()?];
         Ok(Self {
             cells: matrix::cells(paths, &only)?,

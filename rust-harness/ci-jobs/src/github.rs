@@ -69,7 +69,7 @@ const TRIALS: [Trial; 3] = [
 pub fn check(paths: &Paths) -> Result<Verdict> {
     let tools = Tools::fetched(paths)?;
     let machine = BareMachine::made(paths, &tools, &Recipe::for_engines())?;
-    let few = FewCells::of_the_matrix(paths)?;
+    let few = FewCells::short(paths)?;
     let definition = few.definition(paths, Engine::Github)?.with(&CONTAINER)?;
     let repository = Repository::new(paths, "ci-github-repository")?;
     let store = repository.beside("store");

@@ -31,7 +31,7 @@ const MISTAKES: [(Mistake, &str); 2] = [
 pub fn check(paths: &Paths) -> Result<Verdict> {
     let tools = Tools::fetched(paths)?;
     let machine = BareMachine::made(paths, &tools, &Recipe::for_engines())?;
-    let few = FewCells::of_the_matrix(paths)?;
+    let few = FewCells::short(paths)?;
     let definition = few.definition(paths, Engine::Gitlab)?;
     let repository = Repository::new(paths, "ci-gitlab-repository")?;
     let run = |definition: &Definition| -> Result<Ran> {

@@ -82,7 +82,7 @@ pub fn check(paths: &Paths) -> Result<Verdict> {
 
 /// The job for QEMU of the default kernel, which takes what it needs from the directory `dir`.
 fn job(paths: &Paths, dir: &Path) -> Result<Definition> {
-    let few = FewCells::of_the_matrix(paths)?;
+    let few = FewCells::of_boards(paths)?;
     let base = &few.cells.first().context("no cell was chosen")?.base;
     let kernel = format!("{base}-c");
     let mut export = Command::new(process::this_program());
