@@ -8,12 +8,14 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
 use host::paths::Paths;
 use host::process;
 use kernels::source::Tree;
+use machines::speed;
 use report::{Artefact, Job, Tier, Verdict};
 use submit::patches::APPLIES;
 
@@ -21,8 +23,8 @@ use submit::patches::APPLIES;
 const OF_THE_FRONT_DOOR: [&[&str]; 3] = [&["shell"], &["bench", "cold"], &["bench", "warm"]];
 /// Scripts that are a command under another name: the script, and the command.
 const SCRIPTS: [(&str, &str); 2] = [("scripts/ci-jobs", "ci-jobs"), ("scripts/submit", "submit")];
-/// How long one command may take, in seconds.
-const TIMEOUT: &str = "600";
+/// How long one command may take, on the machine that limits were chosen on.
+const TIMEOUT: Duration = Duration::from_secs(600);
 
 /// A command that a document shows.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -202,7 +204,7 @@ fn attempt(paths: &Paths, command: &ShownCommand, document: &str, linux: &Path) 
     let scratch = tempfile::tempdir().context("creating a directory for a command")?;
     let out = scratch.path().join("output");
     let mut program = Command::new("timeout");
-    program.arg(TIMEOUT);
+    program.arg(speed::scaled(TIMEOUT).as_secs().to_string());
     program.arg(process::this_program());
     program.args(&words).current_dir(scratch.path());
     // The log is called after the document.
@@ -312,6 +314,11 @@ mod tests {
                     let asks = error.exit_code() == 0; // --help
                     assert!(asks, "{}: {command:?}: {error}", path.display());
                 }
+                // A word that stands for another one names no test.
+                let stands_for = |word: &String| word.chars().all(|c| c.is_ascii_uppercase());
+                let names_none =
+                    command.trial == Trial::List && command.words.iter().any(stands_for);
+                assert!(!names_none, "{}: {command:?}", path.display());
                 count += 1;
             }
         }

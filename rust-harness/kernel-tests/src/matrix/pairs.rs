@@ -79,9 +79,9 @@ mod tests {
         assert!(all.iter().all(|cell| pairs.missing(cell) == 0));
         assert!(chosen.len() < all.len() / 2, "{}", chosen.len());
         let has = |kernel: &str, records| {
-            let is_it =
-                |cell: &&&Cell| cell.to_string().starts_with(kernel) && cell.records == records;
-            chosen.iter().any(|cell| is_it(&cell))
+            let of_kernel = |cell: &&&Cell| cell.to_string().starts_with(kernel);
+            let mut cells = chosen.iter().filter(of_kernel);
+            cells.any(|cell| cell.records == records)
         };
         for kernel in ["7.3 C, arm64", "7.3 Rust, arm64", "7.0 C, arm64"] {
             for records in [8, 16, 32, 64] {
