@@ -46,7 +46,7 @@ pub enum MachineKind {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cell {
     /// The value on each axis, in the order of [`AXES`].
-    pub(super) values: [String; AXES.len()],
+    values: [String; AXES.len()],
     /// The name of the base.
     pub base: String,
     /// The snapshot is the one in Rust, not the one in C.

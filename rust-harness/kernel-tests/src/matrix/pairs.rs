@@ -1,16 +1,20 @@
 //! A choice of cells that has, on each kind of machine, each pair of values of two axes.
 
-use std::array;
 use std::collections::BTreeSet;
 
 use super::definition::{AXES, Cell};
 
-/// The place of the kind of machine among the axes. An exception level of one kind is none of
-/// another: pairs are of a kind each.
-const MACHINE: usize = 2;
+/// The axis that is the kind of machine. An exception level of one kind is none of another: pairs are
+/// of a kind each.
+const MACHINE: &str = "machine";
 
-/// The other axes, by their places. Base and language are one here, the kernel.
-const GROUPS: [&[usize]; 4] = [&[0, 1], &[3], &[4], &[5]];
+/// The other axes. Base and language are one here, the kernel.
+const GROUPS: [&[&str]; 4] = [
+    &["base", "language"],
+    &["level"],
+    &["interrupts"],
+    &["records"],
+];
 
 /// A cell's kind of machine and its values on two axes, and nothing on the others.
 type Pair<'a> = [Option<&'a str>; AXES.len()];
@@ -54,9 +58,9 @@ fn of(cell: &Cell) -> impl Iterator<Item = Pair<'_>> {
     let groups = GROUPS.iter().enumerate();
     groups.flat_map(move |(place, first)| {
         GROUPS[1 + place..].iter().map(move |second| {
-            array::from_fn(|axis| {
+            AXES.map(|axis| {
                 let is_one = axis == MACHINE || first.contains(&axis) || second.contains(&axis);
-                is_one.then_some(cell.values[axis].as_str())
+                cell.value(axis).filter(|_| is_one)
             })
         })
     })
