@@ -22,6 +22,7 @@ fn main() -> anyhow::Result<()> {
             "shared",
             "stress",
             "suspend",
+            "symbol",
             "unknown_level",
             "unset_flags",
             "refuse",

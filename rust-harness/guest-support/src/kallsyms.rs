@@ -144,16 +144,6 @@ impl Kallsyms {
             .any(|symbol| is_snapshot_function(symbol.name))
     }
 
-    /// Whether a symbol of this name is at `address`.
-    pub fn is_at(&self, name: &str, address: u64) -> bool {
-        let mut there = self
-            .up_to(address)
-            .iter()
-            .rev()
-            .take_while(|place| place.address == address);
-        there.any(|place| place.symbol(&self.text).name == name)
-    }
-
     /// The address of the symbol `name` in the kernel image.
     pub fn address_of(&self, name: &str) -> Option<u64> {
         let mut named = self.symbols().filter(|symbol| symbol.name == name);
@@ -311,8 +301,6 @@ ffff80007a000100 t bpf_prog_0badc0de_on_fexit\t[bpf]
         assert_eq!(covering(0xffff_8000_805e_c300), name);
         assert_eq!(covering(0xffff_8000_805e_c2ac), "_stext");
         assert_eq!(covering(0xffff_8000_8001_0000), "_stext");
-        assert!(symbols.is_at(name, 0xffff_8000_805e_c2b0));
-        assert!(!symbols.is_at(name, 0xffff_8000_805e_c2b4));
         assert_eq!(
             symbols.until_next(0xffff_8000_7a00_0000),
             Some(0xffff_8000_7a00_0000..0xffff_8000_7a00_0100)

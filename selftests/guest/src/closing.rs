@@ -11,7 +11,6 @@ use std::mem::MaybeUninit;
 use anyhow::Result;
 
 use crate::contract::Helper;
-use crate::kallsyms::Kallsyms;
 use crate::no_event::takes_nothing;
 use crate::ring::Ring;
 use crate::verdict::{self, Verdict, check};
@@ -29,7 +28,7 @@ const LONGEST: u64 = 1_000_000;
 const CPU: u32 = 0;
 
 pub(crate) fn run(step: u64) -> Result<Verdict> {
-    verdict::needs_snapshots(Kallsyms::once()?)?;
+    verdict::needs_snapshots()?;
     cpus::pin_to(CPU)?;
     let _settings = settings::unlimited_sampling()?;
     let event = perf::open(CPU, perf::FOR_OVERFLOWS).map_err(verdict::cannot_record)?;

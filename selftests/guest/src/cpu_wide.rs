@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail, ensure};
 
 use crate::cpus;
-use crate::kallsyms::Kallsyms;
 use crate::path::{Gaps, Steady};
 use crate::perf;
 use crate::ring::Ring;
@@ -26,7 +25,7 @@ pub(crate) fn run(time: Duration) -> Result<Verdict> {
         .collect::<Result<Vec<_>>>()?;
     switch_contexts(&events, time)?;
     drop(events);
-    let code = Steady::read(Kallsyms::once()?, Gaps::BehindSnapshots);
+    let code = Steady::read(Gaps::BehindSnapshots);
     let (mut seen, mut possible) = (0, 0);
     for (cpu, mut ring) in rings {
         let samples = ring.take_samples()?;

@@ -14,7 +14,6 @@ use branch_records::record::RawRecord;
 
 use crate::contract::Answer;
 use crate::entry::Entry;
-use crate::kallsyms::Kallsyms;
 use crate::kcore::Kcore;
 use crate::path::{self, Paths};
 use crate::skeleton::{self, crossing::CrossingSkelBuilder};
@@ -28,8 +27,7 @@ const METHOD: &str = "/proc/device-tree/psci/method";
 const ATTEMPTS: usize = 10;
 
 pub(crate) fn run() -> Result<Verdict> {
-    let symbols = Kallsyms::once()?;
-    verdict::needs_snapshots(symbols)?;
+    verdict::needs_snapshots()?;
     let method = fs::read_to_string(METHOD).unwrap_or_default();
     if method.trim_end_matches('\0') != "smc" {
         return Ok(Verdict::Skip(
@@ -53,7 +51,7 @@ pub(crate) fn run() -> Result<Verdict> {
     let _attached = attached.context("cannot attach to psci_affinity_info()")?;
     cpus::pin_to(*first)?;
     let online = format!("/sys/devices/system/cpu/cpu{last}/online");
-    let (entry, paths) = (Entry::find(symbols)?, Paths::open());
+    let (entry, paths) = (Entry::find()?, Paths::open());
     let kcore = Kcore::open()?;
     let code = |first, last| kcore.read(first, last).map(|range| range.words).ok();
     let mut uncrossed = Vec::new();

@@ -8,13 +8,12 @@ use std::mem::MaybeUninit;
 
 use anyhow::Result;
 
-use crate::kallsyms::Kallsyms;
 use crate::pending::{self, Pending};
 use crate::verdict::{self, Verdict, check};
 use crate::{cpus, perf};
 
 pub(crate) fn run() -> Result<Verdict> {
-    verdict::needs_snapshots(Kallsyms::once()?)?;
+    verdict::needs_snapshots()?;
     if let Some(reason) = pending::cannot_wait()? {
         return Ok(Verdict::Skip(reason));
     }

@@ -11,7 +11,6 @@ use branch_records::record::{BranchType, Cycles, RawRecord, Record};
 use libbpf_rs::ProgramInput;
 
 use crate::cpus;
-use crate::kallsyms::Kallsyms;
 use crate::skeleton::{
     self,
     cycles::{CyclesSkel, CyclesSkelBuilder},
@@ -30,7 +29,7 @@ const KINDS: [(&str, RangeInclusive<u64>); 4] = [
 ];
 
 pub(crate) fn run() -> Result<Verdict> {
-    verdict::needs_snapshots(Kallsyms::once()?)?;
+    verdict::needs_snapshots()?;
     let events = verdict::record_everywhere()?;
     let (cpu, _) = events.first().context("no CPU records branches")?;
     cpus::pin_to(*cpu)?;

@@ -8,7 +8,6 @@ use branch_records::record::RawRecord;
 
 use crate::contract::{Helper, MAX_RECORDS, WHOLE};
 use crate::cpus;
-use crate::kallsyms::Kallsyms;
 use crate::verdict::{self, Verdict, check};
 
 /// The number of branches from the end of one snapshot to the beginning of the next, with
@@ -20,7 +19,7 @@ const BETWEEN: usize = 12;
 const ATTEMPTS: usize = 10;
 
 pub(crate) fn run() -> Result<Verdict> {
-    verdict::needs_snapshots(Kallsyms::once()?)?;
+    verdict::needs_snapshots()?;
     let events = verdict::record_everywhere()?;
     let mut object = MaybeUninit::uninit();
     let mut helper = Helper::load(&mut object)?;

@@ -1,29 +1,32 @@
 //! Where snapshots begin: the function that the helper calls.
 
 use anyhow::Result;
-use guest_support::snapshot_function;
 
 use crate::contract::Answer;
 use crate::flags;
+use crate::image::Image;
 use crate::kallsyms::Kallsyms;
 use crate::verdict::{self, Verdict, no_snapshots};
 
 /// The function that takes snapshots.
 pub(crate) struct Entry {
     address: u64,
-    /// The name of the function.
-    pub(crate) name: String,
 }
 
 impl Entry {
     /// Finds the function. There has to be a PMU that has snapshots.
-    pub(crate) fn find(symbols: &Kallsyms) -> Result<Self> {
-        let address = snapshot_function::installed(symbols)?.ok_or_else(no_snapshots)?;
-        let name = match symbols.symbol(address) {
-            Some(symbol) => symbol.name,
-            None => format!("{address:#x}"),
-        };
-        Ok(Self { address, name })
+    pub(crate) fn find() -> Result<Self> {
+        let installed = Image::of_this_kernel()?.snapshot_function()?;
+        Ok(Self {
+            address: installed.ok_or_else(no_snapshots)?,
+        })
+    }
+
+    /// The name of the function, or its address where it has none.
+    pub(crate) fn name(&self) -> String {
+        let symbols = Kallsyms::once();
+        let symbol = symbols.ok().and_then(|it| it.symbol(self.address));
+        symbol.map_or_else(|| format!("{:#x}", self.address), |symbol| symbol.name)
     }
 
     /// Whether the newest branch of a snapshot is the one into the function that takes it.
@@ -45,9 +48,8 @@ pub(crate) fn wrong(entry: &Entry, answer: &Answer) -> Option<String> {
 
 /// Prints the address of the function.
 pub(crate) fn run() -> Result<Verdict> {
-    let symbols = Kallsyms::once()?;
-    verdict::needs_snapshots(symbols)?;
-    let entry = Entry::find(symbols)?;
+    verdict::needs_snapshots()?;
+    let entry = Entry::find()?;
     println!("{:#x}", entry.address);
-    Ok(Verdict::Seen(entry.name))
+    Ok(Verdict::Seen(entry.name()))
 }

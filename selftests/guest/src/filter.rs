@@ -12,7 +12,6 @@ use std::mem::MaybeUninit;
 use anyhow::Result;
 use branch_records::record::{BranchType, RawRecord};
 
-use crate::kallsyms::Kallsyms;
 use crate::overflow::{self, Program, Taken};
 use crate::ring::Ring;
 use crate::verdict::{self, Verdict, check};
@@ -30,7 +29,7 @@ const LEAST_SHARE: u32 = 10;
 const CPU: u32 = 0;
 
 pub(crate) fn run(step: u64) -> Result<Verdict> {
-    verdict::needs_snapshots(Kallsyms::once()?)?;
+    verdict::needs_snapshots()?;
     cpus::pin_to(CPU)?;
     let _settings = settings::unlimited_sampling()?;
     let opened = perf::open(CPU, perf::FOR_OVERFLOWS)

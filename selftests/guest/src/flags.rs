@@ -7,7 +7,6 @@ use anyhow::Result;
 use branch_records::record::{Cycles, RawRecord};
 
 use crate::contract::{Answer, Helper, WHOLE};
-use crate::kallsyms::Kallsyms;
 use crate::perf::{FOR_SNAPSHOTS, NO_CYCLES, NO_FLAGS, Recording};
 use crate::verdict::{self, Verdict, check};
 use crate::{cpus, perf};
@@ -57,7 +56,7 @@ const LESS: [(&str, Recording, Asked); 3] = [
 ];
 
 pub(crate) fn run() -> Result<Verdict> {
-    verdict::needs_snapshots(Kallsyms::once()?)?;
+    verdict::needs_snapshots()?;
     if !cfg!(target_arch = "aarch64") {
         return Ok(Verdict::Skip(
             "what is not asked for is a matter of BRBE's registers".to_owned(),

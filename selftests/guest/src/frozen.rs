@@ -6,7 +6,6 @@ use std::mem::MaybeUninit;
 use anyhow::Result;
 
 use crate::contract::{Helper, WHOLE};
-use crate::kallsyms::Kallsyms;
 use crate::pending::{self, NOTHING, Pending};
 use crate::ring::Ring;
 use crate::verdict::{self, Verdict, check};
@@ -34,7 +33,7 @@ pub(crate) fn run_left_alone() -> Result<Verdict> {
 /// Takes two snapshots while an overflow waits for its handler, on each CPU. `wrong` says what is
 /// wrong with what the helper returned, if anything is.
 fn check_with(wrong: impl Fn(u32, [i64; 2]) -> Option<String>) -> Result<Verdict> {
-    verdict::needs_snapshots(Kallsyms::once()?)?;
+    verdict::needs_snapshots()?;
     if let Some(reason) = pending::cannot_wait()? {
         return Ok(Verdict::Skip(reason));
     }

@@ -6,7 +6,6 @@ use std::mem::MaybeUninit;
 use anyhow::Result;
 
 use crate::contract::Helper;
-use crate::kallsyms::Kallsyms;
 use crate::verdict::{self, Verdict, check};
 use crate::{cpus, pmus, stale_bits};
 
@@ -19,7 +18,7 @@ const ENOUGH: u32 = 32;
 const ATTEMPTS: usize = 10;
 
 pub(crate) fn run() -> Result<Verdict> {
-    verdict::needs_snapshots(Kallsyms::once()?)?;
+    verdict::needs_snapshots()?;
     let events = verdict::record_everywhere()?;
     let pmus = pmus::all()?;
     let records_of = |cpu| {

@@ -12,7 +12,6 @@ use rustix::thread::gettid;
 
 use crate::contract::{Helper, WHOLE};
 use crate::cpus;
-use crate::kallsyms::Kallsyms;
 use crate::no_event::{something_in, takes_nothing};
 use crate::perf::{self, COUNTING, FOR_SNAPSHOTS};
 use crate::pmus::{self, Pmu};
@@ -24,7 +23,7 @@ const MOVES: u32 = 400;
 const ENOUGH: u32 = 100;
 
 pub(crate) fn run() -> Result<Verdict> {
-    verdict::needs_snapshots(Kallsyms::once()?)?;
+    verdict::needs_snapshots()?;
     let (mut recording, mut counting): (Vec<_>, Vec<_>) =
         pmus::all()?.into_iter().partition(|pmu| pmu.branches > 0);
     let (Some(recording), Some(counting)) = (recording.pop(), counting.pop()) else {

@@ -7,7 +7,6 @@ use std::mem::MaybeUninit;
 use anyhow::Result;
 
 use crate::contract::{Helper, WHOLE};
-use crate::kallsyms::Kallsyms;
 use crate::verdict::{self, Verdict};
 use crate::{cpus, perf};
 
@@ -16,7 +15,7 @@ use crate::{cpus, perf};
 const TURNS: u32 = 1 << 22;
 
 pub(crate) fn run() -> Result<Verdict> {
-    verdict::needs_snapshots(Kallsyms::once()?)?;
+    verdict::needs_snapshots()?;
     let cpus = cpus::online()?;
     let [cpu] = cpus[..] else {
         return Ok(Verdict::Skip(format!(

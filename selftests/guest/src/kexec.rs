@@ -13,7 +13,6 @@ use rustix::system::{RebootCommand, reboot};
 
 use crate::contract::{Helper, WHOLE};
 use crate::cpus;
-use crate::kallsyms::Kallsyms;
 use crate::verdict::{self, Verdict, check};
 
 /// The words that this kernel was started with.
@@ -25,7 +24,7 @@ const NO_INITRAMFS: libc::c_ulong = 4;
 /// Starts the kernel `image` while an event of each CPU has its branches recorded. Its command
 /// line is this kernel's with the words `append`. Returns only if that cannot be done.
 pub(crate) fn run(image: &Path, append: &str) -> Result<Verdict> {
-    verdict::needs_snapshots(Kallsyms::once()?)?;
+    verdict::needs_snapshots()?;
     let events = verdict::record_everywhere()?;
     let mut object = MaybeUninit::uninit();
     let mut helper = Helper::load(&mut object)?;

@@ -13,7 +13,6 @@ use anyhow::{Context as _, Result};
 use rustix::io::Errno;
 
 use crate::contract::{Helper, WHOLE};
-use crate::kallsyms::Kallsyms;
 use crate::no_event::takes_nothing;
 use crate::verdict::{self, Verdict, check};
 use crate::{cpus, patience, perf, pmus};
@@ -30,7 +29,7 @@ const LIMIT: Duration = Duration::from_secs(30);
 const INTERVAL: Duration = Duration::from_millis(10);
 
 pub(crate) fn run() -> Result<Verdict> {
-    verdict::needs_snapshots(Kallsyms::once()?)?;
+    verdict::needs_snapshots()?;
     let supplier = Path::new(PLATFORM).join("devices").join(SUPPLIER);
     if !supplier.exists() {
         return Ok(Verdict::Skip(format!(

@@ -19,6 +19,7 @@ mod flags;
 mod frozen;
 mod half_records;
 mod heterogeneous;
+mod image;
 mod interrupts;
 mod kernel_log;
 mod kexec;

@@ -6,10 +6,10 @@ use std::mem::MaybeUninit;
 use anyhow::{Context as _, Result, ensure};
 use branch_records::record::RawRecord;
 use guest_support::first_read::{self, FirstRead};
-use guest_support::snapshot_function;
 use libbpf_rs::ProgramInput;
 use rustix::io::Errno;
 
+use crate::image::Image;
 use crate::kallsyms::Kallsyms;
 use crate::path::Paths;
 use crate::skeleton::{
@@ -120,9 +120,8 @@ fn seen(tried: &Tried) -> Verdict {
 /// the middle of them. `check` sees the records of each while the code is there that made them.
 /// `None` if nothing shows where the middle is.
 fn tried(check: impl Fn(&[RawRecord]) -> Result<()>) -> Result<Option<Tried>> {
-    let symbols = Kallsyms::once()?;
-    verdict::needs_snapshots(symbols)?;
-    let Some(place) = first_read(symbols)? else {
+    verdict::needs_snapshots()?;
+    let Some(place) = first_read()? else {
         return Ok(None);
     };
     let events = verdict::record_everywhere()?;
@@ -159,15 +158,14 @@ fn tried(check: impl Fn(&[RawRecord]) -> Result<()>) -> Result<Option<Tried>> {
 }
 
 /// Where a snapshot reads its first record, if the kernel's code shows it.
-pub(crate) fn first_read(symbols: &Kallsyms) -> Result<Option<FirstRead>> {
+pub(crate) fn first_read() -> Result<Option<FirstRead>> {
     if !cfg!(target_arch = "aarch64") {
         return Ok(None);
     }
-    let entry = snapshot_function::installed(symbols)?;
-    Ok(entry
-        .map(|entry| first_read::find(symbols, entry))
-        .transpose()?
-        .flatten())
+    match Image::of_this_kernel()?.snapshot_function()? {
+        Some(entry) => first_read::find(Kallsyms::once()?, entry),
+        None => Ok(None),
+    }
 }
 
 /// Takes a snapshot on this CPU. Returns what the helper returned for each snapshot

@@ -6,12 +6,11 @@ use anyhow::Result;
 use rustix::io::Errno;
 
 use crate::contract::{Answer, Helper, WHOLE};
-use crate::kallsyms::Kallsyms;
 use crate::verdict::{self, Verdict, check};
 use crate::{cpus, perf};
 
 pub(crate) fn run() -> Result<Verdict> {
-    verdict::needs_snapshots(Kallsyms::once()?)?;
+    verdict::needs_snapshots()?;
     let cpus = cpus::online()?;
     // The events show which CPUs can record branches, and are closed again.
     let events =

@@ -25,7 +25,6 @@ use libbpf_rs::{MapCore as _, MapFlags, OpenObject, ProgramInput};
 use rustix::io::Errno;
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
-use crate::kallsyms::Kallsyms;
 use crate::kcore::Kcore;
 use crate::ring::Ring;
 use crate::skeleton::{
@@ -82,7 +81,7 @@ pub(crate) fn run(
     only: Option<Range<i64>>,
     output: &Path,
 ) -> Result<Verdict> {
-    verdict::needs_snapshots(Kallsyms::once()?)?;
+    verdict::needs_snapshots()?;
     cpus::pin_to(CPU)?;
     let _settings = settings::unlimited_sampling()?;
     let event = perf::open(CPU, perf::FOR_OVERFLOWS).map_err(verdict::cannot_record)?;

@@ -2,13 +2,14 @@
 
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 
 use anyhow::Result;
 use branch_records::capture::CodeRange;
 use branch_records::path::{self, Code, Findings, Pausing};
 use branch_records::record::RawRecord;
-use guest_support::snapshot_function;
 
+use crate::image::Image;
 use crate::kallsyms::Kallsyms;
 use crate::kcore::Kcore;
 
@@ -57,7 +58,7 @@ impl Paths {
         let kcore = Kcore::open().inspect_err(|error| {
             eprintln!("snapshots are not checked for being a path: {error:#}");
         });
-        let entry = Kallsyms::once().and_then(snapshot_function::installed);
+        let entry = Image::of_this_kernel().and_then(Image::snapshot_function);
         Self {
             kcore: kcore.ok(),
             entry: entry.unwrap_or_default(),
@@ -113,12 +114,11 @@ const PAGE: u64 = 4096;
 impl Steady {
     /// Reads which places the kernel changes itself. What is traced now has to be traced
     /// until the last check.
-    pub(crate) fn read(symbols: &Kallsyms, gaps: Gaps) -> Self {
+    pub(crate) fn read(gaps: Gaps) -> Self {
         let Paths { kcore, entry } = Paths::open();
         let table = kcore.as_ref().and_then(|kcore| {
-            let start = symbols.address_of("__start___jump_table")?;
-            let stop = symbols.address_of("__stop___jump_table")?;
-            let last = stop.checked_sub(4).filter(|last| *last >= start)?;
+            let Range { start, end } = Image::of_this_kernel().ok()?.jump_labels.clone()?;
+            let last = end.checked_sub(4).filter(|last| *last >= start)?;
             kcore.read(start, last).ok()
         });
         Self {

@@ -10,7 +10,6 @@ use clap::ValueEnum;
 use rustix::io::Errno;
 
 use crate::contract::Helper;
-use crate::kallsyms::Kallsyms;
 use crate::perf;
 use crate::pmus::{self, Pmu};
 use crate::verdict::{self, Verdict, check};
@@ -50,7 +49,7 @@ fn expected(attempt: Attempt, paranoid: i32) -> Result<(), Errno> {
 }
 
 pub(crate) fn run() -> Result<Verdict> {
-    verdict::needs_snapshots(Kallsyms::once()?)?;
+    verdict::needs_snapshots()?;
     // Where nobody can record branches, nobody is refused it.
     drop(verdict::record_everywhere()?);
     let before =

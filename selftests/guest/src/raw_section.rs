@@ -13,7 +13,6 @@ use std::path::Path;
 use anyhow::{Context as _, Result, ensure};
 
 use crate::cpus;
-use crate::kallsyms::Kallsyms;
 use crate::module::{Loaded, Module};
 use crate::skeleton::raw_section::{RawSectionSkel, RawSectionSkelBuilder};
 use crate::skeleton::{self, of_this_process};
@@ -32,7 +31,7 @@ const TRACEPOINTS: &str = "events/preemptirq";
 const ATTEMPTS: usize = 10;
 
 pub(crate) fn run() -> Result<Verdict> {
-    verdict::needs_snapshots(Kallsyms::once()?)?;
+    verdict::needs_snapshots()?;
     let are_there = |tracefs: &str| Path::new(tracefs).join(TRACEPOINTS).is_dir();
     if !TRACEFS.into_iter().any(are_there) {
         return Ok(Verdict::Skip(

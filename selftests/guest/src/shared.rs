@@ -10,7 +10,6 @@ use libbpf_rs::ProgramInput;
 
 use crate::contract::{Answer, Helper, WHOLE};
 use crate::entry::Entry;
-use crate::kallsyms::Kallsyms;
 use crate::path::{Gaps, Paths, Steady};
 use crate::ring::Ring;
 use crate::skeleton::{
@@ -32,10 +31,9 @@ const TURNS: usize = 20_000;
 
 /// Where there may be no gaps, nobody has records that an earlier snapshot has read.
 pub(crate) fn run(gaps: Gaps) -> Result<Verdict> {
-    let symbols = Kallsyms::once()?;
-    verdict::needs_snapshots(symbols)?;
+    verdict::needs_snapshots()?;
     let _settings = settings::unlimited_sampling()?;
-    let entry = Entry::find(symbols)?;
+    let entry = Entry::find()?;
     let events = verdict::record_everywhere()?;
     let (mut firsts, mut seconds) = (Vec::new(), Vec::new());
     let (mut samples, mut snapshots) = (Vec::new(), Vec::new());
@@ -48,7 +46,7 @@ pub(crate) fn run(gaps: Gaps) -> Result<Verdict> {
                     "CPU {cpu}, two programs on one function: the {which} one has {} records, and \
                      the newest is not the branch into {}",
                     answer.records().len(),
-                    entry.name
+                    entry.name()
                 );
             }
             // The way of the first program's call is taken once.
@@ -133,7 +131,7 @@ fn beside_samples(cpu: u32) -> Result<(Vec<usize>, Vec<usize>)> {
     let mut object = MaybeUninit::uninit();
     let mut helper = Helper::load(&mut object)?;
     // An implementation may keep what a snapshot has read.
-    let code = Steady::read(Kallsyms::once()?, Gaps::BehindSnapshots);
+    let code = Steady::read(Gaps::BehindSnapshots);
     perf::set_period(&event, PERIOD)?;
     perf::enable(&event)?;
     let (mut samples, mut snapshots) = (Vec::new(), Vec::new());

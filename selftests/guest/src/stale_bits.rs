@@ -8,11 +8,10 @@ use rustix::io::Errno;
 
 use crate::contract::{Answer, Helper, MAX_RECORDS, WHOLE};
 use crate::cpus;
-use crate::kallsyms::Kallsyms;
 use crate::verdict::{self, Verdict, check};
 
 pub(crate) fn run() -> Result<Verdict> {
-    verdict::needs_snapshots(Kallsyms::once()?)?;
+    verdict::needs_snapshots()?;
     let events = verdict::record_everywhere()?;
     let mut object = MaybeUninit::uninit();
     let mut helper = Helper::load(&mut object)?;

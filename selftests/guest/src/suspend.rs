@@ -15,7 +15,6 @@ use rustix::system::{RebootCommand, reboot};
 use crate::contract::{Helper, WHOLE};
 use crate::cpus;
 use crate::entry::{self, Entry};
-use crate::kallsyms::Kallsyms;
 use crate::skeleton::{
     self,
     suspend::{SuspendSkel, SuspendSkelBuilder},
@@ -43,8 +42,7 @@ const LOG: &str = "/dev/kmsg";
 const ATTEMPTS: u32 = 5;
 
 pub(crate) fn run() -> Result<Verdict> {
-    let symbols = Kallsyms::once()?;
-    verdict::needs_snapshots(symbols)?;
+    verdict::needs_snapshots()?;
     let states = fs::read_to_string(STATE).unwrap_or_default();
     if !states.split_whitespace().any(|state| state == TO_IDLE) || !Path::new(ALARM).exists() {
         return Ok(Verdict::Skip(
@@ -57,7 +55,7 @@ pub(crate) fn run() -> Result<Verdict> {
     let able: Vec<u32> = events.iter().map(|(cpu, _)| *cpu).collect();
     let mut object = MaybeUninit::uninit();
     let mut helper = Helper::load(&mut object)?;
-    let entry = Entry::find(symbols)?;
+    let entry = Entry::find()?;
     if let Some(wrong) = problem(&mut helper, &entry, &able)? {
         return Ok(Verdict::Fail(format!("before the suspension, {wrong}")));
     }

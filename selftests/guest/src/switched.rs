@@ -16,7 +16,6 @@ use branch_records::record::RawRecord;
 
 use crate::contract::{Answer, Helper};
 use crate::cpus;
-use crate::kallsyms::Kallsyms;
 use crate::perf;
 use crate::pmus;
 use crate::verdict::{self, Verdict, check};
@@ -70,7 +69,7 @@ impl fmt::Display for Own {
 }
 
 pub(crate) fn run() -> Result<Verdict> {
-    verdict::needs_snapshots(Kallsyms::once()?)?;
+    verdict::needs_snapshots()?;
     // Branches of user space alone: those of the kernel between two tasks would take all records.
     let events =
         perf::open_everywhere(&cpus::online()?, perf::OF_USER).map_err(verdict::cannot_record)?;

@@ -10,15 +10,13 @@ use anyhow::{Context as _, Result};
 use crate::contract::{Helper, WHOLE};
 use crate::cpus;
 use crate::entry::Entry;
-use crate::kallsyms::Kallsyms;
 use crate::verdict::{self, Verdict, check};
 
 /// Where tracefs may be mounted.
 pub(crate) const TRACEFS: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 
 pub(crate) fn run() -> Result<Verdict> {
-    let symbols = Kallsyms::once()?;
-    verdict::needs_snapshots(symbols)?;
+    verdict::needs_snapshots()?;
     let events = verdict::record_everywhere()?;
     if let Some(other) = in_use() {
         return Ok(Verdict::Skip(format!(
@@ -32,7 +30,7 @@ pub(crate) fn run() -> Result<Verdict> {
     };
     let mut object = MaybeUninit::uninit();
     let mut helper = Helper::load(&mut object)?;
-    let entry = Entry::find(symbols)?;
+    let entry = Entry::find()?;
     for (cpu, _) in &events {
         cpus::pin_to(*cpu)?;
         let answer = helper.call(WHOLE, 0)?;
@@ -44,7 +42,7 @@ pub(crate) fn run() -> Result<Verdict> {
         check!(
             entry.begins(&answer),
             "CPU {cpu}: the newest branch is not the one into {}: the tracer's cost records",
-            entry.name
+            entry.name()
         );
     }
     drop(tracer);

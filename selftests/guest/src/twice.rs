@@ -10,6 +10,7 @@ use rustix::io::Errno;
 use crate::contract::{Helper, MAX_RECORDS, WHOLE};
 use crate::cpus;
 use crate::entry::Entry;
+use crate::image::{Image, TELLS};
 use crate::kallsyms::Kallsyms;
 use crate::verdict::{self, Verdict, check};
 
@@ -19,27 +20,29 @@ const BANK: usize = 32;
 /// and its masking of interrupts. One that comes a little later waits for the end of the first
 /// snapshot, and as it returns, it may tell lockdep. On a slow machine ticks come often.
 const ATTEMPTS: usize = 10;
-/// The function that tells lockdep and tracers that interrupts are no longer masked, where the
-/// kernel has it. On arm64 a snapshot calls it while BRBE is still paused; on x86-64 interrupts are
-/// unmasked after the LBRs record again.
-const TELLS: &str = "trace_hardirqs_on";
 /// How often it is tried whether a snapshot without room takes records away. An interrupt between two
 /// snapshots adds records. So a kernel that takes records away may look right once, and one that does
 /// not never looks wrong.
 const ROOMLESS: usize = 5;
 
+/// The addresses of the function that tells lockdep and tracers that interrupts are no longer masked,
+/// where the kernel has it. On arm64 a snapshot calls it while BRBE is still paused; on x86-64
+/// interrupts are unmasked after the LBRs record again.
+fn tells() -> Result<Option<Range<u64>>> {
+    let tells = Image::of_this_kernel()?.tells;
+    match tells.filter(|_| cfg!(target_arch = "aarch64")) {
+        Some(address) => Ok(Kallsyms::once()?.until_next(address)),
+        None => Ok(None),
+    }
+}
+
 pub(crate) fn run() -> Result<Verdict> {
-    let symbols = Kallsyms::once()?;
-    verdict::needs_snapshots(symbols)?;
+    verdict::needs_snapshots()?;
     let events = verdict::record_everywhere()?;
     let mut object = MaybeUninit::uninit();
     let mut helper = Helper::load(&mut object)?;
-    let entry = Entry::find(symbols)?;
-    let tells = symbols
-        .address_of(TELLS)
-        .filter(|_| cfg!(target_arch = "aarch64"))
-        .and_then(|address| symbols.until_next(address))
-        .unwrap_or_default();
+    let entry = Entry::find()?;
+    let tells = tells()?.unwrap_or_default();
     for (cpu, _) in &events {
         cpus::pin_to(*cpu)?;
         let mut verdict = Verdict::Pass;
@@ -72,7 +75,7 @@ fn in_a_row(helper: &mut Helper<'_>, entry: &Entry, tells: &Range<u64>) -> Resul
             entry.begins(answer),
             "the newest branch of the {which} snapshot is not the one into {}: branches of the \
              snapshot's own cost records",
-            entry.name
+            entry.name()
         );
     }
     // The call itself may be too long ago: lockdep takes many branches.

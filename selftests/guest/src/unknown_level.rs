@@ -10,7 +10,6 @@ use std::mem::MaybeUninit;
 use anyhow::{Context as _, Result};
 use branch_records::record::{Privilege, RawRecord};
 
-use crate::kallsyms::Kallsyms;
 use crate::kernel_log::KernelLog;
 use crate::module::{Loaded, Module};
 use crate::skeleton::unknown_level::{UnknownLevelSkel, UnknownLevelSkelBuilder};
@@ -41,7 +40,7 @@ const PERIOD: u64 = 200_000;
 const TURNS: usize = 10_000;
 
 pub(crate) fn run() -> Result<Verdict> {
-    verdict::needs_snapshots(Kallsyms::once()?)?;
+    verdict::needs_snapshots()?;
     let Some(module) = MODULE.load()? else {
         return Ok(Verdict::Skip(MODULE.is_not_here()));
     };

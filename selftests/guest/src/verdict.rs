@@ -8,9 +8,9 @@ use anyhow::{Error, Result};
 use guest_support::cpus;
 use guest_support::kallsyms::{Kallsyms, NO_SNAPSHOTS};
 use guest_support::perf::{self, CannotRecord};
-use guest_support::snapshot_function;
 use serde::Serialize;
 
+use crate::image::Image;
 use crate::path::NoPath;
 
 /// The verdict of a test that could be tried.
@@ -43,9 +43,10 @@ pub(crate) use check;
 struct Skipped(String);
 
 /// Checks that the kernel has snapshots.
-pub(crate) fn needs_snapshots(symbols: &Kallsyms) -> Result<()> {
-    let is_installed = || matches!(snapshot_function::installed(symbols), Ok(Some(_)));
-    if symbols.has_snapshot_function() || is_installed() {
+pub(crate) fn needs_snapshots() -> Result<()> {
+    let installed = Image::of_this_kernel().and_then(Image::snapshot_function);
+    // Before there is a PMU, no function is in its place.
+    if matches!(installed, Ok(Some(_))) || Kallsyms::once()?.has_snapshot_function() {
         return Ok(());
     }
     Err(no_snapshots())

@@ -6,9 +6,7 @@ use std::path::Path;
 use anyhow::Result;
 use guest_reports::board::{BoardCpu, BoardMachine, Part};
 
-use guest_support::snapshot_function;
-
-use crate::kallsyms::Kallsyms;
+use crate::image::Image;
 use crate::{cpus, pmus};
 
 /// Files with the name of the machine's model: of a device tree, and of DMI.
@@ -49,8 +47,7 @@ pub(super) fn look() -> Result<BoardMachine> {
 
 /// Whether a driver takes snapshots.
 fn has_snapshots() -> Part<bool> {
-    let installed = Kallsyms::read().and_then(|symbols| snapshot_function::installed(&symbols));
-    match installed {
+    match Image::of_this_kernel().and_then(Image::snapshot_function) {
         Ok(function) => Part::Seen(function.is_some()),
         Err(error) => Part::missing(format!("{error:#}")),
     }

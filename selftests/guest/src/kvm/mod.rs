@@ -13,7 +13,6 @@ use libbpf_rs::Link;
 use crate::contract::Answer;
 use crate::crossing::passed_over;
 use crate::entry::{self, Entry};
-use crate::kallsyms::Kallsyms;
 use crate::kcore::Kcore;
 use crate::path::{self, Gaps, Paths, Steady};
 use crate::ring::Ring;
@@ -36,8 +35,7 @@ const ENOUGH: usize = 20;
 const MOST_RUNS: usize = 500;
 
 pub(crate) fn run() -> Result<Verdict> {
-    let symbols = Kallsyms::once()?;
-    verdict::needs_snapshots(symbols)?;
+    verdict::needs_snapshots()?;
     if !cfg!(target_arch = "aarch64") {
         return Ok(Verdict::Skip("the guest's program is arm64's".to_owned()));
     }
@@ -48,7 +46,7 @@ pub(crate) fn run() -> Result<Verdict> {
     };
     let _settings = settings::unlimited_sampling()?;
     let events = verdict::record_everywhere()?;
-    let entry = Entry::find(symbols)?;
+    let entry = Entry::find()?;
     let (mut both_ways, mut samples) = (0, 0);
     for (cpu, event) in events {
         cpus::pin_to(cpu)?;
@@ -148,7 +146,7 @@ impl<'object> Snapshots<'object> {
 fn samples_of_runs(cpu: u32, machine: &mut Machine) -> Result<Seen> {
     let event = perf::open(cpu, perf::FOR_OVERFLOWS).map_err(verdict::cannot_record)?;
     let mut ring = Ring::map(&event)?;
-    let code = Steady::read(Kallsyms::once()?, Gaps::None);
+    let code = Steady::read(Gaps::None);
     perf::set_period(&event, PERIOD)?;
     perf::enable(&event)?;
     let mut seen = 0;

@@ -19,7 +19,6 @@ use libbpf_rs::skel::Skel as _;
 use libbpf_rs::{Link, OpenObject, RingBufferBuilder};
 
 use crate::cpus;
-use crate::kallsyms::Kallsyms;
 use crate::nested;
 use crate::path::{Gaps, Steady};
 use crate::patience;
@@ -47,15 +46,14 @@ const AT_ONCE: usize = 50;
 /// of cycles from one sample of an event to the next, and grows on a slow machine. `gaps`
 /// says where snapshots may have gaps.
 pub(crate) fn run(time: Duration, period: u64, gaps: Gaps) -> Result<Verdict> {
-    let symbols = Kallsyms::once()?;
-    verdict::needs_snapshots(symbols)?;
+    verdict::needs_snapshots()?;
     let cpus = cpus::online()?;
     perf::open_everywhere(&cpus, FOR_SNAPSHOTS).map_err(verdict::cannot_record)?;
     let mut splats = Splats::watch()?;
     let mut object = MaybeUninit::uninit();
-    let skeleton = load(&mut object, symbols)?;
+    let skeleton = load(&mut object)?;
     let seen = RefCell::new(Seen::default());
-    let code = Steady::read(symbols, gaps);
+    let code = Steady::read(gaps);
     let group = Group::new()?;
     let shared = Shared::new(period);
     // perf's start and the opening of events take long under load, and so come first.
@@ -116,15 +114,12 @@ pub(crate) fn run(time: Duration, period: u64, gaps: Gaps) -> Result<Verdict> {
 
 /// Loads and attaches the BPF programs. The one for nested snapshots is attached only if
 /// there is a place to probe.
-fn load<'object>(
-    object: &'object mut MaybeUninit<OpenObject>,
-    symbols: &Kallsyms,
-) -> Result<StressSkel<'object>> {
+fn load<'object>(object: &'object mut MaybeUninit<OpenObject>) -> Result<StressSkel<'object>> {
     let mut skeleton = skeleton::load(StressSkelBuilder::default(), object)?;
     skeleton
         .attach()
         .context("cannot attach the BPF programs")?;
-    let place = nested::first_read(symbols)?;
+    let place = nested::first_read()?;
     let nested = place.map(|place| probe::attach(&skeleton.progs.on_read, &place));
     skeleton.links.on_read = nested.transpose()?;
     Ok(skeleton)
