@@ -18,7 +18,7 @@ use kernels::kernel::Kernel;
 use kernels::subject::Configuration;
 use kernels::variant::Variant;
 use machines::backend::{End, Run};
-use machines::guest::{Guest, Task};
+use machines::guest::{self, Guest, Task};
 use machines::machine_spec::MachineSpec;
 use machines::share::Share;
 use machines::speed;
@@ -583,8 +583,16 @@ impl Watch {
             share: &share,
             timeout,
         };
-        let run = guest.run(kernel, &self.tests[0].machine, &task)?;
-        let verdicts = judge(self.tests.len(), &run)?.verdicts(self.tests.len());
+        self.noticed(&guest.run(kernel, &self.tests[0].machine, &task)?)
+    }
+
+    /// The first of the tests that did not pass in `run`.
+    fn noticed(&self, run: &Run) -> Result<Option<Noticed>> {
+        // A machine that failed says nothing of the kernel, whatever has ended before.
+        if matches!(run.end, End::Failed(_)) {
+            guest::status(run)?;
+        }
+        let verdicts = judge(self.tests.len(), run)?.verdicts(self.tests.len());
         let failed = self.names().zip(verdicts);
         let mut failed = failed.filter(|(_, verdict)| !matches!(verdict, Verdict::Pass(_)));
         Ok(failed.next().map(|(name, verdict)| Noticed {
@@ -627,6 +635,28 @@ mod tests {
         let distinct: std::collections::BTreeSet<_> = names.iter().collect();
         assert_eq!(distinct.len(), all().len());
         assert_eq!(names.len(), all().len());
+    }
+
+    #[test]
+    fn a_machine_that_fails_has_noticed_nothing() {
+        let watch = Watch {
+            tests: vec![ordinary("one"), ordinary("two")],
+        };
+        let run = |end| Run {
+            output: "PASS one\nthe test ended with 0\n".into(),
+            end,
+            console: PathBuf::new(),
+        };
+        assert!(
+            watch
+                .noticed(&run(End::Failed("no memory".to_owned())))
+                .is_err()
+        );
+        let noticed = watch
+            .noticed(&run(End::TimedOut(Vec::new())))
+            .unwrap()
+            .unwrap();
+        assert_eq!((noticed.by, noticed.in_time), ("two", false));
     }
 
     #[test]

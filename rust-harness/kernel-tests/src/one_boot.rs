@@ -3,6 +3,7 @@
 
 use anyhow::{Context as _, Error, Result, anyhow, ensure};
 
+use host::process::Interrupted;
 use machines::backend::Run;
 use machines::guest::{self, Dead};
 use report::{Decided, Verdict};
@@ -97,6 +98,11 @@ impl Death {
     }
 }
 
+/// What came of a test whose machine failed.
+fn failed(error: &Error) -> Decided {
+    Verdict::Fail(format!("{error:#}")).into()
+}
+
 /// What came of `count` tests, by the `output` of the guest, and by how it died if it did. If it
 /// died when all had ended, it died of the last one.
 fn judged<D: Into<Decided>>(
@@ -126,12 +132,14 @@ fn judged<D: Into<Decided>>(
 /// kernel dies of, is tried a second time alone: one before it may have left what it died of.
 /// Those after it run in another boot. A test that was the first in its boot is tried again only if
 /// it did not end in time, which may be the host's fault. A kernel that died has a mistake,
-/// whichever test made it: a test that passes alone then fails for what it saw first.
+/// whichever test made it: a test that passes alone then fails for what it saw first. Where `boot`
+/// fails when tests are decided, these keep their verdicts: the test that it was to try a second time
+/// fails, or all that are left.
 ///
 /// # Errors
 ///
-/// Those of `boot`, and [`Dead::TimedOut`] for a single test that did not end in time twice: its
-/// callers tell that from a test that failed.
+/// Those of `boot` when no test is decided, or when the run is interrupted; and [`Dead::TimedOut`]
+/// for a single test that did not end in time twice: its callers tell that from a test that failed.
 pub fn decide(
     count: usize,
     mut boot: impl FnMut(&[usize]) -> Result<Judged>,
@@ -140,7 +148,13 @@ pub fn decide(
     while decided.len() < count {
         let first = decided.len();
         let places: Vec<_> = (first..count).collect();
-        let Judged { ended, died } = boot(&places)?;
+        let Judged { ended, died } = match boot(&places) {
+            Err(error) if first > 0 && !error.is::<Interrupted>() => {
+                decided.resize(count, failed(&error));
+                break;
+            }
+            judged => judged?,
+        };
         decided.extend(ended);
         let Some(died) = died else {
             break;
@@ -150,14 +164,20 @@ pub fn decide(
             decided.push(died.verdict().into());
             continue;
         }
-        let Judged {
-            mut ended,
-            died: again,
-        } = boot(&[place])?;
-        let mut alone = match again {
-            Some(again) if count == 1 && again.is_time_out() => return Err(again.why),
-            Some(again) => again.verdict().into(),
-            None => ended.pop().context("a test without a verdict")?,
+        let mut alone = match boot(&[place]) {
+            Err(error) if count > 1 && !error.is::<Interrupted>() => failed(&error),
+            judged => match judged? {
+                Judged {
+                    died: Some(again), ..
+                } if count == 1 && again.is_time_out() => return Err(again.why),
+                Judged {
+                    died: Some(again), ..
+                } => again.verdict().into(),
+                Judged {
+                    mut ended,
+                    died: None,
+                } => ended.pop().context("a test without a verdict")?,
+            },
         };
         alone.retries += 1;
         if died.is_panic() && matches!(alone.verdict, Verdict::Pass(_)) {
@@ -274,6 +294,39 @@ mod tests {
             panic!("one test")
         };
         assert_eq!((&once.verdict, once.retries), (&Verdict::pass(), 1));
+    }
+
+    /// What comes of four tests, if a guest does not end the third one in time, and the machines of
+    /// all boots from the `failing` one on fail with `error`.
+    fn failing(failing: usize, error: impl Fn() -> Error) -> Result<Vec<Decided>> {
+        let mut boots = 0;
+        decide(4, |places| {
+            boots += 1;
+            if boots >= failing {
+                return Err(error());
+            }
+            let late = places
+                .iter()
+                .position(|place| *place == 2 && places.len() > 1);
+            Ok(Judged {
+                ended: vec![Verdict::pass().into(); late.unwrap_or(places.len())],
+                died: late.map(|_| death(false)),
+            })
+        })
+    }
+
+    #[test]
+    fn a_machine_that_fails_later_takes_no_verdict() {
+        let no_memory = || anyhow!("no memory");
+        assert!(failing(1, no_memory).is_err());
+        for (first, passed) in [(2, 2), (3, 3)] {
+            let decided = failing(first, no_memory).unwrap();
+            let verdicts: Vec<_> = decided.into_iter().map(|decided| decided.verdict).collect();
+            let mut expected = vec![Verdict::pass(); passed];
+            expected.resize(4, Verdict::Fail("no memory".to_owned()));
+            assert_eq!(verdicts, expected);
+            assert!(failing(first, || Interrupted.into()).is_err());
+        }
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::time::Duration;
 /// two cores, with a second guest beside it.
 const BOOT: Duration = Duration::from_secs(4);
 /// How many times as long as on that machine things may take while nothing is known of this one.
-const UNKNOWN: u32 = 3;
+const UNKNOWN: f64 = 3.0;
 /// How many boots count, the last ones: what else the machine has to do changes.
 const COUNTED: usize = 4;
 
@@ -25,14 +25,25 @@ pub(crate) fn note(boot: Duration) {
 /// A limit for this machine: `limit`, or more by as much as boots take longer here. Before the
 /// first boot the machine may be a slow one.
 pub fn scaled(limit: Duration) -> Duration {
-    let boots = BOOTS.lock().unwrap_or_else(PoisonError::into_inner);
-    let slowest = boots.iter().max();
-    slowest.map_or(UNKNOWN * limit, |slowest| by(limit, *slowest))
+    limit.mul_f64(slowness())
 }
 
-/// `limit`, or more if the slowest of the last boots, `slowest`, was slower than [`BOOT`].
-fn by(limit: Duration, slowest: Duration) -> Duration {
-    limit.mul_f64(slowest.div_duration_f64(BOOT).max(1.0))
+/// How long what took `taken` on this machine would take on the one that limits were chosen on: for
+/// a limit, which is [`scaled`] when it is used.
+pub fn as_chosen(taken: Duration) -> Duration {
+    taken.div_f64(slowness())
+}
+
+/// How many times as long as on the machine that limits were chosen on things may take here.
+fn slowness() -> f64 {
+    let boots = BOOTS.lock().unwrap_or_else(PoisonError::into_inner);
+    let slowest = boots.iter().max();
+    slowest.map_or(UNKNOWN, |slowest| by(*slowest))
+}
+
+/// How many times as long as [`BOOT`] the slowest of the last boots took, and no less than once.
+fn by(slowest: Duration) -> f64 {
+    slowest.div_duration_f64(BOOT).max(1.0)
 }
 
 /// Words for a kernel's command line by which its own watchdogs are as patient as the limits here:
@@ -66,9 +77,10 @@ mod tests {
         assert_eq!(scaled(limit), 3 * limit, "no boot is known yet");
         let patient = ["rcupdate.rcu_cpu_stall_timeout=63", "watchdog_thresh=30"];
         assert_eq!(watchdogs(), patient);
-        assert_eq!(by(limit, Duration::ZERO), limit);
-        assert_eq!(by(limit, Duration::from_secs(2)), limit);
-        assert_eq!(by(limit, Duration::from_secs(12)), 3 * limit);
+        assert_eq!(as_chosen(3 * limit), limit);
+        for (seconds, times) in [(0, 1.0), (2, 1.0), (12, 3.0)] {
+            assert_eq!(by(Duration::from_secs(seconds)), times);
+        }
         for seconds in [30, 1, 1, 1, 1] {
             note(Duration::from_secs(seconds));
         }

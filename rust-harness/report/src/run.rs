@@ -1,7 +1,7 @@
 //! Runs of plans: as many tasks at once as keep the CPUs busy and have memory, and first the
 //! one from which it is the longest way to the end of the run.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroUsize;
 use std::sync::mpsc::{self, Sender};
 use std::thread::{self, Scope};
@@ -119,6 +119,7 @@ impl<'a> Runner<'a> {
         let mut running = Running {
             runner: self,
             full: None,
+            on_full_disk: BTreeSet::new(),
             rows: graph.works.iter().map(|_| Vec::new()).collect(),
             names: graph.works.iter().map(name).collect(),
             is_artefact: graph
@@ -234,6 +235,8 @@ struct Running<'a, 'h> {
     runner: &'h Runner<'h>,
     /// Why nothing begins any more, if the disk is full.
     full: Option<String>,
+    /// The tasks that ended on a full disk: what fails then says nothing of a test, and is kept nowhere.
+    on_full_disk: BTreeSet<usize>,
     schedule: Schedule,
     /// What each task does, until it begins.
     works: Vec<Option<Work<'a>>>,
@@ -272,7 +275,8 @@ impl<'a> Running<'a, '_> {
         let late = limit.and_then(|limit| limit.passed());
         let body: Box<dyn FnOnce() -> Outcome + Send + 'a> = match (work, missing) {
             (Work::End(at_end, tasks), _) => {
-                let rows = self.rows[tasks].iter().flatten();
+                let tasks = tasks.filter(|task| !self.on_full_disk.contains(task));
+                let rows = tasks.flat_map(|task| &self.rows[task]);
                 let rows: Vec<_> = rows.filter(|row| row.subject != RUN).cloned().collect();
                 let is_partial = late.is_some() || self.full.is_some() || !self.failed.is_empty();
                 match at_end(&rows, is_partial) {
@@ -327,9 +331,10 @@ impl<'a> Running<'a, '_> {
 
     fn decided(&mut self, place: usize, rows: Vec<Row>) {
         self.tests.decided += rows.len();
-        // What fails on a full disk says nothing of the test.
         if self.full.is_none() {
             self.seen.saw(&rows);
+        } else {
+            self.on_full_disk.insert(place);
         }
         self.rows[place] = rows;
     }

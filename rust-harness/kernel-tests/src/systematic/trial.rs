@@ -24,17 +24,26 @@ use kernels::kernel::Kernel;
 use kernels::subject::Configuration;
 use machines::guest::Dead;
 use machines::machine_spec::MachineSpec;
+use machines::speed;
 use report::{Artefact, Verdict};
 
 /// How often as long as on the drivers as they are tests may take on a mutant. One that hangs takes
 /// all of that.
 const PATIENCE: u32 = 3;
-/// What decides on the host, beside a test, whether a mutant was noticed.
-const JUDGES: [&str; 4] = [
-    "rust-harness/kernel-tests/src/overflow/judge.rs",
-    "rust-harness/kernel-tests/src/watch.rs",
+/// What decides on the host, beside `branch-guest`, whether a mutant was noticed: how tests run that
+/// are known by their names alone, and what their output means.
+const JUDGES: [&str; 11] = [
+    "rust-harness/branch-records/src/path/cycles.rs",
+    "rust-harness/branch-records/src/path/findings.rs",
+    "rust-harness/branch-records/src/path/flow.rs",
     "rust-harness/branch-records/src/path/mod.rs",
     "rust-harness/branch-records/src/sweep.rs",
+    "rust-harness/kernel-tests/src/guest_tests/outcome.rs",
+    "rust-harness/kernel-tests/src/kunit.rs",
+    "rust-harness/kernel-tests/src/one_boot.rs",
+    "rust-harness/kernel-tests/src/overflow.rs",
+    "rust-harness/kernel-tests/src/overflow/judge.rs",
+    "rust-harness/kernel-tests/src/watch.rs",
 ];
 /// The least time for tests on a mutant: a boot on a machine that does something else beside it.
 const LEAST: Duration = Duration::from_secs(30);
@@ -168,7 +177,8 @@ impl<'a> Trial<'a> {
         Ok(Verdict::Pass(format!("{boots} boots")))
     }
 
-    /// How long a round takes on the drivers as they are, where it has to pass.
+    /// How long a round takes on the drivers as they are, where it has to pass: by the machine that
+    /// limits were chosen on, as a limit made of it follows the machine.
     fn duration(&self, place: usize) -> Result<Duration> {
         let result = self.durations[place].get(|| {
             let round = &self.rounds[place];
@@ -186,7 +196,7 @@ impl<'a> Trial<'a> {
                 Some(Noticed { by, says, .. }) => {
                     Err(format!("{by} fails on the drivers as they are: {says}"))
                 }
-                None => Ok(start.elapsed()),
+                None => Ok(speed::as_chosen(start.elapsed())),
             })
         });
         result?.map_err(Error::msg)

@@ -150,13 +150,19 @@ fn what_is_too_late_is_skipped_and_nothing_is_made_for_it() {
 fn on_a_full_disk_one_failure_is_told_and_nothing_more_begins() {
     let dir = tempfile::tempdir().unwrap();
     let paths = Paths::at(dir.path(), dir.path());
+    let at_end = RefCell::new(None);
     let run = |least_room| {
-        let mut plan = Plan::default();
-        plan.in_order([
+        let mut part = Plan::default();
+        part.in_order([
             Job::new("7.3", "a", || bail!("No space left on device")),
             passing("b"),
             Job::skipped("7.3", "c", "it needs BRBE"),
         ]);
+        let mut plan = Plan::default();
+        plan.part(part, |rows, is_partial| {
+            at_end.replace(Some((rows.len(), is_partial)));
+            Ok(())
+        });
         let runner = Runner {
             least_room,
             at_once: NonZeroUsize::new(1),
@@ -166,10 +172,13 @@ fn on_a_full_disk_one_failure_is_told_and_nothing_more_begins() {
     };
     let full = run(u64::MAX);
     assert_eq!((full.counts(), full.late()), ((0, 1, 2), 0));
+    // Nothing is kept of what failed then.
+    assert_eq!(at_end.take(), Some((0, true)));
     let reason = |test| full.verdict(test).unwrap().reason();
     assert!(reason("b").contains("MiB free"), "{}", reason("b"));
     assert_eq!(reason("c"), "it needs BRBE");
     assert_eq!(run(0).verdict("b"), Some(&Verdict::pass()));
+    assert_eq!(at_end.take(), Some((3, false)));
 }
 
 #[test]
