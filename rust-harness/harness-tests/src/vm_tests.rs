@@ -6,14 +6,14 @@ mod suspend;
 
 use std::io::{self, BufRead as _, BufReader, Lines, Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpListener};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 
 use crate::processes::{children_of, wait_for_the_end};
-use host::process;
+use host::process::{self, ProcessGroup};
 use host::progress::is_about_a_step;
 use kernel_tests::context::{Context, Revision};
 use kernel_tests::registry::{Batch, Scope, Test};
@@ -143,12 +143,12 @@ fn run(kernel: &Kernel, arguments: &[&str], input: &[u8]) -> Result<Output> {
     let mut command = vm(kernel, arguments);
     command.stdin(Stdio::piped());
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn().context("starting brbe vm")?;
-    let mut to = child.stdin.take().context("a pipe")?;
+    let mut group = ProcessGroup::spawn(&mut command)?;
+    let mut to = group.child().stdin.take().context("a pipe")?;
     thread::scope(|scope| {
         // Not before it is read, where it is longer than a pipe.
         let typed = scope.spawn(move || to.write_all(input));
-        let output = child.wait_with_output().context("waiting for brbe vm")?;
+        let output = group.finish()?;
         // A command need not read all.
         let _ = typed.join();
         Ok(output)
@@ -193,7 +193,7 @@ fn pipes(kernel: &Kernel) -> Result<String> {
     let device = std::fs::File::options().write(true).open("/dev/full");
     full.stdin(Stdio::null())
         .stdout(device.context("/dev/full")?);
-    let output = full.stderr(Stdio::piped()).output().context("brbe vm")?;
+    let output = ProcessGroup::spawn(full.stderr(Stdio::piped()))?.finish()?;
     ensure!(output.status.code() == Some(3), "a full disk: {output:?}");
     let output = run(kernel, &["--", "no-such-program"], b"")?;
     ensure!(
@@ -224,15 +224,15 @@ fn slowly_read(kernel: &Kernel) -> Result<()> {
         &["--", "sh", "-c", "head -c 1000000 /dev/zero; exit 6"],
     );
     command.stdin(Stdio::null());
-    let mut child = command.stdout(Stdio::piped()).spawn().context("brbe vm")?;
-    let mut out = child.stdout.take().context("a pipe")?;
+    let mut group = ProcessGroup::spawn(command.stdout(Stdio::piped()))?;
+    let mut out = group.child().stdout.take().context("a pipe")?;
     let mut first = [0];
     out.read_exact(&mut first)
         .context("waiting for the guest")?;
     thread::sleep(Duration::from_secs(2));
     let mut rest = Vec::new();
     out.read_to_end(&mut rest).context("reading")?;
-    let status = child.wait().context("waiting for brbe vm")?;
+    let status = group.wait()?;
     ensure!(
         rest.len() == 999_999 && status.code() == Some(6),
         "read late: {} bytes after the first, {status}",
@@ -250,9 +250,10 @@ fn unread(kernel: &Kernel) -> Result<()> {
     for (out, errors, script) in unread {
         let mut command = vm(kernel, &["--", "sh", "-c", script]);
         command.stdin(Stdio::null()).stdout(out).stderr(errors);
-        let mut child = command.spawn().context("brbe vm")?;
+        let mut group = ProcessGroup::spawn(&mut command)?;
+        let child = group.child();
         drop((child.stdout.take(), child.stderr.take()));
-        let status = child.wait().context("waiting for brbe vm")?;
+        let status = group.wait()?;
         ensure!(status.code() == Some(141), "{script}: {status}");
     }
     Ok(())
@@ -418,12 +419,12 @@ fn debugged(kernel: &Kernel) -> Result<String> {
     let arguments = ["--gdb", "--vmlinux", &vmlinux, "--", "sh", "-c", script];
     let mut machine = Debugged::start(vm(kernel, &arguments))?;
     // The guest is up when it has printed something.
-    let mut out = machine.child.stdout.take().context("a pipe")?;
+    let mut out = machine.group.child().stdout.take().context("a pipe")?;
     out.read_exact(&mut [0]).context("waiting for the guest")?;
     let reading = thread::spawn(move || io::copy(&mut out, &mut io::sink()));
     let stop = format!("break {SNAPSHOT}");
     let gdb = machine.gdb(&[&stop, "continue", "delete", "finish", "kill"])?;
-    machine.child.wait().context("waiting for brbe vm")?;
+    machine.group.wait()?;
     // They end with the machine.
     let _ = (reading.join(), machine.errors.join());
     let stopped = gdb.contains(&format!("hit Breakpoint 1, {SNAPSHOT} ("));
@@ -444,15 +445,15 @@ fn of_source(base: &str) -> Result<String> {
     let options = ["--base", base, "--gdb", "--selftests"];
     let arguments = [&options[..], &["--", "sh", "-c", script]].concat();
     let mut machine = Debugged::start(any_vm(&arguments))?;
-    let mut out = BufReader::new(machine.child.stdout.take().context("a pipe")?);
+    let mut out = BufReader::new(machine.group.child().stdout.take().context("a pipe")?);
     let mut said = String::new();
     out.read_line(&mut said).context("waiting for the guest")?;
     let gdb = machine.gdb(&["lx-version", "lx-ps", "detach"])?;
-    let mut to = machine.child.stdin.take().context("a pipe")?;
+    let mut to = machine.group.child().stdin.take().context("a pipe")?;
     to.write_all(b"go\n").context("starting the selftest")?;
     out.read_to_string(&mut said)
         .context("reading its output")?;
-    let status = machine.child.wait().context("waiting for brbe vm")?;
+    let status = machine.group.wait()?;
     for shown in ["Linux version ", "swapper/0"] {
         ensure!(gdb.contains(shown), "nowhere {shown}: {gdb}");
     }
@@ -466,7 +467,7 @@ fn of_source(base: &str) -> Result<String> {
 
 /// `brbe vm --gdb`, and the words that it has said gdb is started by.
 struct Debugged {
-    child: Child,
+    group: ProcessGroup,
     words: String,
     /// Reads what it says after those: a machine whose output nobody reads is ended.
     errors: JoinHandle<String>,
@@ -476,8 +477,8 @@ impl Debugged {
     fn start(mut command: Command) -> Result<Self> {
         command.stdin(Stdio::piped());
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().context("starting brbe vm")?;
-        let errors = child.stderr.take().context("a pipe")?;
+        let mut group = ProcessGroup::spawn(&mut command)?;
+        let errors = group.child().stderr.take().context("a pipe")?;
         let mut lines = BufReader::new(errors).lines();
         let mut before = String::new();
         let invitation = loop {
@@ -493,7 +494,7 @@ impl Debugged {
         let (_, words) = invitation.split_once("shell ").context("the command")?;
         let said = |lines: Lines<_>| lines.map_while(Result::ok).collect::<Vec<_>>().join("\n");
         Ok(Self {
-            child,
+            group,
             words: words.to_owned(),
             errors: thread::spawn(move || said(lines)),
         })
@@ -503,12 +504,14 @@ impl Debugged {
     fn gdb(&self, commands: &[&str]) -> Result<String> {
         let commands: String = commands.iter().map(|one| format!(" -ex '{one}'")).collect();
         let gdb = format!(
-            "timeout {} {} -batch -iex 'set remotetimeout 60'{commands}",
+            "timeout --foreground {} {} -batch -iex 'set remotetimeout 60'{commands}",
             speed::scaled(PATIENCE).as_secs(),
             self.words
         );
-        let output = Command::new("sh").args(["-c", &gdb]).output();
-        let output = output.context("starting gdb")?;
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &gdb]).stdin(Stdio::null());
+        shell.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let output = ProcessGroup::spawn(&mut shell)?.finish()?;
         let [said, errors] = [output.stdout, output.stderr];
         let both = [gdb.as_bytes(), b": ", &said, &errors].concat();
         Ok(String::from_utf8_lossy(&both).into_owned())
@@ -543,17 +546,17 @@ fn killed(kernel: &Kernel) -> Result<String> {
     let mut command = vm(kernel, &["--", "sh", "-c", "echo up; sleep 1000"]);
     command.stdin(Stdio::null());
     command.stdout(Stdio::piped()).stderr(Stdio::null());
-    let mut child = command.spawn().context("starting brbe vm")?;
+    let mut group = ProcessGroup::spawn(&mut command)?;
     let mut up = [0; 3];
-    let mut out = child.stdout.take().context("a pipe")?;
+    let mut out = group.child().stdout.take().context("a pipe")?;
     out.read_exact(&mut up).context("waiting for the guest")?;
-    let brbe = children_of(child.id())?
+    let brbe = children_of(group.child().id())?
         .pop()
         .context("no brbe vm was found")?;
     let left = children_of(brbe.id())?;
     ensure!(!left.is_empty(), "no QEMU was found");
     brbe.signal(Signal::SIGKILL)?;
-    child.wait().context("waiting for brbe vm")?;
+    group.wait()?;
     wait_for_the_end(&left)?;
     Ok(format!("{} processes went with it", left.len()))
 }

@@ -3,15 +3,16 @@
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
+use std::io::Read;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use nix::sys::prctl;
 use nix::sys::signal::{Signal, killpg};
 use nix::sys::wait::waitpid;
@@ -191,6 +192,33 @@ impl ProcessGroup {
         }
         Ok(status)
     }
+
+    /// Waits until the program ends, and returns its exit status and what it printed to those pipes
+    /// that [`ProcessGroup::child`] still has. Fails with [`Interrupted`] if this program has been
+    /// interrupted.
+    pub fn finish(mut self) -> Result<Output> {
+        let (out, err) = (self.child.stdout.take(), self.child.stderr.take());
+        let errors = thread::spawn(move || all_of(err));
+        let stdout = all_of(out)?;
+        let stderr = errors
+            .join()
+            .map_err(|_| anyhow!("reading what a program prints panicked"))??;
+        Ok(Output {
+            status: self.wait()?,
+            stdout,
+            stderr,
+        })
+    }
+}
+
+/// All that is read from a pipe; nothing of one that is not there.
+fn all_of(pipe: Option<impl Read>) -> Result<Vec<u8>> {
+    let mut all = Vec::new();
+    if let Some(mut pipe) = pipe {
+        pipe.read_to_end(&mut all)
+            .context("reading what a program prints")?;
+    }
+    Ok(all)
 }
 
 impl Drop for ProcessGroup {

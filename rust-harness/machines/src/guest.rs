@@ -131,7 +131,7 @@ impl Guest {
     ///
     /// When one of them cannot be built.
     pub fn prepare_runner(&self) -> Result<()> {
-        self.plugin()?;
+        self.plugin_copy()?;
         self.runner().map(|_| ())
     }
 
@@ -171,11 +171,14 @@ impl Guest {
     ///
     /// When the plugin cannot be built or copied.
     pub fn own_plugin_file(&self, machine: &MachineSpec) -> Result<Option<PluginFile>> {
-        let copy = || {
+        Ok(self.with_options(self.plugin_copy()?, machine))
+    }
+
+    fn plugin_copy(&self) -> Result<Option<PathBuf>> {
+        self.parts.plugin_copy.get(|| {
             let built = self.plugin()?;
             built.map(|built| self.own_copy(&built)).transpose()
-        };
-        Ok(self.with_options(self.parts.plugin_copy.get(copy)?, machine))
+        })
     }
 
     fn with_options(&self, plugin: Option<PathBuf>, machine: &MachineSpec) -> Option<PluginFile> {

@@ -39,6 +39,11 @@ const TIMEOUT: Duration = Duration::from_secs(1200);
 const LOOK: Duration = Duration::from_millis(20);
 /// How long one command over ssh may take, on a fast host.
 const COMMAND: Duration = Duration::from_secs(60);
+/// How long a connection may take.
+const CONNECTING: Duration = Duration::from_secs(30);
+/// How often ssh asks a machine that says nothing whether it is there: the third question without an
+/// answer ends the connection.
+const SILENT: Duration = Duration::from_secs(5);
 /// How long it may take from the start of a trace to the command that it traces, on a fast host.
 const TRACED: Duration = Duration::from_secs(120);
 /// A part of the names of the guest tests that run there. Other rows have all of them.
@@ -231,9 +236,12 @@ impl Machine {
         format!("ssh://root@127.0.0.1:{}", self.port)
     }
 
-    /// Options of ssh with the user's key and with `known_hosts` as the file of known hosts.
+    /// Options of ssh with the user's key and with `known_hosts` as the file of known hosts. ssh's own
+    /// limits are for machines that are not emulated: these follow the speed of this one.
     fn options(&self, known_hosts: &Path) -> Vec<String> {
         vec![
+            format!("ConnectTimeout={}", speed::scaled(CONNECTING).as_secs()),
+            format!("ServerAliveInterval={}", speed::scaled(SILENT).as_secs()),
             format!(
                 "IdentityFile={}",
                 self.share.path().join("user_key").display()

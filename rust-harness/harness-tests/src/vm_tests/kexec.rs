@@ -7,6 +7,7 @@ use std::process::Stdio;
 
 use anyhow::{Context as _, Result, ensure};
 use host::files::copy_into;
+use host::process::ProcessGroup;
 use kernel_tests::context::Context;
 use kernel_tests::registry::{Batch, Scope, Test};
 use kernels::kernel::Kernel;
@@ -52,7 +53,8 @@ fn check(kernel: &Kernel) -> Result<Verdict> {
     command.arg(image).args(["--append", &words_of_the_other()]);
     // The machine ends when the other kernel has run its tests, and the session that began in the
     // first one does not come back.
-    let output = command.stdin(Stdio::null()).output().context("brbe vm")?;
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let output = ProcessGroup::spawn(command.stdin(Stdio::null()))?.finish()?;
     let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
     if output.status.code() == Some(super::SKIPPED) {
         return Ok(Verdict::Skip(said(&output.stdout)));

@@ -3,12 +3,13 @@
 use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::os::fd::OwnedFd;
-use std::process::{Child, Command, ExitStatus};
+use std::process::{Command, ExitStatus};
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail};
+use host::process::ProcessGroup;
 use machines::speed;
 use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt};
 use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
@@ -20,7 +21,7 @@ const KEPT: usize = 1 << 16;
 
 /// A program on a terminal.
 pub(super) struct Sitting {
-    child: Child,
+    group: ProcessGroup,
     keyboard: File,
     /// The terminal's other end is kept open, so that it can be asked for its settings when the
     /// program has ended.
@@ -41,7 +42,7 @@ impl Sitting {
         let terminal = ioctl_tiocgptpeer(&master, flags).context("a terminal")?;
         let stream = || terminal.try_clone().context("the terminal");
         command.stdin(stream()?).stdout(stream()?).stderr(stream()?);
-        let child = command.spawn().context("starting a program")?;
+        let group = ProcessGroup::spawn(&mut command)?;
         let mut screen = File::from(master.try_clone().context("the terminal")?);
         let (sender, printed) = mpsc::channel();
         // It ends with the terminal.
@@ -54,7 +55,7 @@ impl Sitting {
             }
         });
         Ok(Self {
-            child,
+            group,
             keyboard: master.into(),
             terminal,
             printed,
@@ -93,16 +94,8 @@ impl Sitting {
 
     /// Waits until the program ends.
     pub(super) fn wait(&mut self) -> Result<ExitStatus> {
-        let until = Instant::now() + speed::scaled(PATIENCE);
-        loop {
-            if let Some(status) = self.child.try_wait().context("waiting for a program")? {
-                return Ok(status);
-            }
-            if Instant::now() > until {
-                bail!("the program has not ended: {:?}", self.screen);
-            }
-            thread::sleep(Duration::from_millis(10));
-        }
+        let status = self.group.wait_within(speed::scaled(PATIENCE))?;
+        status.with_context(|| format!("the program has not ended: {:?}", self.screen))
     }
 
     /// Whether the terminal takes lines, and Ctrl-C for an interruption.
@@ -110,14 +103,6 @@ impl Sitting {
         let settings = tcgetattr(&self.terminal).context("the terminal's settings")?;
         let wanted = LocalModes::ICANON | LocalModes::ISIG | LocalModes::ECHO;
         Ok(settings.local_modes.contains(wanted))
-    }
-}
-
-impl Drop for Sitting {
-    fn drop(&mut self) {
-        // It has ended where all went well.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 

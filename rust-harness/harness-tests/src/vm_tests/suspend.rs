@@ -4,7 +4,8 @@
 use std::path::Path;
 use std::process::Stdio;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
+use host::process::ProcessGroup;
 use kernel_tests::context::Context;
 use kernel_tests::registry::{Batch, Scope, Test};
 use kernels::firmware;
@@ -38,7 +39,8 @@ fn check(kernel: &Kernel, firmware: &Path) -> Result<Verdict> {
     // The host's directories do not come back from the suspension (virtio-9p), nor does the
     // session. What is left of the machine is in memory: the guest's test and its console, whose
     // end is what `brbe vm` prints of a machine that ends without its session.
-    let output = command.stdin(Stdio::null()).output().context("brbe vm")?;
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let output = ProcessGroup::spawn(command.stdin(Stdio::null()))?.finish()?;
     let said = [output.stdout, output.stderr].concat();
     let said = String::from_utf8_lossy(&said);
     if output.status.code() == Some(SKIPPED) {
