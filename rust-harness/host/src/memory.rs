@@ -32,9 +32,25 @@ fn allowed_mib(root: &Path, group: &str) -> Option<u64> {
             text.trim().parse::<u64>().ok()
         };
         // `memory.max` is `max` where there is no limit.
-        Some(number("memory.max")?.saturating_sub(number("memory.current")?))
+        let limit = number("memory.max")?;
+        Some(limit.saturating_sub(number("memory.current")?.saturating_sub(cached(dir))))
     });
     left.min().map(|bytes| bytes / 1024 / 1024)
+}
+
+/// How many bytes of files the kernel keeps in memory for a control group, and drops when programs
+/// need the memory. After a build, that is most of what `memory.current` counts.
+fn cached(group: &Path) -> u64 {
+    let text = fs::read_to_string(group.join("memory.stat")).unwrap_or_default();
+    let number = |name: &str| -> Option<u64> {
+        let mut lines = text.lines().filter_map(|line| line.split_once(' '));
+        lines.find(|(key, _)| *key == name)?.1.trim().parse().ok()
+    };
+    let files = ["active_file", "inactive_file"].map(number);
+    let not_written = ["file_dirty", "file_writeback"].map(number);
+    let sum =
+        |numbers: [Option<u64>; 2]| numbers.into_iter().flatten().fold(0, u64::saturating_add);
+    sum(files).saturating_sub(sum(not_written))
 }
 
 #[cfg(test)]
@@ -65,6 +81,15 @@ mod tests {
             .unwrap();
         }
         assert_eq!(allowed_mib(root, "a/b"), Some(3000));
+        let stat = format!(
+            "anon 1\nactive_file {}\ninactive_file {}\nfile_dirty {}\n",
+            600 * MIB,
+            500 * MIB,
+            100 * MIB
+        );
+        fs::write(root.join("a/memory.stat"), stat).unwrap();
+        assert_eq!(allowed_mib(root, "a/b"), Some(4000));
+        fs::remove_file(root.join("a/memory.stat")).unwrap();
         assert_eq!(allowed_mib(root, ""), None);
         fs::write(root.join("a/b/memory.max"), (1500 * MIB).to_string()).unwrap();
         assert_eq!(allowed_mib(root, "a/b"), Some(500));
