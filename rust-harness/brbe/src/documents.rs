@@ -7,13 +7,13 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
 use host::paths::Paths;
-use host::process;
+use host::process::{self, ProcessGroup};
 use kernels::source::Tree;
 use machines::speed;
 use report::{Artefact, Job, Tier, Verdict};
@@ -196,40 +196,42 @@ fn attempt(paths: &Paths, command: &ShownCommand, document: &str, linux: &Path) 
     for word in words.iter_mut().filter(|word| *word == THEIR_TREE) {
         *word = linux.display().to_string();
     }
-    let list = "--list".to_owned();
-    if command.trial == Trial::List && !words.contains(&list) {
-        words.push(list);
+    let is_listed = command.trial == Trial::List;
+    for option in ["--list", "--json"] {
+        if is_listed && !words.iter().any(|word| word == option) {
+            words.push(option.to_owned());
+        }
     }
     let said = format!("./brbe {}", words.join(" "));
     let scratch = tempfile::tempdir().context("creating a directory for a command")?;
-    let out = scratch.path().join("output");
     let mut program = Command::new("timeout");
     program.arg(speed::scaled(TIMEOUT).as_secs().to_string());
     program.arg(process::this_program());
     program.args(&words).current_dir(scratch.path());
+    program.stdin(Stdio::null());
+    program.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let Output {
+        status,
+        stdout,
+        stderr,
+    } = ProcessGroup::spawn(&mut program)?.finish()?;
     // The log is called after the document.
     let log = document.replace(['/', '.'], "-");
-    let status = process::run_to_status(&out, &mut program)?;
-    let output = fs::read(&out).unwrap_or_default();
-    fs::copy(&out, paths.log(&format!("command-of-{log}"))).context("keeping the output")?;
+    let output = [&*stderr, &*stdout].concat();
+    fs::write(paths.log(&format!("command-of-{log}")), &output).context("keeping the output")?;
     let output = String::from_utf8_lossy(&output);
     ensure!(status.success(), "{said} ({status}):\n{output}");
-    ensure!(
-        command.trial != Trial::List || names_tests(&output),
-        "{said} names no test:\n{output}"
-    );
+    if is_listed {
+        let listed = names_tests(&stdout).with_context(|| format!("{said}:\n{output}"))?;
+        ensure!(listed, "{said} names no test:\n{output}");
+    }
     Ok(())
 }
 
-/// Whether a list of tests has one in it. [`APPLIES`] does not count: it is in each list.
-fn names_tests(output: &str) -> bool {
-    let is_test = |line: &str| {
-        // With --json each is a string of a list.
-        let is_json = line.trim_start().starts_with('"');
-        let is_progress = line.starts_with(' ') && !is_json || line.starts_with("PASS ");
-        line.contains(": ") && !is_progress && !line.contains(APPLIES)
-    };
-    output.lines().any(is_test)
+/// Whether a list of tests, in JSON, has one in it. [`APPLIES`] does not count: it is in each list.
+fn names_tests(list: &[u8]) -> Result<bool> {
+    let lines: Vec<String> = serde_json::from_slice(list).context("reading a list of tests")?;
+    Ok(lines.iter().any(|line| !line.contains(APPLIES)))
 }
 
 #[cfg(test)]
@@ -280,12 +282,11 @@ mod tests {
 
     #[test]
     fn a_list_without_a_test_is_reported() {
-        let always = format!("PASS 7.3: {APPLIES}: 5 patches\n  … build\n7.3: {APPLIES}\n");
-        assert!(!names_tests(&always));
-        assert!(names_tests(&format!("{always}7.3.4 patched: twice\n")));
-        assert!(names_tests(&format!(
-            "{always}[\n  \"7.3.4 patched: twice\"\n]\n"
-        )));
+        let always = format!("7.3: {APPLIES}");
+        let names = |lines: &[&str]| names_tests(&serde_json::to_vec(lines).unwrap());
+        assert!(!names(&[&always]).unwrap());
+        assert!(names(&[&always, "7.3.4 patched: twice"]).unwrap());
+        assert!(names_tests(b"7.3.4 patched: twice\n").is_err());
     }
 
     #[test]

@@ -478,6 +478,8 @@ fn evidence(test: &str, said: &str) -> Evidence {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::path::Path;
     use std::time::Duration;
 
     use report::Row;
@@ -544,6 +546,46 @@ mod tests {
                 "{name} decides no property"
             );
         }
+    }
+
+    /// The text of the Rust files in a directory and below it, in which a string that goes on in the
+    /// next line is whole. The words of properties are in this file: it is left out.
+    fn sources(dir: &Path) -> String {
+        let mut text = String::new();
+        for path in host::files::sorted(dir).unwrap() {
+            if path.is_dir() {
+                text += &sources(&path);
+            } else if path.extension().is_some_and(|it| it == "rs") && !path.ends_with(file!()) {
+                text += &fs::read_to_string(&path).unwrap();
+            }
+        }
+        let mut parts = text.split("\\\n");
+        let first = parts.next().unwrap_or_default().to_owned();
+        parts.fold(first, |whole, part| whole + part.trim_start())
+    }
+
+    #[test]
+    fn the_words_of_failures_are_those_of_the_tests() {
+        let repo = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let said = [
+            "selftests/guest",
+            "rust-harness/kernel-tests",
+            "rust-harness/machines",
+        ]
+        .map(|dir| sources(&repo.join(dir).join("src")))
+        .concat();
+        let parts = PROPERTIES.iter().flat_map(|property| property.decided_by);
+        let mut count = 0;
+        for (test, part) in parts {
+            let Part::Says(words) = part else {
+                continue;
+            };
+            for words in *words {
+                assert!(said.contains(words), "{test} never says {words:?}");
+                count += 1;
+            }
+        }
+        assert!(count > 10, "{count} words");
     }
 
     #[test]

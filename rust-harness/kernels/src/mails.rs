@@ -129,23 +129,53 @@ impl Mail {
     }
 }
 
-/// Reads a mail. `None`: it has no patch.
-fn read(mail: &Path, scratch: &Path) -> Result<Option<Mail>> {
-    let [message, patch] = ["message", "patch"].map(|name| scratch.join(name));
-    let mut info = Command::new("git");
-    info.args(["mailinfo", "-k", "--encoding=UTF-8"]);
-    info.arg(&message).arg(&patch);
-    let mail = File::open(mail).context("reading a mail")?;
-    let headers = git(&mut info, mail.into()).context("reading a mail")?;
-    let [message, patch] = [message, patch].map(|file| fs::read(file).context("reading a mail"));
-    let (message, patch) = (message?, patch?);
-    let mut lines = patch.split(|byte| *byte == b'\n');
-    let has_patch = lines.any(|line| line.starts_with(b"+++ "));
-    let header = |name: &str| {
-        let lines = headers.lines();
+/// The subject of the mail in a file, decoded, in one line and without what stands in brackets
+/// before it. It is empty if the mail has none.
+///
+/// # Errors
+///
+/// When the file cannot be read, or git fails.
+pub(crate) fn title(mail: &Path) -> Result<String> {
+    let scratch = tempfile::tempdir().context("a directory for a mail")?;
+    let parts = Parts::of(mail, scratch.path())?;
+    let subject = parts.header("Subject").unwrap_or_default();
+    Ok(parse_subject(&subject).1.to_owned())
+}
+
+/// The parts of a mail, as `git mailinfo` tells them apart.
+struct Parts {
+    headers: String,
+    message: Vec<u8>,
+    patch: Vec<u8>,
+}
+
+impl Parts {
+    fn of(mail: &Path, scratch: &Path) -> Result<Self> {
+        let [message, patch] = ["message", "patch"].map(|name| scratch.join(name));
+        let mut info = Command::new("git");
+        info.args(["mailinfo", "-k", "--encoding=UTF-8"]);
+        info.arg(&message).arg(&patch);
+        let mail = File::open(mail).context("reading a mail")?;
+        Ok(Self {
+            headers: git(&mut info, mail.into()).context("reading a mail")?,
+            message: fs::read(message).context("reading a mail")?,
+            patch: fs::read(patch).context("reading a mail")?,
+        })
+    }
+
+    fn header(&self, name: &str) -> Option<String> {
+        let lines = self.headers.lines();
         let mut values = lines.filter_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
         values.next().map(str::to_owned)
-    };
+    }
+}
+
+/// Reads a mail. `None`: it has no patch.
+fn read(mail: &Path, scratch: &Path) -> Result<Option<Mail>> {
+    let parts = Parts::of(mail, scratch)?;
+    let header = |name| parts.header(name);
+    let mut lines = parts.patch.split(|byte| *byte == b'\n');
+    let has_patch = lines.any(|line| line.starts_with(b"+++ "));
     let subject = header("Subject").unwrap_or_default();
     if !has_patch || subject.starts_with("Re:") {
         return Ok(None);
@@ -159,8 +189,8 @@ fn read(mail: &Path, scratch: &Path) -> Result<Option<Mail>> {
         date: header("Date").unwrap_or_default(),
         title: title.to_owned(),
         number,
-        message: String::from_utf8_lossy(&message).into_owned(),
-        patch,
+        message: String::from_utf8_lossy(&parts.message).into_owned(),
+        patch: parts.patch,
     }))
 }
 

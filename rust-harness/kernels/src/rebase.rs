@@ -4,6 +4,7 @@ use std::fmt;
 
 use anyhow::{Context, Result};
 
+use crate::mails;
 use crate::series::{Patch, Series};
 use host::git::Git;
 
@@ -104,30 +105,16 @@ fn places(said: &str, mark: &str) -> Vec<String> {
 /// The commit in the history of `tree` that has the subject of the patch, as its short hash
 /// and subject. `None` if there is none.
 fn named(git: &Git, tree: &str, patch: &Patch) -> Result<Option<String>> {
-    let path = patch.path.to_string_lossy().into_owned();
-    let message = std::fs::read(&patch.path).with_context(|| format!("reading {path}"))?;
-    let Some(subject) = subject(&String::from_utf8_lossy(&message)) else {
+    let title = mails::title(&patch.path).with_context(|| patch.path.display().to_string())?;
+    if title.is_empty() {
         return Ok(None);
-    };
-    let grep = format!("--grep={subject}");
+    }
+    let grep = format!("--grep={title}");
     let log = ["log", "--format=%h %s", "--fixed-strings", &grep, tree];
     let said = git.read(&log)?;
     let mut commits = said.lines().filter_map(|line| line.split_once(' '));
-    let same = commits.find(|(_, name)| *name == subject);
+    let same = commits.find(|(_, name)| *name == title);
     Ok(same.map(|(commit, name)| format!("{commit} (\"{name}\")")))
-}
-
-/// The subject of a mail, from its header `Subject:`, in one line and without `[PATCH 1/5]`.
-fn subject(message: &str) -> Option<String> {
-    let mut lines = message.lines();
-    let first = lines.find_map(|line| line.strip_prefix("Subject: "))?;
-    let more = lines.take_while(|line| line.starts_with(' '));
-    let whole = more.fold(first.to_owned(), |whole, line| whole + line);
-    let text = match whole.strip_prefix('[') {
-        Some(rest) => rest.split_once("] ")?.1,
-        None => &whole,
-    };
-    Some(text.trim().to_owned())
 }
 
 #[cfg(test)]
@@ -254,14 +241,18 @@ mod tests {
     }
 
     #[test]
-    fn a_subject_may_be_folded() {
-        let message = "From: x\nSubject: [RFC PATCH v2 1/4] perf/arm64: brbe: Do not shift a\n of \
-                       its type\n\nSubject: no\n";
-        assert_eq!(
-            subject(message).unwrap(),
-            "perf/arm64: brbe: Do not shift a of its type"
-        );
-        assert_eq!(subject("Subject: Plain\n").unwrap(), "Plain");
-        assert!(subject("nothing").is_none());
+    fn a_name_that_mails_encode_and_fold_is_known() {
+        let fixture = Fixture::new();
+        let name =
+            "perf/arm64: brbe: [v2] Größe, and what makes a mail fold its subject into lines";
+        fixture.commit(&lines(at(10, "new")), name);
+        let patch = fixture.take_back("1.patch");
+        let mail = fs::read_to_string(&patch.path).unwrap();
+        assert!(mail.contains("=?UTF-8?q?"), "{mail}");
+        fixture.commit(&lines(at(10, "new")), name);
+        let [PatchOutcome::Upstream(Some(commit))] = &fixture.onto(&[patch])[..] else {
+            panic!("it has the name");
+        };
+        assert!(commit.contains(name), "{commit}");
     }
 }

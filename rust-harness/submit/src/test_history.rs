@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use host::cache::{self, Lock};
 use host::paths::Paths;
+use host::progress;
 use host::toolchain;
 use kernel_tests::proofs;
 use kernels::config;
@@ -42,7 +43,8 @@ struct KeptRow {
 pub struct Tested(Vec<KeptRow>);
 
 impl Tested {
-    /// Reads what is kept of the subject's series. If nothing is kept, there are no rows.
+    /// Reads what is kept of the subject's series. If nothing is kept, there are no rows. A file that
+    /// cannot be read as rows is none, which is said.
     ///
     /// # Errors
     ///
@@ -54,8 +56,14 @@ impl Tested {
             return Ok(Self::default());
         }
         let text = fs::read(&path).with_context(|| format!("reading {}", path.display()))?;
-        // What another version of this program has kept is not known to this one.
-        Ok(serde_json::from_slice(&text).unwrap_or_default())
+        // Another version of this program may have kept them.
+        Ok(serde_json::from_slice(&text).unwrap_or_else(|error| {
+            progress::say(&format!(
+                "brbe: {} has no verdicts that can be read ({error}): what was kept there is lost",
+                path.display()
+            ));
+            Self::default()
+        }))
     }
 
     /// Keeps the rows of a run on one kind of machine for the subject's series: beside the
@@ -157,7 +165,7 @@ impl Tested {
         match &left[..] {
             [] => Verdict::Pass(format!("{} rows, {} mutants", self.0.len(), proofs.len())),
             [first, ..] => Verdict::Skip(format!(
-                "no run with --prove is recorded of {} of {} mutants: {first}",
+                "no run with --prove or --tier all is recorded of {} of {} mutants: {first}",
                 left.len(),
                 proofs.len()
             )),

@@ -112,7 +112,7 @@ fn different(executed: &BTreeMap<u64, &ExecutedInstruction>) -> Result<Vec<Strin
         let (their, is_same) = match encoding {
             Encoding::A64(word) => {
                 let their = words.get(word).map_or("", |text| text);
-                (their, a64::is_same(text, their, *address))
+                (their, a64::is_same(*word, text, their, *address))
             }
             Encoding::X86(encoding) => {
                 let their = bytes.get(encoding).map_or("", |text| text);
