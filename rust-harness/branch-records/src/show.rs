@@ -74,8 +74,8 @@ pub struct Show {
     #[arg(long, num_args = 2, value_names = ["POINT", "POINT"], requires = "summary")]
     pub between: Vec<CodePoint>,
 
-    /// The width of text, in characters. Without it, text has the terminal's width, and elsewhere
-    /// any
+    /// The width of text, in characters. Without it, text has the terminal's width; where the output
+    /// is no terminal, lines have any length
     #[arg(long, value_name = "COLUMNS", value_parser = clap::value_parser!(u16).range(20..))]
     pub width: Option<u16>,
 
@@ -91,8 +91,9 @@ pub struct Show {
     #[arg(long, value_name = "DIR")]
     pub source: Option<PathBuf>,
 
-    /// Look for the kernel's modules and their debug information below this directory, too. Several
-    /// are searched in turn
+    /// Look for the kernel's modules and their debug information below this directory. Several are
+    /// searched in turn. branch-trace then looks where distributions install them, `./brbe trace`
+    /// nowhere else
     #[arg(long, value_name = "DIR")]
     pub modules: Vec<PathBuf>,
 }

@@ -21,8 +21,8 @@ pub struct Wishes {
     #[arg(long, value_name = "N", default_value_t = Wishes::default().parts)]
     pub parts: NonZeroU32,
 
-    /// Of the matrix only what is like this, such as records=16,level=VHE; given several
-    /// times, what is like one of them
+    /// Only the cells of the matrix that have these values, such as records=16,level=VHE; given
+    /// several times, the cells that match one of them
     #[arg(long, value_name = "AXIS=VALUE,...")]
     pub only: Vec<Only>,
 

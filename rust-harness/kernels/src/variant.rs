@@ -94,7 +94,7 @@ impl Variant {
     /// What the series has, in a line for `--help`.
     pub const fn summary(self) -> &'static str {
         match self {
-            Self::Fixes => "Mistakes of drivers and of perf, mended without the snapshot",
+            Self::Fixes => "Mistakes of drivers, of perf and of BPF, mended without the snapshot",
             Self::Snapshot => "On top of the fixes, the snapshot in C",
             Self::Cheaper => {
                 "On top of the snapshot: records are read and decoded by fewer instructions"

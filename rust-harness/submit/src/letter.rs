@@ -16,6 +16,7 @@ use kernel_tests::cost;
 use kernel_tests::waste;
 use kernels::subject::{Configuration, Subject};
 use kernels::variant::Variant;
+use report::Tier;
 
 const LETTERS: &str = "kernel-patches/letters";
 
@@ -35,10 +36,11 @@ pub struct Letter {
 /// The error for a letter that cannot be written yet: a test that it reports has not been run
 /// on these patches.
 #[derive(Clone, Debug, thiserror::Error)]
-#[error("no run of {test} on these patches is recorded: ./brbe test {arguments}--tier all")]
+#[error("no run of {test} on these patches is recorded: {command}")]
 pub struct Unseen {
     test: String,
-    arguments: String,
+    /// The command that runs the test.
+    command: String,
 }
 
 /// What only the sender of a series can know.
@@ -66,25 +68,26 @@ impl Letter {
         let file = format!("{}.txt", subject.variant.argument());
         let title = subject.title(true);
         let tested = Tested::load(paths, subject)?;
-        let unseen = |test: String| Unseen {
+        let unseen = |test: String, tier: Tier| Unseen {
             test,
-            arguments: arguments(subject),
+            command: test_command(subject, tier),
         };
         let proven_on = subject.variant.proven_on();
         let proven_with = (proven_on != subject.variant).then(|| proven_on.name(&subject.base));
         let tests = tested.cover_letter_text(&title, proven_with.as_deref());
-        let tests = tests.ok_or_else(|| unseen("any test".to_owned()))?;
+        let tests = tests.ok_or_else(|| unseen("any test".to_owned(), Tier::Quick))?;
         let mut letters = letters(paths);
         let missing = Arc::new(Mutex::new(None));
         // A letter without such a table does not need the figures of it.
-        for (name, table, test) in [
-            ("waste", waste_of(paths, subject), waste::TEST),
-            ("cost", cost_of(paths, subject), cost::TEST),
+        for (name, table, test, tier) in [
+            ("waste", waste_of(paths, subject), waste::TEST, Tier::All),
+            ("cost", cost_of(paths, subject), cost::TEST, Tier::Full),
         ] {
             // The table is kept by the kernel's title. That the test has passed says that it
             // is of these very patches.
             let is_of_these = tested.has_passed(test);
-            let (test, missing) = (unseen(format!("the test {test:?}")), Arc::clone(&missing));
+            let test = unseen(format!("the test {test:?}"), tier);
+            let missing = Arc::clone(&missing);
             let table = table.map_err(|error| format!("{error:#}"));
             letters.add_function(name, move || {
                 let unknown = |why| minijinja::Error::new(ErrorKind::InvalidOperation, why);
@@ -169,13 +172,17 @@ fn letters(paths: &Paths) -> Environment<'static> {
     letters
 }
 
-/// The options that name a subject on a command line.
-fn arguments(subject: &Subject) -> String {
-    let base = format!("--base {} ", subject.base.name);
-    match subject.variant {
-        Variant::Snapshot => base,
-        other => format!("{base}--series {} ", other.argument()),
-    }
+/// The command that runs the tests of a subject that a tier has.
+fn test_command(subject: &Subject, tier: Tier) -> String {
+    let series = match subject.variant {
+        Variant::Snapshot => String::new(),
+        other => format!(" --series {}", other.argument()),
+    };
+    let tier = match tier {
+        Tier::Quick => String::new(),
+        more => format!(" --tier {more}"),
+    };
+    format!("./brbe test --base {}{series}{tier}", subject.base.name)
 }
 
 /// The table of wasted records. For `low-waste` it has the kernels before and after that

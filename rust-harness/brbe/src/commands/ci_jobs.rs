@@ -10,9 +10,9 @@ use host::paths::Paths;
 
 /// Write jobs for GitHub Actions, GitLab CI and LAVA, made of scripts/matrix.toml
 ///
-/// Those of GitHub and GitLab run all of it in virtual machines, in several parts, and
-/// put the reports together; those of LAVA run the guest tests on boards. They are what
-/// the templates in scripts/ci say. Documentation/ci.md explains them.
+/// The jobs of GitHub and GitLab run the whole matrix in virtual machines, in several parts, and
+/// put the reports together. The jobs of LAVA run the guest tests on a board, on Arm's model, or
+/// in QEMU on the dispatcher. The templates are in scripts/ci. Documentation/ci.md explains them.
 #[derive(Args, Debug)]
 pub struct CiJobs {
     /// The directory that the files are written below, mostly a checkout. Files of their names that are

@@ -24,9 +24,9 @@ use report::{Report, Runner, Selection};
 /// Say which properties an implementation of the snapshot has
 ///
 /// Runs the tests that decide them, on this project's series or, with --patches, --as-is or
-/// --kernel, on another implementation. Each property is upheld, broken, or not decided, by the
-/// tests that it names; what is broken comes with the test's own words. A policy is a property that
-/// an implementation may have or not.
+/// --kernel, on another implementation. A promise is upheld, upheld in part, BROKEN or not decided,
+/// by the tests that it names; what is broken comes with the test's own words. A policy is what an
+/// implementation may choose: yes, no or not decided. Documentation/judging.md says when.
 ///
 /// `./brbe judge --base 7.3 --patches their-series.mbox "no wasted branch"`
 #[derive(Args, Debug)]

@@ -170,8 +170,8 @@ pub struct KernelArgs {
     #[arg(long, value_name = "DIR")]
     pub kernel_src: Option<PathBuf>,
 
-    /// Which series of the base. Without this, snapshot; `test` takes each series that the tier has
-    /// tests of
+    /// Which series of the base. Without this, snapshot; `bench snapshot` then measures cheaper and
+    /// rust as well, and `test` takes each series that the tier has tests of
     #[arg(long, value_name = "SERIES", value_parser = series())]
     pub series: Option<Variant>,
 }

@@ -30,7 +30,7 @@ pub struct Prove {
     #[arg(long, value_name = "NAME")]
     base: Option<String>,
 
-    /// The series that they are taken out of; without it, the snapshot with the fixes
+    /// The series whose safeguards are taken out; without it, the snapshot with the fixes
     /// below it, and the one in Rust; with --systematic, the snapshot alone
     #[arg(long, value_name = "SERIES", value_parser = super::series())]
     series: Option<Variant>,
@@ -48,7 +48,7 @@ pub struct Prove {
     #[arg(long, conflicts_with = "rounds")]
     systematic: bool,
 
-    /// With --systematic: no more than N of them, always the same ones
+    /// With --systematic: try N mutants at the most, always the same ones
     #[arg(long, value_name = "N", requires = "systematic")]
     sample: Option<NonZeroUsize>,
 
@@ -57,12 +57,13 @@ pub struct Prove {
     #[arg(long, requires = "systematic")]
     explained: bool,
 
-    /// With --systematic: keep what came of them in Documentation/mutants.md, or in
-    /// Documentation/mutants-in-rust.md. All of the default base are tried then
+    /// With --systematic: try all mutants of the default base that are not explained, with
+    /// --explained those too, and keep what came of them in Documentation/mutants.md, or in
+    /// Documentation/mutants-in-rust.md
     #[arg(long, requires = "systematic", conflicts_with_all = ["sample", "only", "list", "base"])]
     write: bool,
 
-    /// Run nothing: print the lines of the proofs that would be
+    /// Run nothing: print the lines of the proofs that would run
     #[arg(long)]
     list: bool,
 

@@ -37,8 +37,8 @@ pub struct Submit {
     #[command(flatten)]
     kernel: KernelArgs,
 
-    /// A look at it, the default: nobody need sign off, and the mails are written though a check fails.
-    /// The exit status is 1 then
+    /// Write drafts, the default: without a sign-off, and although a check fails. If one fails, the
+    /// exit status is 1
     #[arg(long, conflicts_with = "ready")]
     dry_run: bool,
 

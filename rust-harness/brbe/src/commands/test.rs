@@ -28,8 +28,10 @@ use report::{Limit, Partition, Plan, RunNote, Runner, Selection, Tier};
 
 /// Run tests and print one table of verdicts
 ///
-/// The tier quick: the Rust here, each patch of the default base, and in the guest the kernel's own
-/// selftest of the helper and the programs in selftests/guest. The tier full: also the other bases
+/// The tier quick: cargo fmt and cargo test of this repository, each patch of the default base, and
+/// on its kernel the selftest of bpf_get_branch_snapshot(), the guest tests for an ordinary machine,
+/// the snapshot of a BPF_MAP_CREATE that fails, and an overflow at each instruction of a snapshot.
+/// The tier full: also the other bases
 /// and series, other machines, the debug kernel, perf and x86-64. The tier all: also the unpatched
 /// kernels, which have to fail in the way that the patches mend, kernels in the midst of a series,
 /// PREEMPT_LAZY and PREEMPT_RT, a kernel that GCC builds, the proofs and a sample of the systematic
@@ -55,13 +57,14 @@ pub struct TestCommand {
     #[command(flatten)]
     lane: LaneArgs,
 
-    /// Run the matrix instead: the guest tests on each combination of kernel and
-    /// machine in scripts/matrix.toml
+    /// Run the cells of scripts/matrix.toml instead, each a kernel on a machine: on arm64 the guest
+    /// tests for an ordinary machine, on heterogeneous CPUs the one for those, on x86-64 the
+    /// kernel's selftests
     #[arg(long, conflicts_with_all = ["prove", "series", "image", "patches", "as_is"])]
     matrix: bool,
 
-    /// Of the matrix only what is like this, such as records=16,level=VHE; given
-    /// several times, what is like one of them
+    /// Only the cells of the matrix that have these values, such as records=16,level=VHE; given
+    /// several times, the cells that match one of them
     #[arg(long = "only", value_name = "AXIS=VALUE,...", requires = "matrix")]
     cells: Vec<Only>,
 
@@ -71,7 +74,7 @@ pub struct TestCommand {
     #[arg(long, value_name = "TIER", value_parser = tier(), conflicts_with = "matrix")]
     tier: Option<Tier>,
 
-    /// Prove each safeguard by its absence too, as `brbe prove` does, of the kernels of any tier
+    /// Try the mutants too, as `brbe prove` does: without this only the tier all has them
     #[arg(long, conflicts_with_all = ["image", "patches", "as_is"])]
     prove: bool,
 
@@ -93,7 +96,7 @@ pub struct TestCommand {
     #[arg(long, value_name = "MINUTES", value_parser = minutes)]
     within: Option<Limit>,
 
-    /// Run nothing: print the lines of the tests that would be
+    /// Run nothing: print the lines of the tests that would run
     #[arg(long)]
     list: bool,
 

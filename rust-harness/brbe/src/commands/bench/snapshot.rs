@@ -18,7 +18,7 @@ use kernels::subject::{Configuration, Subject};
 use kernels::variant::Variant;
 use machines::guest::Guest;
 
-/// Snapshots of each series, in instructions
+/// Snapshots of the series snapshot, cheaper and rust, in instructions
 ///
 /// Each kernel takes snapshots on machines with 8, 16, 32 and 64 records, of a full, a
 /// half full and an empty buffer. The plugin counts what is executed from the entry of

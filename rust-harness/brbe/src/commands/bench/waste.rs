@@ -46,7 +46,8 @@ pub(super) struct Waste {
     #[arg(long)]
     names: bool,
 
-    /// Each base, with the snapshot and with less waste, each also with debugging
+    /// Measure each base with the series snapshot, 7.3 with low-waste, too, and of each of these the
+    /// debug kernel
     #[arg(long, conflicts_with_all = ["base", "kernel_src", "series", "configuration", "image"])]
     all: bool,
 
