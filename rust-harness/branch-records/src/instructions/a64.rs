@@ -3,7 +3,7 @@
 use yaxpeax_arch::{Decoder as _, U8Reader};
 use yaxpeax_arm::armv8::a64::{InstDecoder, Opcode, Operand};
 
-use super::system_registers;
+use super::{memory, system_registers};
 use crate::path::{Flow, flow};
 
 /// The bytes of the pages that `ADRP` counts.
@@ -20,6 +20,9 @@ pub(super) fn text(word: u32, address: u64, name: &mut dyn FnMut(u64) -> Option<
         let known = branch.and_then(|_| name(target));
         known.unwrap_or_else(|| format!("{target:#x}"))
     };
+    if let Some(text) = memory::text(word) {
+        return text;
+    }
     let bytes = word.to_le_bytes();
     let mut reader = U8Reader::new(&bytes);
     let Ok(instruction) = InstDecoder::default().decode(&mut reader) else {

@@ -17,6 +17,7 @@ use crate::record::RawRecord;
 use crate::symbol::{Resolve, Symbol, SymbolCache};
 
 mod a64;
+mod memory;
 pub(crate) mod perf;
 mod system_registers;
 mod x86;

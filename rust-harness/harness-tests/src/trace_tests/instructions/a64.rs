@@ -11,18 +11,17 @@ use crate::trace_tests::answer;
 /// The bytes of the pages that `ADRP` counts.
 const PAGE: u64 = 4096;
 
-/// LLVM's mnemonics of the instructions that the decoder of this project does not know.
-const UNKNOWN: [&str; 0] = [];
 /// LLVM's mnemonics of the instructions that are a `SYS` (Arm ARM, C6.2, "SYS").
 const OF_SYS: [&str; 8] = ["at", "brb", "cfp", "dc", "dvp", "ic", "sys", "tlbi"];
 
 /// Whether the texts of the instruction `word` at `address` are the same: this project's and LLVM's.
 pub(super) fn is_same(word: u32, ours: &str, llvms: &str, address: u64) -> bool {
     let (ours, theirs) = (Plain::ours(ours), Plain::llvms(llvms, address));
-    let theirs_is_one_of = |mnemonics: &[&str]| mnemonics.contains(&&*theirs.mnemonic);
     match &*ours.mnemonic {
-        ".inst" => llvms.is_empty() || theirs_is_one_of(&UNKNOWN),
-        "sys" => ours.operands == SystemFields::of(word).of_sys() && theirs_is_one_of(&OF_SYS),
+        ".inst" => llvms.is_empty(),
+        "sys" => {
+            ours.operands == SystemFields::of(word).of_sys() && OF_SYS.contains(&&*theirs.mnemonic)
+        }
         _ => ours.is(&theirs, word),
     }
 }
