@@ -22,7 +22,7 @@ const JUMP_LABELS: [&str; 2] = ["__start___jump_table", "__stop___jump_table"];
 /// The function that tells lockdep and tracers that interrupts are no longer masked.
 pub(crate) const TELLS: &str = "trace_hardirqs_on";
 
-/// What tests want to know of the kernel image. It stays as it is from boot to boot.
+/// What tests want to know of the kernel image. It stays as it is for as long as the kernel runs.
 #[derive(Debug)]
 pub(crate) struct Image {
     /// The static call that takes snapshots.
