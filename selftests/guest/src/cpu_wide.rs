@@ -17,6 +17,8 @@ use crate::ring::Ring;
 use crate::verdict::{self, Verdict, check};
 
 pub(crate) fn run(time: Duration) -> Result<Verdict> {
+    // It may run a BPF program, which is gone when samples of it would be checked.
+    let code = Steady::read(Gaps::BehindSnapshots);
     let events = perf::open_everywhere(&cpus::online()?, perf::FOR_SAMPLES)
         .map_err(verdict::cannot_record)?;
     let rings = events
@@ -25,7 +27,6 @@ pub(crate) fn run(time: Duration) -> Result<Verdict> {
         .collect::<Result<Vec<_>>>()?;
     switch_contexts(&events, time)?;
     drop(events);
-    let code = Steady::read(Gaps::BehindSnapshots);
     let (mut seen, mut possible) = (0, 0);
     for (cpu, mut ring) in rings {
         let samples = ring.take_samples()?;
