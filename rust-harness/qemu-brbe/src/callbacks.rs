@@ -129,6 +129,7 @@ fn instrument(insn: Insn<'_>, site: Site, class: Class) {
         Class::WaitForEvent => return insn.call(write(wait_for_event)),
         // An exception return to AArch32 matters whether anything is recorded or not.
         Class::ExceptionReturn => return insn.call(read(exception_return)),
+        Class::El3StateWrite => return insn.call(read(state_write)),
         Class::ConditionalToNext => (conditional_to_next, Word::Following),
         Class::PmuWrite => (state_write, Word::Following),
         Class::HostCall => (host_call, Word::Following),

@@ -66,6 +66,9 @@ pub(crate) enum Class {
     /// A write of a register that says which Exception level may record, or which
     /// counters freeze BRBE.
     StateWrite,
+    /// A write of MDCR_EL3. BRBE's own registers aside, only MDCR_EL3 can switch recording on
+    /// where no Exception level may record.
+    El3StateWrite,
 }
 
 /// `HLT #0xF000`.
@@ -120,10 +123,10 @@ pub(crate) fn classify(word: u32) -> Option<Class> {
         (true, .., (3, 0, 0, 5, 0)) => Some(Class::System(System::ReadId)),
         // PMOVSCLR_EL0, PMSWINC_EL0 and PMOVSSET_EL0.
         (false, .., (3, 3, 9, 12, 3 | 4) | (3, 3, 9, 14, 3)) => Some(Class::PmuWrite),
-        // HCR_EL2, MDCR_EL2, SCR_EL3, MDCR_EL3.
-        (false, .., (3, 4, 1, 1, 0 | 1) | (3, 6, 1, 1, 0) | (3, 6, 1, 3, 1)) => {
-            Some(Class::StateWrite)
-        }
+        // HCR_EL2, MDCR_EL2, SCR_EL3.
+        (false, .., (3, 4, 1, 1, 0 | 1) | (3, 6, 1, 1, 0)) => Some(Class::StateWrite),
+        // MDCR_EL3.
+        (false, .., (3, 6, 1, 3, 1)) => Some(Class::El3StateWrite),
         _ => None,
     }
 }
@@ -153,6 +156,9 @@ mod tests {
             (0x5400_0020, Some(Class::ConditionalToNext)), // b.eq .+4
             (0x5400_0040, None),                   // b.eq .+8
             (0xd51c_1120, Some(Class::StateWrite)), // msr mdcr_el2, x0
+            (0xd51e_1100, Some(Class::StateWrite)), // msr scr_el3, x0
+            (0xd51e_1320, Some(Class::El3StateWrite)), // msr mdcr_el3, x0
+            (0xd53e_1320, None),                   // mrs x0, mdcr_el3
             (0xd45e_0000, Some(Class::HostCall)),  // hlt #0xf000
             (0xd400_0001, Some(Class::Call)),      // svc #0
             (0xd41f_ffe2, Some(Class::Call)),      // hvc #0xffff

@@ -150,6 +150,9 @@ impl Vcpu {
     /// Called before the last instruction of a block writes a register that the PE's
     /// state or the freezing depends on.
     pub(crate) fn before_state_write(&mut self, site: Site) {
+        if self.aarch32 {
+            return;
+        }
         let address = self.address(site);
         self.drain();
         self.check_freeze();

@@ -20,6 +20,7 @@ fn with_brbe_v1p1() {
     run.expect("el3", &[(DIRECT, EL3, "EL3_SRC", "EL3_TGT")]);
     run.expect("el3-both", &[]);
     run.expect("el3-off", &[]);
+    run.expect("el3-late", &[(DIRECT, EL3, "LATE_SRC", "LATE_TGT")]);
     let all = run.records("round");
     let kinds: Vec<_> = all
         .iter()
@@ -62,6 +63,7 @@ fn with_brbe_v1() {
         "el3",
         "el3-both",
         "el3-off",
+        "el3-late",
         "round-prohibited",
         "round-el3",
     ] {

@@ -49,6 +49,15 @@ EL3_TGT:
 	b	1f
 1:	end
 
+	/* MDCR_EL3 comes last, and alone makes BRBE record. */
+	begin_el3 "el3-late", SBRBE(3), 0, ALL_TYPES
+	ldr	x0, =(SBRBE(3) | E3BREW)
+	msr	mdcr_el3, x0
+	isb
+LATE_SRC: b	LATE_TGT
+LATE_TGT:
+	end
+
 	round_trip "round", SBRBE(3) | E3BREW
 	round_trip "round-below", SBRBE(3)
 	round_trip "round-prohibited", SBRBE(0)
