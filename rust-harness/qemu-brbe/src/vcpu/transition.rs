@@ -26,11 +26,19 @@ impl Vector {
     }
 }
 
-/// Whether the exception is one of the instruction that was to execute next, not of one
-/// that did, by ESR_ELx.EC: Instruction Abort, PC alignment, Branch Target, breakpoint
-/// and software step.
-fn is_of_next_instruction(esr: u64) -> bool {
-    matches!(esr >> 26 & 0x3f, 0x0d | 0x20..=0x22 | 0x30..=0x33)
+/// Whether QEMU raised the synchronous exception before it started a block at the address
+/// of the exception, by ESR_ELx: the block before has then been executed to its end. That
+/// is so for an Instruction Abort, PC alignment, a breakpoint, a software step that an
+/// instruction completed (ISS.ISV is 1), and a granule protection check on an instruction
+/// fetch (ISS bit 20). A Branch Target exception, and a software step without an
+/// instruction, QEMU raises in the block that they keep from being executed.
+fn is_before_block(esr: u64) -> bool {
+    match esr >> 26 & 0x3f {
+        0x20..=0x22 | 0x30 | 0x31 => true,
+        0x32 | 0x33 => esr >> 24 & 1 != 0,
+        0x1e => esr >> 20 & 1 != 0,
+        _ => false,
+    }
 }
 
 /// Whether an SVC, HVC or SMC at `call` was trapped, by the preferred return address of the
@@ -119,7 +127,7 @@ impl Vcpu {
             ..after
         };
         let vector = Vector::of(tgt);
-        let own = vector == Vector::Synchronous && !is_of_next_instruction(esr);
+        let own = vector == Vector::Synchronous && !is_before_block(esr);
         self.end_before_exception(from, own, before);
         let kind = match vector {
             Vector::Synchronous => {
@@ -163,8 +171,8 @@ impl Vcpu {
     }
 
     /// Completes what led to `from`, where an exception was taken in the state `before`.
-    /// An exception that is the instruction's `own` stops the branch or exception return
-    /// that raised it.
+    /// An exception that is the instruction's `own` came after the block at `from` was
+    /// started, and stops the branch or exception return that raised it.
     fn end_before_exception(&mut self, from: u64, own: bool, before: Pe) {
         match self.pending {
             Some(Pending::ExceptionReturn { src, .. }) if own && from == src => self.pending = None,
@@ -179,12 +187,27 @@ impl Vcpu {
 
 #[cfg(test)]
 mod tests {
-    use super::is_trapped;
+    use super::{is_before_block, is_trapped};
 
     #[test]
     fn a_trapped_call_returns_to_itself() {
         assert_eq!(is_trapped(0x1000, 0x1000), Some(true));
         assert_eq!(is_trapped(0x1000, 0x1004), Some(false));
         assert_eq!(is_trapped(0x1000, 0x2000), None);
+    }
+
+    #[test]
+    fn which_exceptions_come_before_a_block() {
+        let before = |ec: u64, iss: u64| is_before_block(ec << 26 | iss);
+        for ec in (0..0x40).filter(|ec| !matches!(ec, 0x1e | 0x32 | 0x33)) {
+            // Instruction Aborts, PC alignment, breakpoints.
+            let expected = [0x20, 0x21, 0x22, 0x30, 0x31].contains(&ec);
+            assert_eq!(before(ec, 0x1ff_ffff), expected, "EC {ec:#x}");
+        }
+        let (isv, on_fetch) = (1 << 24, 1 << 20);
+        for ec in [0x32, 0x33] {
+            assert!(before(ec, isv) && !before(ec, !isv & 0x1ff_ffff));
+        }
+        assert!(before(0x1e, on_fetch) && !before(0x1e, !on_fetch & 0x1ff_ffff));
     }
 }

@@ -5,6 +5,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod boundaries;
 mod branches;
 mod el3;
 mod filters;

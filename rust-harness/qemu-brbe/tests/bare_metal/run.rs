@@ -171,6 +171,7 @@ pub(crate) const CONDITIONAL: u64 = 0b001000;
 pub(crate) const CALL: u64 = 0b100010;
 pub(crate) const TRAP: u64 = 0b100011;
 pub(crate) const DEBUG: u64 = 0b100110;
+pub(crate) const FAULT: u64 = 0b101011;
 pub(crate) const IRQ: u64 = 0b101110;
 pub(crate) const ALIGNMENT: u64 = 0b101010;
 
