@@ -96,7 +96,8 @@ impl Registers {
             elr: per_level("ELR"),
             spsr: per_level("SPSR"),
             shown_el2: el2,
-            has_el2: OnceCell::new(),
+            // Without EL3, QEMU shows registers of EL2 only where EL2 is.
+            has_el2: el3.map_or_else(|| OnceCell::from(true), |_| OnceCell::new()),
             el3,
         })
     }
@@ -106,7 +107,7 @@ impl Registers {
     /// Where EL3 is and EL2 is not, QEMU shows registers of EL2 all the same, which are 0 (Arm ARM
     /// rule RJFFP). Where EL2 is, MDCR_EL2 has another value after a reset: its field HPMN is the
     /// number of counters. QEMU gives no values while a vCPU starts, so that is asked for when the
-    /// registers are first used.
+    /// registers are first used: before the vCPU's first instruction, since software can write 0.
     pub(crate) fn el2(&self) -> Option<El2Registers> {
         let shown = self.shown_el2?;
         let is_there = || self.read(shown.mdcr) != 0;

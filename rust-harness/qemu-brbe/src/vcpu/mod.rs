@@ -65,13 +65,14 @@ impl Vcpu {
         brbe: Brbe,
         shared: &'static Shared,
     ) -> Self {
-        Self {
+        let mut vcpu = Self {
             shared,
             registers,
             scoreboard,
             brbe,
             pe: Pe::default(),
-            pending: None,
+            // The state is read when the first block starts.
+            pending: Some(Pending::Refresh),
             called_at: None,
             trail: Trail::new(0),
             aarch32: false,
@@ -82,7 +83,9 @@ impl Vcpu {
             idle_at: None,
             call: None,
             started: Instant::now(),
-        }
+        };
+        vcpu.publish();
+        vcpu
     }
 
     // --- what translated code looks at ---------------------------------------------

@@ -7,6 +7,7 @@
 
 mod boundaries;
 mod branches;
+mod el2;
 mod el3;
 mod filters;
 mod interrupts;
