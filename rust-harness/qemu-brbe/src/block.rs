@@ -135,10 +135,11 @@ impl Block {
     }
 
     /// The number of instructions of this block that were executed, if `next` was
-    /// executed after it, and this block was left by its branch or not.
+    /// executed after it, and this block was left by its branch or not. None were if the
+    /// block starts again: QEMU left it at its first instruction.
     #[inline]
     pub(crate) fn instructions(self, next: Self, by_branch: bool) -> u64 {
-        let inside = (self.first() < next.first()) & (next.first() <= self.last());
+        let inside = (self.first() <= next.first()) & (next.first() <= self.last());
         let end = if inside & !by_branch {
             next.first()
         } else {
@@ -218,6 +219,7 @@ mod tests {
         assert_eq!(block.instructions(Block::at(12), false), 3);
         // The block is left in the middle.
         assert_eq!(block.instructions(Block::at(8), false), 2);
+        assert_eq!(block.instructions(Block::at(0), false), 0);
         assert_eq!(
             Block::new(8, 0xffc, NOP).instructions(Block::at(0), false),
             1022

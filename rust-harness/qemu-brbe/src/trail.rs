@@ -257,11 +257,13 @@ fn count_certain(blocks: &[Block], selected: impl Fn(BranchKind) -> bool) -> usi
 }
 
 /// The address of `next`, after the block at `start` was left without a branch: in the
-/// same page, or at the start of the next one.
+/// same page, or at the start of the next one. A block at the start of a page does not lead
+/// to the next one: QEMU's blocks have no more than 512 instructions.
 #[inline]
 fn without_branch(start: u64, next: Block) -> u64 {
     let page = start & !(PAGE - 1);
-    let over = if next.first() == 0 { PAGE } else { 0 };
+    let is_over = next.first() == 0 && start != page;
+    let over = if is_over { PAGE } else { 0 };
     page.wrapping_add(over) | next.first()
 }
 

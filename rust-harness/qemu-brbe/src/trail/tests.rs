@@ -192,3 +192,21 @@ fn a_block_left_in_the_middle_takes_no_branch() {
     };
     assert_eq!((branches, instructions), (vec![branch], 3));
 }
+
+/// QEMU leaves a SETM in the middle of its work, and comes back to it. Where a block begins with
+/// it, the block starts again, at the start of a page too.
+#[test]
+fn a_block_that_starts_again_was_not_executed() {
+    let mut trail = Trail::new(0x5000);
+    trail.push_with(block(0x5000, 0x5008, NOP), None);
+    trail.push_with(block(0x5000, 0x5008, NOP), None);
+    trail.push_with(block(0x500c, 0x500c, 0x1400_0002), None); // b .+8
+    trail.push_with(block(0x5014, 0x5014, NOP), None);
+    let (branches, instructions) = drained(&mut trail, Wanted::All);
+    let branch = TrailBranch {
+        kind: BranchKind::Direct,
+        src: 0x500c,
+        tgt: 0x5014,
+    };
+    assert_eq!((branches, instructions), (vec![branch], 3 + 1));
+}
