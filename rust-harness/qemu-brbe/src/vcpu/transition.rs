@@ -78,8 +78,10 @@ impl Vcpu {
         }
     }
 
-    /// Called before SVC, HVC or SMC executes.
+    /// Called before SVC, HVC or SMC executes. An HVC or SMC may be a call of PSCI's that
+    /// ends QEMU.
     pub(crate) fn exception_call(&mut self, site: Site) {
+        self.drain();
         self.called_at = Some(self.address(site));
     }
 

@@ -83,6 +83,34 @@ fn the_log_shows_what_happened() {
     assert!(text.lines().all(|line| line.starts_with("0 ")));
 }
 
+/// The last branches are in the log, although nothing after them is an exception: PSCI is
+/// QEMU's own. With deterministic time, QEMU does not report that the vCPU goes idle either.
+#[test]
+fn the_log_is_whole_when_psci_switches_the_machine_off() {
+    let log = Path::new(env!("CARGO_TARGET_TMPDIR")).join("off.log");
+    let (elf, labels) = guest("off.S");
+    let more = ["-smp", "1", "-icount", "shift=0"];
+    let output = qemu_with(&elf, "", &format!(",log={}", log.display()), &more);
+    assert!(output.status.success(), "{output:?}");
+    let text = std::fs::read_to_string(log).unwrap();
+    let records: Vec<_> = text
+        .lines()
+        .filter(|line| line.contains("record"))
+        .collect();
+    let line = |kind: &str, src: &str, tgt: &str| {
+        let (src, tgt) = (labels[src], labels[tgt]);
+        format!("0 record {kind} EL1 {src:#x} -> {tgt:#x} cc=?")
+    };
+    assert_eq!(
+        records,
+        [
+            line("DIRECT", "OFF_SRC", "OFF_CALL"),
+            line("DIRECT_LINK", "OFF_CALL", "OFF_FUNCTION"),
+            line("RET", "OFF_FUNCTION", "OFF_NEXT"),
+        ]
+    );
+}
+
 /// Runs a guest while the function at one of its labels is watched. Returns the addresses of all
 /// labels, and the watch's log.
 fn watched(source: &str, machine: &str, function: &str) -> (HashMap<String, u64>, String) {
