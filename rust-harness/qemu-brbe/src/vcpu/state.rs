@@ -4,7 +4,15 @@ use brbe_model::{El2, El3, ExceptionLevel, FineGrainedTraps, Hcr, Pe};
 
 use super::Vcpu;
 
+/// PSTATE.IL: each instruction raises an Illegal Execution state exception.
+pub(super) const PSTATE_IL: u64 = 1 << 20;
+
 impl Vcpu {
+    /// PSTATE in AArch64, laid out as SPSR_ELx is.
+    pub(super) fn pstate(&self) -> u64 {
+        self.registers.read(self.registers.cpsr)
+    }
+
     /// Reads the state that the vCPU is in from its registers.
     pub(super) fn read_pe(&self) -> Pe {
         let r = &self.registers;
@@ -45,7 +53,7 @@ impl Vcpu {
             }
         });
         Pe {
-            el: ExceptionLevel::from_bits(r.read(r.cpsr) >> 2),
+            el: ExceptionLevel::from_bits(self.pstate() >> 2),
             aarch32: self.aarch32,
             el2,
             el3: el3.map(|(el3, _)| el3),

@@ -2,6 +2,7 @@
 
 use brbe_model::{ExceptionKind, ExceptionLevel, Pe};
 
+use super::state::PSTATE_IL;
 use super::{Pending, Vcpu, level};
 use crate::insn::Site;
 use crate::watch::GoesOn;
@@ -93,6 +94,11 @@ impl Vcpu {
             self.brbe.note_state(&self.pe);
         }
         if let Some(Pending::ExceptionReturn { src, before }) = pending {
+            // An illegal return stays in AArch64, whatever SPSR_ELx.M says.
+            if self.aarch32 && self.pstate() & PSTATE_IL != 0 {
+                self.aarch32 = false;
+                self.pe.aarch32 = false;
+            }
             let now = self.now();
             if self.brbe.exception_return(&before, &self.pe, src, tgt, now) {
                 self.shared.note_record(&self.brbe);

@@ -87,6 +87,14 @@ fn check(run: &Run, el: u64) {
         ],
     );
     run.expect(
+        "illegal",
+        &[
+            (ERET, here, "ILLEGAL_SRC", "ILLEGAL_TGT"),
+            (TRAP, here, "ILLEGAL_TGT", "VECTOR_SAME"),
+            (ERET, here, "HANDLER_ILLEGAL", "ILLEGAL_TGT"),
+        ],
+    );
+    run.expect(
         "device",
         &[
             (DIRECT, here, "DEVICE_SRC", "DEVICE"),

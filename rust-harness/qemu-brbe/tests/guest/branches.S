@@ -188,6 +188,18 @@ ABORT_NEXT:
 	bl	user_in
 	end
 
+	/* A return to AArch32 at EL1, which is illegal, goes on in AArch64. */
+	begin "illegal", EXBRE | EXCEPTION | ERTN, 0
+	adr	x9, ILLEGAL_TGT
+	msr	elr_el1, x9
+	mov	x8, #0x3d3		// SPSR_EL1.M: Supervisor mode
+	msr	spsr_el1, x8
+	isb
+ILLEGAL_SRC: eret
+	nop
+ILLEGAL_TGT: nop
+	end
+
 	begin "hvc", EXBRE | EXCEPTION | ERTN, 0
 	mov	x0, xzr			// no function of PSCI's
 HVC_SRC: hvc	#0
@@ -344,7 +356,8 @@ A32:	eret				// as a word of A64
 
 /*
  * SVC #0 and all else return behind the instruction, without a branch; SVC #1
- * ends what user() started; a branch to a bad address returns to x30.
+ * ends what user() started; a branch to a bad address returns to x30. An instruction in
+ * Illegal Execution state is executed again.
  */
 .macro	vector
 	.balign	0x80
@@ -358,6 +371,8 @@ A32:	eret				// as a word of A64
 	b.eq	handle_svc
 	cmp	x17, #0x22
 	b.eq	handle_alignment
+	cmp	x17, #0x0e
+	b.eq	handle_illegal
 	mrs	x17, elr_el1
 	add	x17, x17, #4
 	msr	elr_el1, x17
@@ -394,6 +409,12 @@ HANDLER_ERET: eret
 1:	ldr	x0, =PAUSED
 	msr	BRBFCR_EL1, x0
 	br	x28
+
+handle_illegal:
+	mrs	x17, spsr_el1
+	bic	x17, x17, #(1 << 20)	// IL
+	msr	spsr_el1, x17
+HANDLER_ILLEGAL: eret
 
 handle_alignment:
 	msr	elr_el1, x30
