@@ -65,15 +65,34 @@ fn program() -> impl Strategy<Value = Vec<Made>> {
     )
 }
 
-/// Executes the program as QEMU would report it. Returns the trail, the branches that
-/// were taken, and the number of instructions.
-fn execute(program: &[Made], choices: &[bool]) -> (Trail, Vec<TrailBranch>, u64) {
+/// What a vCPU does at a block.
+#[derive(Clone, Copy, Debug)]
+enum Choice {
+    /// Executes the block to its end. Says whether a conditional branch is taken.
+    Through(bool),
+    /// Leaves the block before one of its instructions, of which this number selects one,
+    /// and starts again with that.
+    Leave(u16),
+}
+
+/// What was executed.
+struct Executed {
+    /// The branches that were taken, each with the number of instructions up to it.
+    taken: Vec<(TrailBranch, u64)>,
+    /// The number of instructions before the current block.
+    instructions: u64,
+}
+
+/// Executes the program as QEMU would report it. Returns the trail, and what was executed.
+fn execute(program: &[Made], choices: &[Choice]) -> (Trail, Executed) {
     let mut trail = Trail::new(program[0].start);
     let (mut taken, mut instructions) = (Vec::new(), 0);
-    let (mut n, mut led_here, mut reached) = (0, None, false);
+    let (mut n, mut start) = (0, program[0].start);
+    // Of the block before.
+    let (mut executed, mut branch, mut reached) = (0, None, false);
     for &choice in choices {
         let made = &program[n];
-        let block = Block::new(made.start, made.last, made.word);
+        let block = Block::new(start, made.last, made.word);
         if !trail.push(block) {
             let last = trail.current();
             let asked = last.is_some_and(Block::needs_address) || trail.wants_address();
@@ -81,75 +100,105 @@ fn execute(program: &[Made], choices: &[bool]) -> (Trail, Vec<TrailBranch>, u64)
                 Some(last) if last.is_ambiguous() => block.after_ambiguous(reached),
                 _ => block,
             };
-            trail.push_with(block, asked.then_some(made.start));
+            trail.push_with(block, asked.then_some(start));
         }
-        taken.extend(led_here.take());
+        instructions += executed;
+        taken.extend(branch.take().map(|branch| (branch, instructions)));
         if trail.is_full() {
             break;
         }
-        let kind = match made.ends {
-            Ends::Direct => Some(BranchKind::Direct),
-            Ends::Conditional if choice => Some(BranchKind::Conditional),
-            Ends::Return => Some(BranchKind::Return),
-            Ends::Conditional | Ends::On => None,
+        let length = (made.last - start) / 4 + 1;
+        if let Choice::Leave(at) = choice {
+            let at = u64::from(at) % length;
+            // That a block starts again is not told from its branch to itself.
+            if at != 0 || block.target() != block.first() {
+                (executed, reached) = (at, false);
+                start += 4 * at;
+                continue;
+            }
+        }
+        let kind = match (made.ends, choice) {
+            (Ends::Direct, _) => Some(BranchKind::Direct),
+            (Ends::Conditional, Choice::Through(true)) => Some(BranchKind::Conditional),
+            (Ends::Return, _) => Some(BranchKind::Return),
+            (Ends::Conditional | Ends::On, _) => None,
         };
         // Of a branch to the next instruction, only a taken one counts as reached.
         reached = kind.is_some() || !crate::block::is_conditional_to_next(made.word);
+        executed = length;
         n = kind.map_or(n + 1, |_| made.target);
         let Some(next) = program.get(n) else { break };
-        led_here = kind.map(|kind| TrailBranch {
+        start = next.start;
+        branch = kind.map(|kind| TrailBranch {
             kind,
             src: made.last,
             tgt: next.start,
         });
-        instructions += (made.last - made.start) / 4 + 1;
     }
-    (trail, taken, instructions)
+    let executed = Executed {
+        taken,
+        instructions,
+    };
+    (trail, executed)
 }
 
-fn drained(trail: &mut Trail, wanted: Wanted) -> (Vec<TrailBranch>, u64) {
-    let (mut branches, mut instructions) = (Vec::new(), 0);
+/// Drains the trail. Returns what that reports.
+fn drained(trail: &mut Trail, wanted: Wanted) -> Executed {
+    let (mut taken, mut instructions) = (Vec::new(), 0);
     trail.drain(
         wanted,
         |_| true,
         |step| {
-            branches.extend(step.branch);
             instructions += step.instructions;
+            taken.extend(step.branch.map(|branch| (branch, instructions)));
         },
     );
-    (branches, instructions)
+    Executed {
+        taken,
+        instructions,
+    }
 }
 
-fn choices() -> impl Strategy<Value = Vec<bool>> {
-    prop::collection::vec(any::<bool>(), 1..2 * ROOM)
+fn choices() -> impl Strategy<Value = Vec<Choice>> {
+    let choice = any::<u16>().prop_map(|bits| match bits & 0xf {
+        0 => Choice::Leave(bits >> 4),
+        taken => Choice::Through(taken & 1 != 0),
+    });
+    prop::collection::vec(choice, 1..2 * ROOM)
 }
 
 proptest! {
     #[test]
     fn every_branch_is_reported(program in program(), choices in choices()) {
-        let (mut trail, taken, instructions) = execute(&program, &choices);
+        let (mut trail, executed) = execute(&program, &choices);
         let current = trail.current();
-        let (found, counted) = drained(&mut trail, Wanted::All);
-        prop_assert_eq!(&found, &taken);
-        // The instructions of the last block have not been executed yet.
-        prop_assert!(counted <= instructions);
+        let found = drained(&mut trail, Wanted::All);
+        prop_assert_eq!(&found.taken, &executed.taken);
+        prop_assert_eq!(found.instructions, executed.instructions);
         prop_assert_eq!(trail.current(), current);
-        let (again, _) = drained(&mut trail, Wanted::All);
-        prop_assert_eq!(again, []);
+        let again = drained(&mut trail, Wanted::All);
+        prop_assert_eq!((again.taken.len(), again.instructions), (0, 0));
     }
 
     /// Of a long trail no more than the last branches are reported, but those as they
-    /// were.
+    /// were, and what was executed between them and after them.
     #[test]
     fn the_last_branches_are_reported(
         program in program(),
         choices in choices(),
         count in 0..ROOM - MARK,
     ) {
-        let (mut trail, taken, _) = execute(&program, &choices);
-        let (found, _) = drained(&mut trail, Wanted::Last(count));
-        prop_assert!(taken.ends_with(&found));
-        prop_assert!(found.len() > count || found.len() == taken.len());
+        let (mut trail, executed) = execute(&program, &choices);
+        let found = drained(&mut trail, Wanted::Last(count));
+        let (found_count, taken_count) = (found.taken.len(), executed.taken.len());
+        prop_assert!(found_count > count || found_count == taken_count);
+        prop_assert!(found_count <= taken_count);
+        // The number of instructions from each branch to the end.
+        let from_end = |executed: &Executed, skipped: usize| -> Vec<_> {
+            let taken = executed.taken[skipped..].iter();
+            taken.map(|(branch, at)| (*branch, executed.instructions - at)).collect()
+        };
+        prop_assert_eq!(from_end(&found, 0), from_end(&executed, taken_count - found_count));
     }
 }
 
@@ -184,13 +233,13 @@ fn a_block_left_in_the_middle_takes_no_branch() {
         block(0x7000, 0x7000, NOP).after_ambiguous(true),
         Some(0x7000),
     );
-    let (branches, instructions) = drained(&mut trail, Wanted::All);
+    let found = drained(&mut trail, Wanted::All);
     let branch = TrailBranch {
         kind: BranchKind::Return,
         src: 0x5008,
         tgt: 0x7000,
     };
-    assert_eq!((branches, instructions), (vec![branch], 3));
+    assert_eq!((found.taken, found.instructions), (vec![(branch, 3)], 3));
 }
 
 /// QEMU leaves a SETM in the middle of its work, and comes back to it. Where a block begins with
@@ -202,11 +251,11 @@ fn a_block_that_starts_again_was_not_executed() {
     trail.push_with(block(0x5000, 0x5008, NOP), None);
     trail.push_with(block(0x500c, 0x500c, 0x1400_0002), None); // b .+8
     trail.push_with(block(0x5014, 0x5014, NOP), None);
-    let (branches, instructions) = drained(&mut trail, Wanted::All);
+    let found = drained(&mut trail, Wanted::All);
     let branch = TrailBranch {
         kind: BranchKind::Direct,
         src: 0x500c,
         tgt: 0x5014,
     };
-    assert_eq!((branches, instructions), (vec![branch], 3 + 1));
+    assert_eq!((found.taken, found.instructions), (vec![(branch, 4)], 4));
 }
