@@ -122,6 +122,11 @@ impl Registers {
         self.buffer.read(register)
     }
 
+    /// Sets the register. Callbacks that call this are registered to write registers.
+    pub(crate) fn write(&self, register: RegisterHandle, value: u64) {
+        self.buffer.write(register, value);
+    }
+
     /// The value of the general-purpose register `n`: X0 to X30; 31 is zero.
     pub(crate) fn read_x(&self, n: u8) -> u64 {
         self.x
@@ -132,7 +137,7 @@ impl Registers {
     /// Writes the general-purpose register `n`: X0 to X30; a write to 31 does nothing.
     pub(crate) fn write_x(&self, n: u8, value: u64) {
         if let Some(register) = self.x.get(usize::from(n)) {
-            self.buffer.write(*register, value);
+            self.write(*register, value);
         }
     }
 }

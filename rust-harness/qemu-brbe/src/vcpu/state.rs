@@ -4,13 +4,19 @@ use brbe_model::{El2, El3, ExceptionLevel, FineGrainedTraps, Hcr, Pe};
 
 use super::Vcpu;
 
-/// PSTATE.IL: each instruction raises an Illegal Execution state exception.
-pub(super) const PSTATE_IL: u64 = 1 << 20;
+/// PSTATE.IL.
+const PSTATE_IL: u64 = 1 << 20;
 
 impl Vcpu {
     /// PSTATE in AArch64, laid out as SPSR_ELx is.
     pub(super) fn pstate(&self) -> u64 {
         self.registers.read(self.registers.cpsr)
+    }
+
+    /// Whether the vCPU is in Illegal Execution state, by PSTATE.IL: an instruction raises
+    /// an exception, and is not executed.
+    pub(super) fn is_illegal(&self) -> bool {
+        self.pstate() & PSTATE_IL != 0
     }
 
     /// Reads the state that the vCPU is in from its registers.

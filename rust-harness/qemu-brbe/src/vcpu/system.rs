@@ -10,6 +10,11 @@ use crate::insn::{Site, System};
 use crate::log::Log;
 use crate::watch::Watch;
 
+/// PSTATE.SS: one more instruction is executed before the software step exception.
+const PSTATE_SS: u64 = 1 << 21;
+/// PSTATE.BTYPE: what branch led to the instruction.
+const PSTATE_BTYPE: u64 = 3 << 10;
+
 /// What became of a system instruction.
 pub(crate) enum SystemEffect {
     /// The instruction was emulated: the vCPU goes on at this address.
@@ -21,7 +26,7 @@ pub(crate) enum SystemEffect {
 impl Vcpu {
     /// Executes the system instruction at `site` on the model.
     pub(crate) fn system(&mut self, site: Site, system: System) -> SystemEffect {
-        if self.aarch32 {
+        if self.aarch32 || self.is_illegal() {
             return SystemEffect::PassOn;
         }
         let pc = self.address(site);
@@ -57,6 +62,7 @@ impl Vcpu {
             self.shared.log.iter().for_each(Log::flush);
             self.shared.watch.iter().for_each(Watch::flush);
         }
+        self.advance_pstate();
         SystemEffect::Resume(next)
     }
 
@@ -66,7 +72,7 @@ impl Vcpu {
     /// that waits for a spinlock with interrupts masked then waits forever. Returns the
     /// address to go on at.
     pub(crate) fn wait_for_event(&mut self, site: Site) -> Option<u64> {
-        if self.aarch32 {
+        if self.aarch32 || self.is_illegal() {
             return None;
         }
         self.drain();
@@ -76,7 +82,19 @@ impl Vcpu {
         // What the vCPU waits for is mostly done by another vCPU, which may have no CPU
         // of the host now.
         thread::yield_now();
+        self.advance_pstate();
         Some(next)
+    }
+
+    /// Does to PSTATE what QEMU does when it executes an instruction: a software step is
+    /// complete, and the branch before is forgotten. QEMU shows bits 31:0, so the value is
+    /// only written where that is needed: a write clears the bits above.
+    fn advance_pstate(&self) {
+        let pstate = self.pstate();
+        let advanced = pstate & !(PSTATE_SS | PSTATE_BTYPE);
+        if advanced != pstate {
+            self.registers.write(self.registers.cpsr, advanced);
+        }
     }
 
     /// Whether a read of `ID_AA64DFR0_EL1` is left to QEMU: at EL0, and where

@@ -2,7 +2,6 @@
 
 use brbe_model::{ExceptionKind, ExceptionLevel, Pe};
 
-use super::state::PSTATE_IL;
 use super::{Pending, Vcpu, level};
 use crate::insn::Site;
 use crate::watch::GoesOn;
@@ -95,7 +94,7 @@ impl Vcpu {
         }
         if let Some(Pending::ExceptionReturn { src, before }) = pending {
             // An illegal return stays in AArch64, whatever SPSR_ELx.M says.
-            if self.aarch32 && self.pstate() & PSTATE_IL != 0 {
+            if self.aarch32 && self.is_illegal() {
                 self.aarch32 = false;
                 self.pe.aarch32 = false;
             }

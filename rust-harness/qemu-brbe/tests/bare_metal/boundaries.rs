@@ -40,3 +40,23 @@ fn what_an_exception_came_before_was_not_executed() {
     );
     assert_eq!(cycles(&run, "no-landing-pad"), [0, 0]);
 }
+
+/// The exception that ends what the guest tries: how far behind the first instruction, its
+/// class, BTYPE, and whether the second instruction was executed.
+#[test]
+fn what_qemu_does_not_execute_is_an_instruction() {
+    let run = Run::new("boundaries.S", "", "");
+    let (illegal, lower_step, step, brk) = (0x0e, 0x32, 0x33, 0x3c);
+    for (case, expected) in [
+        ("step-wait", [4, lower_step, 0, 0]),
+        ("step-access", [4, step, 0, 0]),
+        ("step-id", [4, step, 0, 0]),
+        ("illegal-wait", [0, illegal, 0, 0]),
+        ("illegal-access", [0, illegal, 0, 0]),
+        ("illegal-id", [0, illegal, 0, 0]),
+        ("branch-wait", [12, brk, 0, 0]),
+        ("branch-access", [12, brk, 0, 0]),
+    ] {
+        assert_eq!(run.values(case), expected, "{case}");
+    }
+}
