@@ -131,7 +131,7 @@ fn instrument(insn: Insn<'_>, site: Site, class: Class) {
         Class::ExceptionReturn => return insn.call(read(exception_return)),
         Class::El3StateWrite => return insn.call(read(state_write)),
         Class::ConditionalToNext => (conditional_to_next, Word::Following),
-        Class::PmuWrite => (state_write, Word::Following),
+        Class::PmuWrite => (pmu_write, Word::Following),
         Class::HostCall => (host_call, Word::Following),
         Class::StateWrite => (state_write, Word::Active),
         Class::Call => (exception_call, Word::Active),
@@ -174,6 +174,12 @@ extern "C" fn exception_call(index: c_uint, userdata: *mut c_void) {
 extern "C" fn state_write(index: c_uint, userdata: *mut c_void) {
     if let Some(vcpu) = current(index) {
         vcpu.before_state_write(Site::from_userdata(userdata));
+    }
+}
+
+extern "C" fn pmu_write(index: c_uint, userdata: *mut c_void) {
+    if let Some(vcpu) = current(index) {
+        vcpu.before_pmu_write(Site::from_userdata(userdata));
     }
 }
 

@@ -1,6 +1,6 @@
 //! Follows a vCPU from block to block: which branches were taken.
 
-use brbe_model::{Decoded, decode};
+use brbe_model::{Decoded, ExceptionLevel, decode};
 
 use super::{Pending, Vcpu};
 use crate::block::Block;
@@ -147,12 +147,23 @@ impl Vcpu {
         }
     }
 
-    /// Called before the last instruction of a block writes a register that the PE's
-    /// state or the freezing depends on.
+    /// Called before an instruction writes a register that the PE's state depends on. Below
+    /// EL2 it writes none: it raises an exception, or HCR_EL2.NV2 makes it a store, after
+    /// which the block goes on.
     pub(crate) fn before_state_write(&mut self, site: Site) {
-        if self.aarch32 {
-            return;
+        let el = ExceptionLevel::from_bits(self.pstate() >> 2);
+        if !self.aarch32 && el >= ExceptionLevel::El2 {
+            self.before_last_write(site);
         }
+    }
+
+    /// Called before an instruction writes a register that the freezing depends on.
+    pub(crate) fn before_pmu_write(&mut self, site: Site) {
+        self.before_last_write(site);
+    }
+
+    /// Prepares for a write of a register by the last instruction of a block.
+    fn before_last_write(&mut self, site: Site) {
         let address = self.address(site);
         self.drain();
         self.check_freeze();

@@ -3,6 +3,30 @@
  */
 #include "registers.inc"
 
+#define VNCR_EL2 S3_4_C2_C2_0
+
+#define HCR_RW  (1 << 31)
+#define HCR_NV  (1 << 42)
+#define HCR_NV2 (1 << 45)
+
+/* EL1, of which BRBCR_EL1 says what is recorded, executes what is at label until an HVC. */
+.macro	below name, hcr, brbcr, label
+	print_string "= \name"
+	BRB_IALL
+	ldr	x0, =(HCR_RW | \hcr)
+	msr	hcr_el2, x0
+	ldr	x0, =(\brbcr)
+	msr	BRBCR_EL1, x0
+	ldr	x0, =ALL_TYPES
+	msr	BRBFCR_EL1, x0
+	isb
+	adr	x9, \label
+	bl	at_el1
+	msr	hcr_el2, xzr
+	isb
+	bl	print_records
+.endm
+
 	.section .text
 	.global _start
 _start:
@@ -24,12 +48,40 @@ _start:
 at_el2:
 	adr	x0, stack_top
 	mov	sp, x0
+	adr	x0, vectors
+	msr	vbar_el2, x0
+	isb
 
 	print_string "= brbcr_el2"
 	mov	x0, #CC
 	msr	BRBCR_EL2, x0
 	mrs	x0, BRBCR_EL2
 	bl	print_value
+	msr	BRBCR_EL2, xzr
+
+	/* An EL2 register is memory to a hypervisor below this one. */
+	adr	x0, vncr
+	msr	VNCR_EL2, x0
+	below	"stored-register", HCR_NV | HCR_NV2, EXBRE, STORE
 	b	finish
+
+STORE:	msr	hcr_el2, x0
+STORE_SRC: b	STORE_TGT
+STORE_TGT: hvc	#0
+
+/* Runs x9 at EL1 until it makes an HVC; returns to x30. */
+at_el1:	mov	x28, x30
+	msr	elr_el2, x9
+	mov	x0, #0x3c5		// EL1h, all masked
+	msr	spsr_el2, x0
+	isb
+	eret
+
+	.balign	0x800
+vectors:
+	.skip	0x400
+	br	x28
+	.balign	0x1000
+vncr:	.skip	0x1000
 
 #include "printing.inc"
