@@ -31,6 +31,8 @@ pub(crate) struct El2Registers {
     pub(crate) hcr: RegisterHandle,
     pub(crate) mdcr: RegisterHandle,
     pub(crate) cntvoff: RegisterHandle,
+    /// CNTPOFF_EL2 and CNTHCTL_EL2, with FEAT_ECV_POFF.
+    pub(crate) physical_offset: Option<[RegisterHandle; 2]>,
     /// HDFGRTR_EL2, HDFGWTR_EL2 and HFGITR_EL2, with FEAT_FGT.
     pub(crate) fgt: Option<[RegisterHandle; 3]>,
 }
@@ -65,6 +67,10 @@ impl Registers {
                 hcr,
                 mdcr: need("MDCR_EL2")?,
                 cntvoff: need("CNTVOFF_EL2")?,
+                physical_offset: match (find("CNTPOFF_EL2"), find("CNTHCTL_EL2")) {
+                    (Some(offset), Some(control)) => Some([offset, control]),
+                    _ => None,
+                },
                 fgt: match (find("HDFGRTR_EL2"), find("HDFGWTR_EL2"), find("HFGITR_EL2")) {
                     (Some(read), Some(write), Some(instruction)) => {
                         Some([read, write, instruction])

@@ -216,6 +216,15 @@ fn counter(registers: &Registers, started: Instant) -> Counter {
     Counter {
         physical,
         virtual_offset,
-        physical_offset: 0,
+        physical_offset: physical_offset(registers).unwrap_or(0),
     }
+}
+
+/// The offset of the physical count: CNTPOFF_EL2, where CNTHCTL_EL2.ECV and SCR_EL3.ECVEn
+/// make it count.
+fn physical_offset(r: &Registers) -> Option<u64> {
+    let [offset, control] = r.el2()?.physical_offset?;
+    let ecv = r.read(control) >> 12 & 1 != 0;
+    let ecven = r.el3.is_none_or(|el3| r.read(el3.scr) >> 28 & 1 != 0);
+    (ecv && ecven).then(|| r.read(offset))
 }

@@ -2,6 +2,10 @@
 
 use crate::run::*;
 
+/// A machine without EL3, and one with it.
+const EL2: &str = ",gic-version=3,virtualization=on";
+const EL3: &str = ",gic-version=3,secure=on,virtualization=on";
+
 const EL1: Option<u64> = Some(1);
 
 /// Runs the guest with deterministic time: QEMU then begins without a vCPU that is idle.
@@ -13,10 +17,7 @@ fn run(machine: &str) -> Run {
 /// EL2 is there, although MDCR_EL2 has no value that a reset gives it any more.
 #[test]
 fn el2_is_known_before_software_writes_mdcr_el2() {
-    for machine in [
-        ",gic-version=3,virtualization=on",
-        ",gic-version=3,secure=on,virtualization=on",
-    ] {
+    for machine in [EL2, EL3] {
         let run = run(machine);
         assert_eq!(run.values("brbcr_el2"), [1 << 3], "{machine}");
     }
@@ -25,9 +26,20 @@ fn el2_is_known_before_software_writes_mdcr_el2() {
 /// FEAT_NV2: the write of HCR_EL2 is a store, after which the block goes on.
 #[test]
 fn a_register_of_el2_that_is_memory_ends_no_block() {
-    let run = run(",gic-version=3,virtualization=on");
+    let run = run(EL2);
     run.expect(
         "stored-register",
         &[(DIRECT, EL1, "STORE_SRC", "STORE_TGT")],
     );
+}
+
+/// Table D19-11: with BRBCR_EL2.TS of 0b10, the time stamp is the physical count less the
+/// physical offset. The count itself is small.
+#[test]
+fn the_physical_offset_counts_where_it_is_enabled() {
+    for machine in [EL2, EL3] {
+        let run = run(machine);
+        let high: Vec<_> = run.values("time").iter().map(|ts| ts >> 40).collect();
+        assert_eq!(high, [0, 0xff_ffff], "{machine}");
+    }
 }

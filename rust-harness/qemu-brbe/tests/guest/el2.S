@@ -3,7 +3,11 @@
  */
 #include "registers.inc"
 
-#define VNCR_EL2 S3_4_C2_C2_0
+#define CNTPOFF_EL2 S3_4_C14_C0_6
+#define VNCR_EL2    S3_4_C2_C2_0
+
+/* BRBCR_EL2.TS: the physical count with the offset. */
+#define TS_OFFSET (2 << 5)
 
 #define HCR_RW  (1 << 31)
 #define HCR_NV  (1 << 42)
@@ -36,7 +40,7 @@ _start:
 	mrs	x0, CurrentEL
 	cmp	x0, #(3 << 2)
 	b.ne	at_el2
-	ldr	x0, =(1 << 0 | 1 << 8 | 1 << 10)	// SCR_EL3: NS, HCE, RW
+	ldr	x0, =(1 << 0 | 1 << 8 | 1 << 10 | 1 << 28)	// SCR_EL3: NS, HCE, RW, ECVEn
 	msr	scr_el3, x0
 	ldr	x0, =(3 << 32)		// MDCR_EL3.SBRBE
 	msr	mdcr_el3, x0
@@ -63,6 +67,25 @@ at_el2:
 	adr	x0, vncr
 	msr	VNCR_EL2, x0
 	below	"stored-register", HCR_NV | HCR_NV2, EXBRE, STORE
+
+	/* Time stamps without and with CNTPOFF_EL2, which CNTHCTL_EL2.ECV switches on. */
+	print_string "= time"
+	mov	x0, #(1 << 40)
+	msr	CNTPOFF_EL2, x0
+	.irp	ecv, 0, 1
+	mov	x0, #(\ecv << 12)
+	msr	cnthctl_el2, x0
+	ldr	x0, =(EXBRE | FZP | TS_OFFSET)
+	msr	BRBCR_EL2, x0
+	msr	BRBFCR_EL1, xzr
+	mov	x0, #1
+	msr	pmovsset_el0, x0
+	isb
+	msr	pmovsclr_el0, x0
+	mrs	x0, BRBTS_EL1
+	bl	print_value
+	msr	BRBCR_EL2, xzr
+	.endr
 	b	finish
 
 STORE:	msr	hcr_el2, x0
