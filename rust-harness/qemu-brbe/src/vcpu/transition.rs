@@ -41,6 +41,13 @@ fn is_before_block(esr: u64) -> bool {
     }
 }
 
+/// The Exception level that an exception to `target` was taken from, by SPSR_ELx.M. FEAT_NV
+/// makes M say that an exception from EL1 to EL1 was taken from EL2, but no exception is
+/// taken to a lower level.
+fn source_level(spsr: u64, target: ExceptionLevel) -> ExceptionLevel {
+    ExceptionLevel::from_bits(spsr >> 2).min(target)
+}
+
 /// Whether an SVC, HVC or SMC at `call` was trapped, by the preferred return address of the
 /// exception. `None` if the exception is another one.
 fn is_trapped(call: u64, preferred_return: u64) -> Option<bool> {
@@ -129,7 +136,7 @@ impl Vcpu {
             read(self.registers.spsr[n]),
         );
         let before = Pe {
-            el: ExceptionLevel::from_bits(spsr >> 2),
+            el: source_level(spsr, after.el),
             aarch32: spsr >> 4 & 1 != 0,
             ..after
         };
@@ -173,7 +180,7 @@ impl Vcpu {
         };
         let read = |register: Option<_>| register.map_or(0, |register| r.read(register));
         let (address, spsr) = (read(r.elr[n]), read(r.spsr[n]));
-        let sp = (ExceptionLevel::from_bits(spsr >> 2) == el).then(|| r.read(r.sp));
+        let sp = (source_level(spsr, el) == el).then(|| r.read(r.sp));
         call.leave(GoesOn { address, sp });
     }
 
@@ -194,13 +201,27 @@ impl Vcpu {
 
 #[cfg(test)]
 mod tests {
-    use super::{is_before_block, is_trapped};
+    use super::{is_before_block, is_trapped, source_level};
+    use brbe_model::ExceptionLevel::{El0, El1, El2};
 
     #[test]
     fn a_trapped_call_returns_to_itself() {
         assert_eq!(is_trapped(0x1000, 0x1000), Some(true));
         assert_eq!(is_trapped(0x1000, 0x1004), Some(false));
         assert_eq!(is_trapped(0x1000, 0x2000), None);
+    }
+
+    #[test]
+    fn where_an_exception_was_taken_from() {
+        for (spsr, target, source) in [
+            (0x3c0, El1, El0),
+            (0x3c5, El1, El1),
+            (0x3c9, El1, El1), // FEAT_NV
+            (0x3c5, El2, El1),
+            (0x3c9, El2, El2),
+        ] {
+            assert_eq!(source_level(spsr, target), source);
+        }
     }
 
     #[test]

@@ -43,3 +43,11 @@ fn the_physical_offset_counts_where_it_is_enabled() {
         assert_eq!(high, [0, 0xff_ffff], "{machine}");
     }
 }
+
+/// FEAT_NV: an exception from EL1 to EL1 is one, although SPSR_EL1.M shows EL2.
+#[test]
+fn nested_virtualisation_does_not_change_where_an_exception_is_from() {
+    let run = run(EL2);
+    run.expect("nested", &[(DEBUG, EL1, "NESTED", "VECTOR_SAME")]);
+    assert_eq!(run.values("nested")[0] >> 2 & 3, 2);
+}

@@ -68,6 +68,12 @@ at_el2:
 	msr	VNCR_EL2, x0
 	below	"stored-register", HCR_NV | HCR_NV2, EXBRE, STORE
 
+	/* An exception from EL1 to EL1: SPSR_EL1 says it is from EL2. */
+	adr	x0, vectors_el1
+	msr	vbar_el1, x0
+	below	"nested", HCR_NV, EXBRE | EXCEPTION, NESTED
+	show	x20
+
 	/* Time stamps without and with CNTPOFF_EL2, which CNTHCTL_EL2.ECV switches on. */
 	print_string "= time"
 	mov	x0, #(1 << 40)
@@ -92,6 +98,8 @@ STORE:	msr	hcr_el2, x0
 STORE_SRC: b	STORE_TGT
 STORE_TGT: hvc	#0
 
+NESTED:	brk	#0
+
 /* Runs x9 at EL1 until it makes an HVC; returns to x30. */
 at_el1:	mov	x28, x30
 	msr	elr_el2, x9
@@ -104,6 +112,12 @@ at_el1:	mov	x28, x30
 vectors:
 	.skip	0x400
 	br	x28
+	.balign	0x800
+vectors_el1:
+	.skip	0x200
+VECTOR_SAME:
+	mrs	x20, spsr_el1
+	hvc	#0
 	.balign	0x1000
 vncr:	.skip	0x1000
 
