@@ -5,8 +5,8 @@ use std::sync::PoisonError;
 use anyhow::{Result, bail};
 use branch_records::vmlinux::Vmlinux;
 
+use crate::branch_guest;
 use crate::context::Context;
-use crate::guest_tests::outcome;
 use machines::guest;
 use machines::machine_spec::MachineSpec;
 use report::Verdict;
@@ -44,7 +44,7 @@ pub fn entry(context: &Context<'_>, machine: &MachineSpec) -> Result<Result<u64,
     )?;
     let status = guest::status(&run)?;
     if status != 0 {
-        return Ok(Err(outcome::verdict(status, &run.output)));
+        return Ok(Err(branch_guest::verdict(status, &run.output)));
     }
     let mut lines = run.output.lines();
     let address = lines.find_map(|line| u64::from_str_radix(line.strip_prefix("0x")?, 16).ok());

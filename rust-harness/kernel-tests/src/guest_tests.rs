@@ -1,6 +1,5 @@
 //! The tests that `branch-guest` decides itself, and the machines that they need.
 
-pub(crate) mod outcome;
 mod remote;
 
 use std::path::PathBuf;
@@ -9,6 +8,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use guest_reports::kit::{Decides, KitTest};
 
+use crate::branch_guest;
 use crate::context::{Context, Revision};
 use crate::one_boot::{self, Judged};
 use crate::properties::PropertyKind;
@@ -617,7 +617,7 @@ pub struct Noticed {
 /// What came of `count` tests, whose lines ran after each other in `run`.
 fn judge(count: usize, run: &Run) -> Result<Judged> {
     one_boot::judge(count, run, |_, status, output| {
-        outcome::verdict(status, output)
+        branch_guest::verdict(status, output)
     })
 }
 

@@ -18,6 +18,7 @@
 //! decide of an implementation. [`proofs`] runs one on
 //! a mutant, [`systematic`] all on mutants that nobody chose, and [`matrix`] runs tests on each combination of kernel and machine.
 
+mod branch_guest;
 pub mod compiler;
 pub mod context;
 pub mod cost;

@@ -8,6 +8,9 @@ use machines::backend::Run;
 use machines::guest::{self, Dead};
 use report::{Decided, Verdict};
 
+/// How the reason of a failure begins that says nothing of the kernel: the machine failed, something
+/// could not be built, or the test was not run.
+pub(crate) const NO_VERDICT: &str = "no verdict: ";
 /// The beginning of the line that has the exit status of a test.
 const ENDED: &str = "the test ended with ";
 
@@ -43,7 +46,7 @@ impl Judged {
         let ended = self.ended.into_iter().map(|decided| decided.verdict);
         let mut verdicts: Vec<_> = ended.collect();
         verdicts.extend(self.died.map(|death| death.verdict()));
-        let not_run = Verdict::Fail("not run after the one before it".to_owned());
+        let not_run = Verdict::Fail(format!("{NO_VERDICT}not run after the one before it"));
         verdicts.resize(count, not_run);
         verdicts
     }
@@ -94,13 +97,17 @@ impl Death {
     }
 
     fn verdict(&self) -> Verdict {
-        Verdict::Fail(format!("{:#}", self.why))
+        failed(&self.why)
     }
 }
 
-/// What came of a test whose machine failed.
-fn failed(error: &Error) -> Decided {
-    Verdict::Fail(format!("{error:#}")).into()
+/// What came of a test that ended in `error`. A guest that is [`Dead`] says something of its kernel.
+pub(crate) fn failed(error: &Error) -> Verdict {
+    Verdict::Fail(if error.is::<Dead>() {
+        format!("{error:#}")
+    } else {
+        format!("{NO_VERDICT}{error:#}")
+    })
 }
 
 /// What came of `count` tests, by the `output` of the guest, and by how it died if it did. If it
@@ -150,7 +157,7 @@ pub fn decide(
         let places: Vec<_> = (first..count).collect();
         let Judged { ended, died } = match boot(&places) {
             Err(error) if first > 0 && !error.is::<Interrupted>() => {
-                decided.resize(count, failed(&error));
+                decided.resize(count, failed(&error).into());
                 break;
             }
             judged => judged?,
@@ -165,7 +172,7 @@ pub fn decide(
             continue;
         }
         let mut alone = match boot(&[place]) {
-            Err(error) if count > 1 && !error.is::<Interrupted>() => failed(&error),
+            Err(error) if count > 1 && !error.is::<Interrupted>() => failed(&error).into(),
             judged => match judged? {
                 Judged {
                     died: Some(again), ..
@@ -233,7 +240,7 @@ mod tests {
         assert!(unreported.contains("how it ended"), "{unreported}");
         let verdicts = judged(6, OUTPUT, Some(death(true)), told).verdicts(6);
         let said: Vec<_> = verdicts.iter().map(Verdict::reason).collect();
-        let after = "not run after the one before it";
+        let after = "no verdict: not run after the one before it";
         assert_eq!(said[3..], ["it died", after, after]);
     }
 
@@ -323,7 +330,7 @@ mod tests {
             let decided = failing(first, no_memory).unwrap();
             let verdicts: Vec<_> = decided.into_iter().map(|decided| decided.verdict).collect();
             let mut expected = vec![Verdict::pass(); passed];
-            expected.resize(4, Verdict::Fail("no memory".to_owned()));
+            expected.resize(4, Verdict::Fail("no verdict: no memory".to_owned()));
             assert_eq!(verdicts, expected);
             assert!(failing(first, || Interrupted.into()).is_err());
         }

@@ -9,6 +9,9 @@ use std::collections::BTreeSet;
 use report::{Report, Verdict};
 use serde::Serialize;
 
+use crate::branch_guest;
+use crate::one_boot::NO_VERDICT;
+
 /// Whether every implementation has to have a property.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -21,10 +24,10 @@ pub enum PropertyKind {
 
 impl PropertyKind {
     /// What came of a test that decides this, of an implementation which is not this project's.
-    /// It may have another policy.
+    /// It may have another policy: `branch-guest` says so. Its kernel must not die of the test.
     pub(crate) fn of_others(self, verdict: Verdict) -> Verdict {
         match verdict {
-            Verdict::Fail(said) if self == Self::Policy => {
+            Verdict::Fail(said) if self == Self::Policy && branch_guest::is_failure(&said) => {
                 Verdict::Pass(format!("{ANOTHER_POLICY}: {said}"))
             }
             _ => verdict,
@@ -442,6 +445,9 @@ impl Property {
                     against.push(evidence(test, said));
                 }
                 Some(Verdict::Pass(_)) => by.push((*test).to_owned()),
+                Some(Verdict::Fail(said)) if is_undecided(said) => {
+                    why.push(evidence(test, said));
+                }
                 Some(Verdict::Fail(said)) => match part.told(said) {
                     Told::Broken => against.push(evidence(test, said)),
                     Told::Upheld => by.push((*test).to_owned()),
@@ -467,6 +473,11 @@ impl Property {
             finding,
         }
     }
+}
+
+/// Whether a test that failed, which says this, tells nothing of the kernel.
+fn is_undecided(said: &str) -> bool {
+    said.starts_with(NO_VERDICT) || branch_guest::is_error(said)
 }
 
 fn evidence(test: &str, said: &str) -> Evidence {
@@ -653,12 +664,36 @@ mod tests {
 
     #[test]
     fn only_a_policy_may_be_otherwise() {
-        let failed = || Verdict::Fail("kept".to_owned());
-        let expected = Verdict::Pass(format!("{ANOTHER_POLICY}: kept"));
+        let failed = || Verdict::Fail("FAIL discarded: kept".to_owned());
+        let expected = Verdict::Pass(format!("{ANOTHER_POLICY}: FAIL discarded: kept"));
         assert_eq!(PropertyKind::Policy.of_others(failed()), expected);
         assert_eq!(PropertyKind::Promise.of_others(failed()), failed());
+        for said in [
+            "the guest's kernel died:\n    Oops",
+            "no verdict: the machine failed: no memory",
+            "ERROR discarded: no BPF",
+        ] {
+            let failed = || Verdict::Fail(said.to_owned());
+            assert_eq!(PropertyKind::Policy.of_others(failed()), failed());
+        }
         let passed = PropertyKind::Policy.of_others(Verdict::pass());
         assert_eq!(passed, Verdict::pass());
+    }
+
+    #[test]
+    fn a_machine_that_fails_breaks_no_property() {
+        for said in [
+            "no verdict: the machine failed: signal 9",
+            "ERROR nested: cannot open the BPF program",
+        ] {
+            let judgement = judged(&[("nested", Verdict::Fail(said.to_owned()))]);
+            assert!(matches!(
+                finding(&judgement, "nesting safe"),
+                Finding::NotDecided { why } if why.contains(&evidence("nested", said))
+            ));
+            assert_eq!(judgement.others, [evidence("nested", said)]);
+            assert!(!judgement.is_good());
+        }
     }
 
     #[test]

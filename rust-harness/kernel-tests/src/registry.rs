@@ -7,7 +7,9 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result, bail};
 
 use crate::context::{Context, NO_SOURCE};
+use crate::one_boot;
 use crate::properties::PropertyKind;
+use host::process::Interrupted;
 use host::retries;
 use kernels::requirements::{self, MachineNeeds};
 use kernels::subject::Configuration;
@@ -333,7 +335,10 @@ impl Batch {
         let (batch, context) = (self.clone(), context.clone());
         let job = Job::partial(subject, names, move |wanted: &[usize]| {
             let wanted: Vec<_> = wanted.iter().map(|index| places[*index]).collect();
-            let decided = (batch.decide)(&context, &wanted)?;
+            let decided = (batch.decide)(&context, &wanted).or_else(|error| match error {
+                error if error.is::<Interrupted>() => Err(error),
+                error => Ok(vec![one_boot::failed(&error).into(); wanted.len()]),
+            })?;
             let tests = wanted.iter().map(|place| &batch.tests[*place]);
             let decided = tests.zip(decided);
             Ok(decided

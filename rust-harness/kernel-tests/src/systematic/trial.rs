@@ -38,7 +38,7 @@ const JUDGES: [&str; 11] = [
     "rust-harness/branch-records/src/path/flow.rs",
     "rust-harness/branch-records/src/path/mod.rs",
     "rust-harness/branch-records/src/sweep.rs",
-    "rust-harness/kernel-tests/src/guest_tests/outcome.rs",
+    "rust-harness/kernel-tests/src/branch_guest.rs",
     "rust-harness/kernel-tests/src/kunit.rs",
     "rust-harness/kernel-tests/src/one_boot.rs",
     "rust-harness/kernel-tests/src/overflow.rs",

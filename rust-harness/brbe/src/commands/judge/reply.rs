@@ -37,7 +37,7 @@ pub(super) fn mail(judgement: &Judgement, report: &Report, machine: &str) -> Str
         }
     }
     if !judgement.others.is_empty() {
-        paragraph(&mut text, "These tests failed, too:");
+        paragraph(&mut text, "These tests did not pass, either:");
         quote(&mut text, &judgement.others);
     }
     list(

@@ -5,6 +5,18 @@ use report::Verdict;
 /// The exit status of a test for which the machine or kernel lacks the means.
 const SKIPPED: i32 = 77;
 
+/// Whether a test says that the kernel does not do what it should. `said` is the reason of a
+/// [`verdict`] that is a failure.
+pub(crate) fn is_failure(said: &str) -> bool {
+    said.starts_with("FAIL ")
+}
+
+/// Whether a test says that it could not be tried. `said` is the reason of a [`verdict`] that is a
+/// failure.
+pub(crate) fn is_error(said: &str) -> bool {
+    said.starts_with("ERROR ")
+}
+
 /// The verdict on a test, by its exit status and what it printed.
 pub(crate) fn verdict(status: i32, output: &str) -> Verdict {
     let lines = output.lines().rev();
