@@ -9,7 +9,7 @@ use std::ops::Range;
 use crate::machinery;
 use crate::path::STRAIGHT;
 use crate::report::{Endpoint, NamedBranch, SnapshotReport};
-use crate::symbol::{Location, Resolve, Symbol, is_kernel};
+use crate::symbol::{Location, Resolve, Symbol, is_kernel, is_same_function};
 
 /// The most bytes of a function. More means that a symbol is wrong.
 const LONGEST: u64 = 64 << 10;
@@ -297,7 +297,7 @@ impl<R: Resolve + ?Sized> Path<'_, R> {
             self.listings.push(Listing {
                 function: frame.function.to_owned(),
                 inlined_into: frame.inlined_into.map(str::to_owned),
-                is_traced: frame.function == self.snapshot.function,
+                is_traced: is_same_function(frame.function, &self.snapshot.function),
                 file: frame.location.file.clone(),
                 ..Listing::default()
             });

@@ -2,20 +2,17 @@
 //!
 //! A snapshot is taken by code that branches too: the trampoline, what it calls before
 //! and after the BPF program, the program, the helper. Most of that is known by name. The
-//! rest (`migrate_disable()`, `__rcu_read_lock()`, …) is called by other code too. It
-//! counts as machinery when the machinery called it.
+//! rest (`migrate_disable()`, `__rcu_read_lock()`, …) is called by other code too, and BPF programs
+//! are the workload's, too. Such code counts as machinery when the machinery called it.
 
 use crate::symbol::Symbol;
 
 /// Whether a symbol is code that exists for tracing alone. Its name decides.
 pub(crate) fn is_named(symbol: &Symbol) -> bool {
-    const PREFIXES: [&str; 12] = [
+    const PREFIXES: [&str; 9] = [
         "bpf_trampoline_",
-        "bpf_prog_",
-        "bpf_dispatcher_",
         "__bpf_prog_enter",
         "__bpf_prog_exit",
-        "__bpf_prog_run",
         "__bpf_prog_test_run",
         "__bpf_tramp_",
         "bpf_get_branch_snapshot",
@@ -28,12 +25,37 @@ pub(crate) fn is_named(symbol: &Symbol) -> bool {
         || name.ends_with("_snapshot_branch_stack")
         || name.ends_with("_snapshot_arch_branch_stack")
         || name == "__static_call_return0"
+        || is_own_program(name)
+}
+
+/// Whether `name` is that of a BPF program of `branch-trace`: the name of a program follows the
+/// number that the kernel gives its code, and is cut.
+fn is_own_program(name: &str) -> bool {
+    const PROGRAMS: [&str; 11] = [
+        "on_entry",
+        "on_exit",
+        "on_begin",
+        "on_entries",
+        "on_exits",
+        "on_begins",
+        "on_tracepoint",
+        "on_raw_tracepoi",
+        "on_user_entry",
+        "on_user_exit",
+        "on_user_begin",
+    ];
+    let rest = name.strip_prefix("bpf_prog_");
+    let program = rest.and_then(|rest| rest.split_once('_'));
+    program.is_some_and(|(_, program)| PROGRAMS.contains(&program))
 }
 
 /// Whether a function calls BPF programs, or what calls them, from a place that is traced: such
 /// functions are the innermost ones on a call stack.
 pub(crate) fn is_caller_of_programs(symbol: &Symbol) -> bool {
-    const PREFIXES: [&str; 8] = [
+    const PREFIXES: [&str; 11] = [
+        "bpf_prog_",
+        "bpf_dispatcher_",
+        "__bpf_prog_run",
         "kprobe_multi_link_",
         "bpf_trace_run",
         "__bpf_trace_",
@@ -85,7 +107,7 @@ impl<'name> Machinery<'name> {
     }
 
     fn is_function(&self, symbol: &Symbol) -> bool {
-        symbol.base_name() == self.function
+        symbol.is_in(self.function)
     }
 }
 
@@ -141,6 +163,31 @@ mod tests {
             (false, false),
         ];
         assert_eq!(follow(&path), expected);
+    }
+
+    #[test]
+    fn programs_of_the_workload_are_not_machinery() {
+        const THEIRS: &str = "bpf_prog_0badc0de_connect4";
+        let path = [
+            (("__cgroup_bpf_run_filter_sock_addr", 0x40), (THEIRS, 0)),
+            ((THEIRS, 0x10), (THEIRS, 0x24)),
+            ((THEIRS, 0x30), ("__cgroup_bpf_run_filter_sock_addr", 0x44)),
+            (("traced", 0xa0), ("bpf_trampoline_1", 0x54)),
+            (("bpf_trampoline_1", 0x58), ("bpf_prog_1234_fexit", 0)),
+            (("bpf_prog_1234_fexit", 8), ("bpf_prog_1234_fexit", 0x10)),
+        ];
+        let ours = (true, true);
+        let expected = [
+            (false, false),
+            (false, false),
+            (false, false),
+            (false, true),
+            ours,
+            ours,
+        ];
+        assert_eq!(follow(&path), expected);
+        let cut = ("bpf_prog_77_on_raw_tracepoi", 4);
+        assert_eq!(follow(&[(cut, cut)]), [ours]);
     }
 
     #[test]

@@ -299,7 +299,7 @@ impl SnapshotReport {
     fn is_in_function(&self, end: &Endpoint) -> bool {
         end.symbol
             .as_ref()
-            .is_some_and(|symbol| symbol.base_name() == self.function)
+            .is_some_and(|symbol| symbol.is_in(&self.function))
     }
 }
 

@@ -97,10 +97,38 @@ impl Symbol {
     /// The name without what compilers append to a function they changed:
     /// `foo` for `foo.llvm.123`, `foo.isra.0` and `foo.cold`.
     pub fn base_name(&self) -> &str {
-        self.name
-            .split_once('.')
-            .map_or(&*self.name, |(base, _)| base)
+        source_name(&self.name)
     }
+
+    /// Whether the address is in the function `name`, or in what a compiler has made of it.
+    pub fn is_in(&self, name: &str) -> bool {
+        is_same_function(&self.name, name)
+    }
+}
+
+/// Whether two names are those of one function, or of what a compiler has made of it.
+pub(crate) fn is_same_function(one: &str, other: &str) -> bool {
+    source_name(one) == source_name(other)
+}
+
+/// The name that a function has in the source, of one that a compiler may have changed. Other names
+/// may have dots of their own, as those of Go have.
+fn source_name(name: &str) -> &str {
+    const CHANGES: [&str; 6] = ["isra", "constprop", "part", "cold", "llvm", "lto_priv"];
+    let mut name = name;
+    while let Some((rest, last)) = name.rsplit_once('.') {
+        let is_number = !last.is_empty() && last.bytes().all(|byte| byte.is_ascii_digit());
+        let change = if is_number {
+            rest.rsplit_once('.')
+        } else {
+            Some((rest, last))
+        };
+        match change {
+            Some((rest, change)) if !rest.is_empty() && CHANGES.contains(&change) => name = rest,
+            _ => break,
+        }
+    }
+    name
 }
 
 /// A source of symbols.
@@ -276,5 +304,16 @@ mod tests {
     fn suffixes_of_the_compiler_are_not_the_name() {
         assert_eq!(Symbol::new("foo.llvm.12", 0).base_name(), "foo");
         assert_eq!(Symbol::new("foo", 0).base_name(), "foo");
+        for (name, function, is_in) in [
+            ("foo.isra.0", "foo.isra.0", true),
+            ("foo", "foo.constprop.0.isra.1", true),
+            ("foo.cold", "foo", true),
+            ("main.handle", "main.handle", true),
+            ("main.other", "main.handle", false),
+            ("foo.0", "foo", false),
+            (".part.0", "", false),
+        ] {
+            assert_eq!(Symbol::new(name, 0).is_in(function), is_in, "{name}");
+        }
     }
 }

@@ -216,9 +216,7 @@ impl<'a, R: Resolve + ?Sized> Walker<'a, R> {
             let address = NonZeroU64::new(address)?;
             self.symbols.resolve(snapshot.pid, address.get())
         };
-        let is_function = |symbol: &Symbol| {
-            [&symbol.name[..], symbol.base_name()].contains(&&snapshot.function[..])
-        };
+        let is_function = |symbol: &Symbol| symbol.is_in(&snapshot.function);
         let seen = snapshot.records.iter().enumerate().rev();
         seen.map(|(number, raw)| {
             let (from, to) = (name(raw.from), name(raw.to));
