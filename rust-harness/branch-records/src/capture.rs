@@ -31,6 +31,7 @@ pub use code::{CodeRange, MAX_CODE, MAX_CODE_BYTES};
 use field::{check, check_name, check_path, check_printable, check_text};
 #[cfg(feature = "path")]
 pub use indexed::IndexedCode;
+use module::check_build_id;
 pub use module::{MAX_MODULES, Module};
 pub use process::{MAX_MAPPINGS, Mapping, Process};
 pub use snapshot::{MAX_COMM, MAX_FRAMES, Moment, Returned, Snapshot};
@@ -38,7 +39,7 @@ pub use snapshot::{MAX_COMM, MAX_FRAMES, Moment, Returned, Snapshot};
 /// The value of [`Capture::format`] in every capture.
 pub const FORMAT: &str = "branch-capture";
 /// The version of the document that this crate writes, and the only one that it reads.
-pub const VERSION: u32 = 6;
+pub const VERSION: u32 = 7;
 /// The most bytes of a document. A longer document is refused.
 pub const MAX_BYTES: u64 = 512 << 20;
 /// How many bytes of a document are looked at for its format and its version.
@@ -139,6 +140,9 @@ pub struct CapturedKernel {
     pub release: String,
     /// The architecture of the machine: `uname -m`.
     pub machine: String,
+    /// The build ID that the linker gave the kernel, as hexadecimal digits, if it gave one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub build_id: Option<String>,
     /// A symbol of the kernel image and its address. The address shows how far the kernel
     /// was moved at boot (KASLR).
     pub anchor: Anchor,
@@ -275,7 +279,7 @@ impl Capture {
 
     fn write(&self, writer: &mut dyn Write) -> Result<(), CaptureError> {
         self.validate()?;
-        document::write(self, writer)
+        document::write(self, writer, MAX_BYTES)
     }
 
     /// Checks every invariant that the fields document.
@@ -295,6 +299,9 @@ impl Capture {
             "is a path",
         )?;
         check_text("kernel.machine", &self.kernel.machine)?;
+        if let Some(build_id) = &self.kernel.build_id {
+            check_build_id("kernel.build_id", build_id)?;
+        }
         check_name("kernel.anchor.symbol", &self.kernel.anchor.symbol)?;
         check(
             "kernel.anchor.address",

@@ -41,7 +41,7 @@
 //! use branch_records::text::{self, TextForm};
 //!
 //! let document = br#"{
-//!   "format": "branch-capture", "version": 6, "scenario": "example",
+//!   "format": "branch-capture", "version": 7, "scenario": "example",
 //!   "kernel": {
 //!     "release": "7.3.4", "machine": "aarch64",
 //!     "anchor": {"symbol": "_stext", "address": "0xffff800080010000"}

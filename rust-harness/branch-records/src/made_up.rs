@@ -118,6 +118,7 @@ pub(crate) fn capture(snapshots: Vec<Snapshot>) -> Capture {
         CapturedKernel {
             release: "7.3.4".to_owned(),
             machine: "aarch64".to_owned(),
+            build_id: None,
             anchor: Anchor {
                 symbol: "_stext".to_owned(),
                 address: 0xffff_8000_8001_0000,

@@ -108,7 +108,7 @@ impl Sweep {
     /// When [`Sweep::from_reader`] would refuse the document, and when `writer` fails.
     pub fn to_writer(&self, writer: impl Write) -> Result<(), CaptureError> {
         self.validate()?;
-        document::write(self, writer)
+        document::write(self, writer, MAX_BYTES)
     }
 
     fn validate(&self) -> Result<(), CaptureError> {

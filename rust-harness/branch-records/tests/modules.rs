@@ -134,6 +134,7 @@ impl FakeModule {
         let kernel = CapturedKernel {
             release: "1".to_owned(),
             machine: "fake".to_owned(),
+            build_id: None,
             anchor: Anchor {
                 symbol: "_stext".to_owned(),
                 address: 0xffff_8000_8000_0000,

@@ -118,6 +118,7 @@ impl FakeKernel {
             CapturedKernel {
                 release: "1".to_owned(),
                 machine: "fake".to_owned(),
+                build_id: None,
                 anchor: Anchor {
                     symbol: "_stext".to_owned(),
                     address: self.linked("_stext") + SLIDE,

@@ -12,8 +12,10 @@
 
 /* Of a filter. */
 #define MAX_STEPS 64
-/* Functions that began and have not ended, with duration asked for. */
-#define MAX_STARTS 10240
+/* Of cgroups, from the root to that of a task: deeper ones are not looked at. */
+#define MAX_CGROUPS 16
+/* Of calls of a function in itself, whose beginnings are noted. */
+#define MAX_DEPTH 8
 /* Of each stack. */
 #define MAX_FRAMES 64
 /* Of a function. */
@@ -31,11 +33,10 @@ struct event {
 	/* What the helper returned: bytes written, or a negative error. */
 	__s64 taken;
 	__u64 time;
-	/* Nanoseconds since the function began, if that was noted. */
+	/* Nanoseconds since the function began; 0 if that was not noted. */
 	__u64 duration;
 	/* What the function returned, by its type. */
 	__u64 returned;
-	__u64 cgroup;
 	__u32 target;
 	__u32 cpu;
 	__u32 pid;
@@ -145,6 +146,8 @@ const volatile _Bool user_stacks;
 
 /* Events that found no room in the ring buffer. */
 __u64 dropped;
+/* Calls whose beginning found no room. */
+__u64 untimed;
 
 /* Both are as long as user space makes them. */
 struct target targets[1] SEC(".data.targets");
@@ -160,16 +163,25 @@ struct {
 	__uint(max_entries, 16 * 1024 * 1024);
 } events SEC(".maps");
 
-struct start {
-	__u32 tid;
+/* Where a function began: in a thread, or on a CPU that is idle. */
+struct begun {
+	__u32 thread;
 	__u32 target;
 };
 
+/* The calls of it that have not ended: one may be in another. */
+struct starts {
+	__u32 depth;
+	__u32 unused;
+	__u64 times[MAX_DEPTH];
+};
+
+/* User space makes room. */
 struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, MAX_STARTS);
-	__type(key, struct start);
-	__type(value, __u64);
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1);
+	__type(key, struct begun);
+	__type(value, struct starts);
 } starts SEC(".maps");
 
 static __always_inline struct event *slot(void)
@@ -209,6 +221,22 @@ static __always_inline __u64 argument(const struct event *event, __u32 number)
 	return word >> (value->right & 63);
 }
 
+/* Whether the task is in the cgroup of this id, or in one below it. */
+static __always_inline _Bool is_below(__u64 cgroup)
+{
+	__u32 level;
+
+	for (level = 0; level < MAX_CGROUPS; level++) {
+		__u64 id = bpf_get_current_ancestor_cgroup_id(level);
+
+		if (!id)
+			break;
+		if (id == cgroup)
+			return 1;
+	}
+	return 0;
+}
+
 static __always_inline __u64 field(const struct event *event, const struct target *target,
 				   __u8 field)
 {
@@ -221,8 +249,6 @@ static __always_inline __u64 field(const struct event *event, const struct targe
 		return event->cpu;
 	case COMM:
 		return event->comm[0];
-	case CGROUP:
-		return event->cgroup;
 	case DURATION:
 		return event->duration;
 	case RETURNED:
@@ -257,6 +283,15 @@ static __always_inline _Bool passes(const struct event *event, const struct targ
 			continue;
 		case NOT:
 			stack ^= 1;
+			continue;
+		}
+		if (step->field == CGROUP) {
+			stack = stack << 1 | is_below(step->value[0]);
+			continue;
+		}
+		/* What was not noted is neither long nor short. */
+		if (step->field == DURATION && !event->duration) {
+			stack <<= 1;
 			continue;
 		}
 		first = field(event, target, step->field) & step->mask[0];
@@ -313,11 +348,41 @@ static __always_inline void read_arguments(void *ctx, struct event *event)
 	}
 }
 
+static __always_inline struct begun begun(__u32 target)
+{
+	__u32 tid = bpf_get_current_pid_tgid();
+
+	/* All idle threads have the number 0. No thread has one that is negative. */
+	return (struct begun) {
+		.thread = tid ? tid : ~bpf_get_smp_processor_id(),
+		.target = target,
+	};
+}
+
+/* How long the call took that ends now; 0 if its beginning was not noted. */
+static __always_inline __u64 duration(__u64 now, __u32 target)
+{
+	struct begun key = begun(target);
+	struct starts *calls = bpf_map_lookup_elem(&starts, &key);
+	__u64 time = 0;
+	__u32 depth;
+
+	if (!calls)
+		return 0;
+	depth = calls->depth - 1;
+	if (depth < MAX_DEPTH)
+		time = now - calls->times[depth];
+	if (depth)
+		calls->depth = depth;
+	else
+		bpf_map_delete_elem(&starts, &key);
+	return time;
+}
+
 /* What is in the slot, or reserved: fills in the rest. Whether it is wanted. */
 static __always_inline _Bool complete(struct event *event, __u32 index, __u64 returned)
 {
-	__u64 id = bpf_get_current_pid_tgid(), *began;
-	struct start start;
+	__u64 id = bpf_get_current_pid_tgid();
 	struct target *target;
 
 	event->time = bpf_ktime_get_ns();
@@ -328,21 +393,13 @@ static __always_inline _Bool complete(struct event *event, __u32 index, __u64 re
 	target = &targets[index];
 	event->target = first_target + index;
 	event->cpu = bpf_get_smp_processor_id();
-	event->cgroup = bpf_get_current_cgroup_id();
 	bpf_get_current_comm(event->comm, sizeof(event->comm));
 	returned <<= target->shift;
 	if (target->class == SIGNED)
 		event->returned = (__s64)returned >> target->shift;
 	else
 		event->returned = returned >> target->shift;
-	event->duration = 0;
-	if (timed) {
-		start.tid = event->tid;
-		start.target = event->target;
-		began = bpf_map_lookup_elem(&starts, &start);
-		if (began)
-			event->duration = event->time - *began;
-	}
+	event->duration = timed ? duration(event->time, event->target) : 0;
 	return passes(event, target);
 }
 
@@ -383,15 +440,27 @@ static __always_inline int hand_over(void *ctx, struct event *event, __u32 index
 	return 0;
 }
 
+/* A thread that ended in a call leaves it here: what begins later is noted on top of it. */
 static __always_inline int begin(__u32 index)
 {
+	struct begun key = begun(first_target + index);
+	struct starts first = { .depth = 1 }, *calls;
 	__u64 now = bpf_ktime_get_ns();
-	struct start start = {
-		.tid = bpf_get_current_pid_tgid(),
-		.target = first_target + index,
-	};
+	__u32 depth;
 
-	bpf_map_update_elem(&starts, &start, &now, BPF_ANY);
+	if ((__u32)(bpf_get_current_pid_tgid() >> 32) == tracer)
+		return 0;
+	calls = bpf_map_lookup_elem(&starts, &key);
+	if (!calls) {
+		first.times[0] = now;
+		if (bpf_map_update_elem(&starts, &key, &first, BPF_ANY))
+			__sync_fetch_and_add(&untimed, 1);
+		return 0;
+	}
+	depth = calls->depth;
+	if (depth < MAX_DEPTH)
+		calls->times[depth] = now;
+	calls->depth = depth + 1;
 	return 0;
 }
 
@@ -484,6 +553,9 @@ static __always_inline int take_reserved(void *ctx, __u64 returned)
 		event = bpf_ringbuf_reserve(&events, __builtin_offsetof(struct event, kernel_size), 0);
 	if (!event) {
 		__sync_fetch_and_add(&dropped, 1);
+		/* The call ends all the same. */
+		if (timed)
+			duration(0, first_target);
 		return 0;
 	}
 	TAKE(event);

@@ -105,7 +105,8 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "WHAT", exclusive = true)]
     pub(crate) generate: Option<Generated>,
 
-    /// Trace while this command runs
+    /// Trace while this command runs. It has the terminal, and Ctrl-C is for it. If the trace ends
+    /// before, the command gets SIGTERM, and SIGKILL two seconds later
     #[arg(last = true, value_name = "COMMAND")]
     pub(crate) command: Vec<OsString>,
 }
@@ -187,8 +188,8 @@ pub(crate) const SECTIONS: [(&str, &str); 9] = [
         "\
   They compare pid, tid, cpu, comm, cgroup, duration and ret by ==, !=, <, <=, > and
   >=, and combine that with &&, ||, ! and parentheses; `failed` alone is what --errors
-  asks for. `duration > 1ms`, `comm == \"dd*\"`, `cgroup == \"/system.slice\"`, `ret ==
-  -ENOENT`. arg.NAME is an argument of a kernel function, and arg.NAME->FIELD a field
+  asks for. `duration > 1ms`, `comm == \"dd*\"`, `ret == -ENOENT`, and for all that is
+  in a control group or below it `cgroup == \"/system.slice\"`. arg.NAME is an argument of a kernel function, and arg.NAME->FIELD a field
   of the structure that it points to: `arg.file->f_inode->i_size > 4096`.",
     ),
     (

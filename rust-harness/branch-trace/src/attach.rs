@@ -1,7 +1,7 @@
 //! Loads the BPF programs and attaches them to what is traced.
 
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd as _, AsRawFd as _};
+use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 
 use anyhow::{Context as _, Result};
 use branch_records::capture::Moment;
@@ -13,9 +13,12 @@ use libbpf_rs::{
 
 use crate::arguments::StackOf;
 use crate::functions::Functions;
-use crate::jobs::{Common, Job, Place, jobs};
+use crate::jobs::{self, Common, Job, Jobs, Place};
 use crate::skeleton::trace::{OpenTraceSkel, TraceSkel, TraceSkelBuilder};
 use crate::target::Target;
+
+/// The most calls whose beginnings are noted, in all threads together.
+const CALLS: u32 = 1 << 16;
 
 /// The BPF programs for all targets. They are attached until this is dropped.
 pub(crate) struct Attached {
@@ -23,15 +26,47 @@ pub(crate) struct Attached {
     pub(crate) places: Vec<Place>,
 }
 
+/// What the BPF programs have missed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Missed {
+    /// The number of snapshots that were lost because there was no room for them.
+    pub(crate) dropped: u64,
+    /// The number of calls whose beginning found no room, so that nobody knows how long they took.
+    pub(crate) untimed: u64,
+    /// The number of calls at which a program was not run: it was running on the CPU already.
+    pub(crate) passed_over: u64,
+}
+
+/// How often the kernel did not run a program, since it was running on the CPU already.
+fn passed_over(program: &OwnedFd) -> u64 {
+    let mut info = libbpf_sys::bpf_prog_info::default();
+    let mut size = size_of_val(&info) as u32;
+    // SAFETY: `info` is as long as `size` says, and the kernel writes no more. It has null pointers
+    // alone, so that the kernel writes nowhere else.
+    let error = unsafe {
+        libbpf_sys::bpf_obj_get_info_by_fd(
+            program.as_raw_fd(),
+            (&raw mut info).cast(),
+            &raw mut size,
+        )
+    };
+    if error == 0 { info.recursion_misses } else { 0 }
+}
+
 struct Object {
     skeleton: TraceSkel<'static>,
+    /// The program that takes the snapshots.
+    taking: OwnedFd,
     _links: Vec<Link>,
 }
 
 impl Attached {
     /// Attaches programs to all targets.
     pub(crate) fn to(targets: &[Target], common: &Common<'_>) -> Result<Self> {
-        let jobs = jobs(targets, common)?.jobs;
+        let Jobs { jobs, repeated, .. } = jobs::jobs(targets, common)?;
+        if repeated > 0 {
+            eprintln!("branch-trace: {repeated} places are asked for twice, and traced once");
+        }
         let mut attached = Self {
             objects: Vec::new(),
             places: Vec::new(),
@@ -64,10 +99,17 @@ impl Attached {
         builder.build().context(problem)
     }
 
-    /// The number of snapshots that were lost because there was no room for them.
-    pub(crate) fn dropped(&self) -> u64 {
-        let data = |object: &Object| object.skeleton.maps.bss_data.as_deref().map(|d| d.dropped);
-        self.objects.iter().filter_map(data).sum()
+    /// What the programs have missed so far.
+    pub(crate) fn missed(&self) -> Missed {
+        let mut missed = Missed::default();
+        for object in &self.objects {
+            if let Some(data) = object.skeleton.maps.bss_data.as_deref() {
+                missed.dropped += data.dropped;
+                missed.untimed += data.untimed;
+            }
+            missed.passed_over += passed_over(&object.taking);
+        }
+        missed
     }
 }
 
@@ -129,14 +171,17 @@ impl Object {
                 links.push(attach(job, &program, Moment::Entry)?);
             }
         }
+        let mut taking = None;
         for program in skeleton.object().progs_mut() {
             if program.name() == takes {
+                taking = Some(program.as_fd().try_clone_to_owned()?);
                 let moment = places.first().map_or(Moment::Return, |place| place.moment);
                 links.push(attach(job, &program, moment)?);
             }
         }
         Ok(Self {
             skeleton,
+            taking: taking.context("a BPF object without its program")?,
             _links: links,
         })
     }
@@ -189,6 +234,12 @@ fn configure(
     targets
         .set_value_size(bytes)
         .context("cannot make room for functions")?;
+    if common.is_timed() {
+        let starts = &mut open.maps.starts;
+        starts
+            .set_max_entries(CALLS)
+            .context("cannot make room for the beginnings of functions")?;
+    }
     let mut table = Vec::with_capacity(target * places.len());
     for place in places {
         let (class, shift) = place.returns.target();

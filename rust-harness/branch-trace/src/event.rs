@@ -85,12 +85,12 @@ fn comm(words: [u64; 2]) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::returns::Returns;
     use branch_records::capture::{Moment, Returned};
 
-    fn place() -> Place {
+    pub(crate) fn place() -> Place {
         Place {
             name: "demo".to_owned(),
             moment: Moment::Return,
@@ -99,9 +99,9 @@ mod tests {
         }
     }
 
-    fn event(taken: i64, records: usize) -> Vec<u8> {
+    pub(crate) fn event(taken: i64, records: usize) -> Vec<u8> {
         let mut bytes = taken.to_ne_bytes().to_vec();
-        for word in [1_000_000, 250, -22_i64 as u64, 77] {
+        for word in [1_000_000, 250, -22_i64 as u64] {
             bytes.extend(word.to_ne_bytes());
         }
         for word in [0_u32, 3, 42, 43] {

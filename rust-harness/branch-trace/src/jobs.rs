@@ -1,6 +1,7 @@
 //! What is traced: the BPF objects to load for each target, and what their programs are
 //! attached to.
 
+use std::collections::HashSet;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::rc::Rc;
@@ -83,6 +84,33 @@ pub(crate) struct Jobs {
     pub(crate) jobs: Vec<Job>,
     /// The functions that match a pattern and are left out, and why.
     pub(crate) left_out: Vec<(String, String)>,
+    /// How many places several targets have.
+    pub(crate) repeated: usize,
+}
+
+impl Jobs {
+    /// Drops what an earlier job traces at the same moment: each call would count twice.
+    fn without_repetition(&mut self) {
+        let mut traced = HashSet::new();
+        self.jobs.retain_mut(|job| {
+            let file = match job {
+                Job::User { file, .. } => file.clone(),
+                _ => String::new(),
+            };
+            let mut is_new = |place: &Place| {
+                let is_new = traced.insert((file.clone(), place.name.clone(), place.moment));
+                self.repeated += usize::from(!is_new);
+                is_new
+            };
+            match job {
+                Job::Probe(places) => {
+                    places.retain(is_new);
+                    !places.is_empty()
+                }
+                job => job.places().iter().all(&mut is_new),
+            }
+        });
+    }
 }
 
 impl Job {
@@ -280,6 +308,7 @@ pub(crate) fn jobs(targets: &[Target], common: &Common<'_>) -> Result<Jobs> {
             }),
         }
     }
+    all.without_repetition();
     Ok(all)
 }
 

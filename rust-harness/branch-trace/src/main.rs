@@ -11,6 +11,7 @@ mod examples;
 mod features;
 mod functions;
 mod generate;
+mod interrupt;
 mod jobs;
 mod machine;
 mod mapped;

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
-use branch_records::capture::Capture;
+use branch_records::capture::{Capture, CapturedKernel};
 use branch_records::files::Files;
 use branch_records::modules::{ModuleError, ModuleFiles, Modules, OutsideSymbols};
 use branch_records::symbol::{Resolve, Symbol};
@@ -35,10 +35,25 @@ impl Names {
         Ok(Self::new(vmlinux, &release(), folders))
     }
 
-    /// Names from `vmlinux`, of the kernel `release`, whatever kernel is running here.
-    pub(crate) fn of(vmlinux: Option<&Path>, release: &str, folders: &[PathBuf]) -> Result<Self> {
+    /// Names from `vmlinux`, for a capture of `kernel`, whatever kernel is running here.
+    pub(crate) fn of(
+        vmlinux: Option<&Path>,
+        kernel: &CapturedKernel,
+        folders: &[PathBuf],
+    ) -> Result<Self> {
+        if let (Some(path), Some(its)) = (vmlinux, &kernel.build_id) {
+            match BuildId::of_file(path)? {
+                Some(id) if id.to_string() == *its => {}
+                Some(id) => bail!(
+                    "{} is of another kernel: its build id is {id}, that of the kernel that was \
+                     traced {its}",
+                    path.display()
+                ),
+                None => bail!("{} has no build id: is it a vmlinux?", path.display()),
+            }
+        }
         let vmlinux = vmlinux.map(opened).transpose()?;
-        Ok(Self::new(vmlinux, release, folders))
+        Ok(Self::new(vmlinux, &kernel.release, folders))
     }
 
     fn new(vmlinux: Option<Vmlinux>, release: &str, folders: &[PathBuf]) -> Self {

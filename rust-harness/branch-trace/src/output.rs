@@ -1,7 +1,7 @@
 //! What becomes of snapshots: they are shown as they come, or all of them are shown or
 //! written at the end.
 
-use std::io::Write as _;
+use std::io::{self, IsTerminal as _, Write as _};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -12,6 +12,7 @@ use branch_records::show::{self, Show};
 use branch_records::sources;
 use guest_support::kallsyms::Kallsyms;
 
+use crate::interrupt;
 use crate::names::Names;
 use crate::screen::Screen;
 
@@ -162,11 +163,10 @@ pub(crate) fn show_file(path: &Path, vmlinux: Option<&Path>, show: &Show) -> Res
             capture.kernel.release
         );
     }
-    let names = Names::of(vmlinux, &capture.kernel.release, &show.modules)?;
+    let names = Names::of(vmlinux, &capture.kernel, &show.modules)?;
     say(names.open_modules(&capture));
     draw(show, &names, &capture, None)?;
-    // Ctrl-C is for the pager.
-    ctrlc::set_handler(|| ()).context("cannot catch Ctrl-C")?;
+    interrupt::catch()?;
     print_all(show, &names, &capture, None)?;
     Ok(capture)
 }
@@ -202,6 +202,10 @@ fn print_all(
     capture: &Capture,
     kallsyms: Option<&Kallsyms>,
 ) -> Result<()> {
+    // On a terminal, Ctrl-C is for the pager.
+    if !show.is_for_people() || !io::stdout().is_terminal() {
+        interrupt::end_by_the_next();
+    }
     names.with(capture, kallsyms, |symbols| {
         Ok(show.print_paged(capture, symbols, &|name| here(names, name))?)
     })

@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt as _;
 
 use anyhow::{Context as _, Result, bail};
-use branch_records::capture::{GuestSymbol, Line};
+use branch_records::capture::{GuestSymbol, Line, MAX_PATH};
 use branch_records::visible::visible;
 use guest_support::kallsyms::Kallsyms;
 use libbpf_rs::btf::Btf;
@@ -156,10 +156,15 @@ fn lines(program: &ProgramInfo) -> Vec<Line> {
                 address: address.addr() as u64,
                 file: text(line.file_name_off).filter(|file| !file.is_empty())?,
                 line: line.line_num,
-                text: text(line.line_off)?.trim().to_owned(),
+                text: cut(text(line.line_off)?.trim()).to_owned(),
             })
         })
         .collect()
+}
+
+/// As much of a line of source as a capture has room for.
+fn cut(line: &str) -> &str {
+    &line[..line.floor_char_boundary(MAX_PATH)]
 }
 
 /// The text at `offset` in BTF. A tab becomes a space, and what else a terminal

@@ -3,18 +3,23 @@
 use std::ffi::OsString;
 
 use anyhow::Result;
-use branch_records::capture::{Capture, CapturedKernel, GuestSymbol, Module, Snapshot};
+use branch_records::capture::{
+    Capture, CapturedKernel, GuestSymbol, MAX_BYTES, MAX_NAME, Module, Snapshot,
+};
 use branch_records::visible::visible;
 use guest_support::kallsyms::Kallsyms;
 use guest_support::kcore::{Around, Kcore};
 
-use crate::attach::Attached;
 use crate::branches::Branches;
 use crate::build_id::BuildId;
 use crate::event;
+use crate::jobs::Place;
 use crate::mapped::Mapped;
-use crate::processes::Processes;
+use crate::processes::{Lookups, Processes};
 use crate::programs;
+
+/// The most bytes of a document that are for snapshots: the rest is for names, code and processes.
+const MOST_BYTES: u64 = MAX_BYTES / 4 * 3;
 
 /// Snapshots, and the processes that they were taken in.
 #[derive(Clone, Default)]
@@ -48,6 +53,7 @@ impl Batch {
         let kernel = CapturedKernel {
             release: system.release().to_string_lossy().into_owned(),
             machine: system.machine().to_string_lossy().into_owned(),
+            build_id: BuildId::of_kernel().ok().map(|id| id.to_string()),
             anchor: symbols.anchor()?,
         };
         let mut capture = Capture::new(scenario(std::env::args_os().skip(1)), kernel);
@@ -63,7 +69,7 @@ impl Batch {
         };
         capture.code = code.code;
         capture.code_missing = code.missing.map(|error| format!("{error:#}"));
-        capture.processes = self.processes.into_all();
+        capture.processes = self.processes.of_most(&self.snapshots);
         capture.snapshots = self.snapshots;
         Ok(capture)
     }
@@ -90,8 +96,11 @@ pub(crate) struct Recorder {
     taken: usize,
     /// The most snapshots that are taken. Further ones are dropped.
     limit: Option<usize>,
+    /// How many bytes of a document the snapshots may still have, if they are to be written.
+    room: Option<u64>,
     /// How many snapshots are kept until they are asked for, the newest ones, if not all.
     newest: Option<usize>,
+    lookups: Lookups,
     /// What processes map, if snapshots have addresses of user space.
     mapped: Option<Mapped>,
     problem: Option<anyhow::Error>,
@@ -112,21 +121,38 @@ impl Recorder {
         Self { newest, ..self }
     }
 
+    /// A recorder of snapshots that are to be written, which are no more than a document has room for.
+    pub(crate) fn for_a_document(self) -> Self {
+        Self {
+            room: Some(MOST_BYTES),
+            ..self
+        }
+    }
+
+    /// Whether a document has no room for another snapshot.
+    pub(crate) fn is_out_of_room(&self) -> bool {
+        self.room == Some(0)
+    }
+
     /// The number of snapshots that were taken.
     pub(crate) fn taken(&self) -> usize {
         self.taken
     }
 
     pub(crate) fn is_full(&self) -> bool {
-        self.limit.is_some_and(|limit| self.taken >= limit)
+        self.is_out_of_room() || self.limit.is_some_and(|limit| self.taken >= limit)
     }
 
-    /// Takes in an event that a BPF program handed over.
-    pub(crate) fn event(&mut self, bytes: &[u8], attached: &Attached) {
-        match event::parse(bytes, &attached.places) {
+    /// Takes in an event that a BPF program handed over, at one of `places`.
+    pub(crate) fn event(&mut self, bytes: &[u8], places: &[Place]) {
+        match event::parse(bytes, places) {
             Ok(_) if self.is_full() => {}
             Ok(snapshot) => {
-                self.waiting.processes.see(&snapshot, self.mapped.as_mut());
+                let (lookups, mapped) = (&mut self.lookups, self.mapped.as_mut());
+                self.waiting.processes.see(&snapshot, lookups, mapped);
+                if let Some(room) = &mut self.room {
+                    *room = room.saturating_sub(snapshot.bytes());
+                }
                 self.waiting.snapshots.push(snapshot);
                 self.taken += 1;
                 // Not for each: what is before it moves.
@@ -184,7 +210,8 @@ fn scenario(words: impl IntoIterator<Item = OsString>) -> String {
             asked.push(word.into_owned());
         }
     }
-    visible(&asked.join(" ")).chars().take(200).collect()
+    let asked: String = visible(&asked.join(" ")).chars().take(200).collect();
+    asked[..asked.floor_char_boundary(MAX_NAME)].to_owned()
 }
 
 /// Whether `word` is `option` with its value, as in `--html=FILE`.
@@ -196,6 +223,7 @@ fn is_with_value(word: &str, option: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::event::tests::{event, place};
 
     #[test]
     fn where_it_goes_is_not_what_is_asked_for() {
@@ -214,5 +242,27 @@ mod tests {
         ];
         let scenario = scenario(words.map(OsString::from));
         assert_eq!(scenario, "branch-trace --errors vfs_* -- a?b -o x");
+    }
+
+    #[test]
+    fn no_more_is_taken_than_a_document_has_room_for() {
+        let (places, bytes) = ([place()], event(48, 2));
+        let mut recorder = Recorder::up_to(None, None).for_a_document();
+        recorder.event(&bytes, &places);
+        let of_one = MOST_BYTES - recorder.room.unwrap();
+        assert_eq!(of_one, recorder.waiting.snapshots[0].bytes());
+        recorder.room = Some(of_one + 1);
+        for taken in [2, 3, 3] {
+            assert!(recorder.is_full() == (recorder.taken() == 3));
+            recorder.event(&bytes, &places);
+            assert_eq!(recorder.taken(), taken);
+        }
+        assert!(recorder.is_out_of_room());
+    }
+
+    #[test]
+    fn what_is_asked_for_has_room_in_a_capture() {
+        let scenario = scenario(["中".repeat(200).into()]);
+        assert!((500..=MAX_NAME).contains(&scenario.len()), "{scenario}");
     }
 }

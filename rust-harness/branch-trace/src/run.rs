@@ -1,10 +1,11 @@
 //! One run of the tracer, from attaching to showing what was recorded.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::ffi::OsString;
+use std::io::{self, Write as _};
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, ExitCode, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
@@ -13,14 +14,18 @@ use guest_support::kallsyms::{self, Kallsyms, NO_SNAPSHOTS};
 use guest_support::perf::{CannotRecord, Recording};
 use guest_support::{cpus, perf};
 use libbpf_rs::ErrorKind;
-use rustix::process::{Pid, Signal, kill_process_group};
+use nix::sys::signal::{SigSet, Signal as NixSignal};
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, getpgrp, kill_process_group, waitid};
+use rustix::termios::{tcgetpgrp, tcsetpgrp};
 
 use crate::arguments::{Arguments, StackOf};
-use crate::attach::Attached;
+use crate::attach::{Attached, Missed};
 use crate::branches::{self, Branches};
 use crate::dry_run;
 use crate::features;
 use crate::generate;
+use crate::interrupt;
 use crate::jobs::Common;
 use crate::machine;
 use crate::mapped::Mapped;
@@ -34,8 +39,15 @@ use crate::target::Target;
 const UNSUPPORTED: u8 = 77;
 /// How long the run waits for events before it checks whether to stop.
 const TURN: Duration = Duration::from_millis(100);
-
-static STOP: AtomicBool = AtomicBool::new(false);
+/// How many bytes of events are taken in at most before it checks whether to stop.
+const AT_ONCE: usize = 1 << 20;
+/// How many bytes of events are taken in at most when it is time to stop: as many as there is room
+/// for, since more of them may follow without end.
+const AT_THE_END: usize = 16 << 20;
+/// How long the command may take to end when it is told to.
+const ENDING: Duration = Duration::from_secs(2);
+/// How often it is looked whether the command has ended.
+const LOOK: Duration = Duration::from_millis(10);
 
 /// Does what the command line says.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
@@ -116,7 +128,7 @@ fn trace(arguments: &Arguments) -> Result<ExitCode> {
             why => return Err(why.into()),
         },
     };
-    ctrlc::set_handler(|| STOP.store(true, Ordering::Relaxed)).context("cannot catch Ctrl-C")?;
+    interrupt::catch()?;
     let show = &arguments.show;
     let names = || Names::of_this_kernel(arguments.vmlinux.as_deref(), &show.modules);
     let output = match &arguments.output {
@@ -144,12 +156,17 @@ fn trace(arguments: &Arguments) -> Result<ExitCode> {
         branches.sample_type() & branches::USER != 0 || arguments.stack.contains(&StackOf::User);
     // Without it, /proc has the files of the processes that still exist.
     let mapped = wants_user.then(|| Mapped::watch().ok()).flatten();
+    let mut recorder = Recorder::up_to(limit, mapped).keeping(stream.renews());
+    if arguments.output.is_some() {
+        recorder = recorder.for_a_document();
+    }
     let mut session = Session {
         arguments,
         attached: &attached,
         branches,
         limit,
-        recorder: RefCell::new(Recorder::up_to(limit, mapped).keeping(stream.renews())),
+        recorder: RefCell::new(recorder),
+        missed: Missed::default(),
         stream,
         kept: Batch::default(),
     };
@@ -174,6 +191,8 @@ struct Session<'t, 'a> {
     /// The number of snapshots after which it ends.
     limit: Option<usize>,
     recorder: RefCell<Recorder>,
+    /// What the BPF programs missed until the trace ended.
+    missed: Missed,
     stream: Stream<'a>,
     /// The snapshots that are shown or written at the end.
     kept: Batch,
@@ -186,12 +205,27 @@ impl<'a> Session<'_, 'a> {
         let attached = self.attached;
         let arguments = self.arguments;
         // The ring buffer calls this while it is polled, and nothing else uses the
-        // recorder then.
+        // recorder then. An error ends the poll.
         let recorder = std::mem::take(&mut self.recorder);
+        let (left, has_to_go_on) = (Cell::new(AT_ONCE), Cell::new(false));
         let ring = attached.ring(|bytes| {
-            recorder.borrow_mut().event(bytes, attached);
-            0
+            let mut recorder = recorder.borrow_mut();
+            recorder.event(bytes, &attached.places);
+            left.set(left.get().saturating_sub(bytes.len()));
+            let is_over = recorder.is_full() || interrupt::has_come();
+            if left.get() == 0 || is_over && !has_to_go_on.get() {
+                -Errno::INTR.raw_os_error()
+            } else {
+                0
+            }
         })?;
+        // Interrupted by Ctrl-C, after which there is still something to show, or by the above.
+        let unless_interrupted = |taken: libbpf_rs::Result<()>| match taken {
+            Err(error) if error.kind() == ErrorKind::Interrupted => Ok(false),
+            taken => taken
+                .map(|()| true)
+                .context("cannot read from the BPF programs"),
+        };
         if let Some(missing) = self.stream.missing() {
             eprintln!("branch-trace: {missing}");
         }
@@ -200,7 +234,7 @@ impl<'a> Session<'_, 'a> {
             Some(_) => Stdio::null(),
             None => Stdio::inherit(),
         };
-        let mut command = Traced::start(&arguments.command, &output)?;
+        let command = Traced::start(&arguments.command, &output)?;
         eprintln!(
             "branch-trace: tracing {}, until {}",
             self.what(),
@@ -210,11 +244,8 @@ impl<'a> Session<'_, 'a> {
             .duration
             .map(|seconds| Instant::now() + Duration::from_secs(seconds));
         loop {
-            match ring.poll(TURN) {
-                // Interrupted by Ctrl-C, after which there is still something to show.
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                polled => polled.context("cannot read from the BPF programs")?,
-            }
+            left.set(AT_ONCE);
+            unless_interrupted(ring.poll(TURN))?;
             recorder.borrow_mut().watch()?;
             if self.stream.is_ready() {
                 let batch = recorder.borrow_mut().take()?;
@@ -222,14 +253,20 @@ impl<'a> Session<'_, 'a> {
             }
             let late = end.is_some_and(|end| Instant::now() >= end);
             let full = recorder.borrow().is_full();
-            if command.has_ended()? || late || full || STOP.load(Ordering::Relaxed) {
+            if command.has_ended()? || late || full || interrupt::has_come() {
                 break;
             }
         }
-        ring.consume()
-            .context("cannot read from the BPF programs")?;
+        if recorder.borrow().is_out_of_room() {
+            eprintln!("branch-trace: no more is traced: a capture has no room for more");
+        }
+        has_to_go_on.set(true);
+        left.set(AT_THE_END);
+        while left.get() > 0 && !unless_interrupted(ring.consume())? {}
         drop(ring);
         self.recorder = recorder;
+        self.missed = attached.missed();
+        drop(command);
         let batch = self.recorder.get_mut().take()?;
         self.show(batch)
     }
@@ -263,14 +300,14 @@ impl<'a> Session<'_, 'a> {
         let kept = if self.stream.keeps() {
             let symbols = Kallsyms::read()?;
             let mut capture = self.kept.capture(self.branches, &symbols)?;
-            capture.dropped = self.attached.dropped();
+            capture.dropped = self.missed.dropped;
             Some((capture, symbols))
         } else {
             None
         };
         Ok(Ended {
             taken: self.recorder.get_mut().taken(),
-            dropped: self.attached.dropped(),
+            missed: self.missed,
             kept,
             stream: self.stream,
         })
@@ -303,8 +340,7 @@ impl<'a> Session<'_, 'a> {
 struct Ended<'a> {
     /// How many snapshots were taken.
     taken: usize,
-    /// How many found no room.
-    dropped: u64,
+    missed: Missed,
     /// The snapshots that were kept for the end, and the symbols of that moment.
     kept: Option<(Capture, Kallsyms)>,
     stream: Stream<'a>,
@@ -316,7 +352,7 @@ impl Ended<'_> {
         if let Some((capture, symbols)) = self.kept {
             self.stream.all(&capture, &symbols)?;
         }
-        let lost = match self.dropped {
+        let lost = match self.missed.dropped {
             0 => String::new(),
             lost => format!(", {lost} more are lost: there was no room for them"),
         };
@@ -325,17 +361,42 @@ impl Ended<'_> {
             several => format!("{several} snapshots"),
         };
         eprintln!("branch-trace: {snapshots}{lost}");
+        let Missed {
+            untimed,
+            passed_over,
+            ..
+        } = self.missed;
+        if untimed > 0 {
+            eprintln!(
+                "branch-trace: {untimed} calls have no duration: there was no room for when they began"
+            );
+        }
+        if passed_over > 0 {
+            eprintln!(
+                "branch-trace: {passed_over} calls are passed over: a snapshot was being taken on the \
+                 CPU, or another BPF program was running there"
+            );
+        }
         Ok(status(self.taken))
     }
 }
 
 /// The command that runs while tracing goes on, if there is one. When this is dropped and the command
-/// has not ended, it is killed, with what it has started.
-struct Traced(Option<Child>);
+/// has not ended, it is told to end, with what it has started, and killed if it does not.
+struct Traced(Option<Running>);
+
+/// A command that was started.
+struct Running {
+    child: Child,
+    name: String,
+    /// Whether it has the terminal.
+    has_terminal: bool,
+}
 
 impl Traced {
-    /// Starts the command in a process group of its own: Ctrl-C is meant for this
-    /// program. What the command prints goes to `output`.
+    /// Starts the command in a process group of its own, which can be ended. The group gets the
+    /// terminal of the standard input, if this program has that: the command may read from it. Then
+    /// Ctrl-C is for the command. What the command prints goes to `output`.
     fn start(command: &[OsString], output: &dyn Fn() -> Stdio) -> Result<Self> {
         let Some((program, arguments)) = command.split_first() else {
             return Ok(Self(None));
@@ -347,26 +408,76 @@ impl Traced {
             .process_group(0)
             .spawn();
         let child = child.with_context(|| format!("cannot start {}", program.display()))?;
-        Ok(Self(Some(child)))
+        let terminal = io::stdin();
+        let is_ours = tcgetpgrp(&terminal).is_ok_and(|group| group == getpgrp());
+        let group = Pid::from_child(&child);
+        let has_terminal = is_ours && tcsetpgrp(&terminal, group).is_ok();
+        if has_terminal {
+            // It may have read before that, which has stopped it.
+            let _ = kill_process_group(group, Signal::CONT);
+        }
+        Ok(Self(Some(Running {
+            child,
+            name: program.display().to_string(),
+            has_terminal,
+        })))
     }
 
-    fn has_ended(&mut self) -> Result<bool> {
-        let Some(child) = &mut self.0 else {
-            return Ok(false);
-        };
-        let status = child.try_wait().context("cannot wait for the command")?;
-        Ok(status.is_some())
+    fn has_ended(&self) -> Result<bool> {
+        let running = self.0.as_ref();
+        running.map_or(Ok(false), Running::has_ended)
     }
 }
 
-impl Drop for Traced {
-    fn drop(&mut self) {
-        if let Some(child) = &mut self.0 {
-            if matches!(child.try_wait(), Ok(None)) {
-                // Nobody has waited for it, so that no other group has its number.
-                let _ = kill_process_group(Pid::from_child(child), Signal::KILL);
-            }
-            let _ = child.wait();
+impl Running {
+    fn group(&self) -> Pid {
+        Pid::from_child(&self.child)
+    }
+
+    /// Whether the command has ended. It is not waited for: until then, no other process group has
+    /// its number.
+    fn has_ended(&self) -> Result<bool> {
+        let how = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        let status = waitid(WaitId::Pid(self.group()), how);
+        Ok(status.context("cannot wait for the command")?.is_some())
+    }
+
+    /// Has the command end.
+    fn end(&self) {
+        if !matches!(self.has_ended(), Ok(false)) {
+            return;
         }
+        // Nobody need read it.
+        let _ = writeln!(io::stderr(), "branch-trace: {} is ended", self.name);
+        for signal in [Signal::TERM, Signal::CONT] {
+            let _ = kill_process_group(self.group(), signal);
+        }
+        let until = Instant::now() + ENDING;
+        while matches!(self.has_ended(), Ok(false)) && Instant::now() < until {
+            thread::sleep(LOOK);
+        }
+        let _ = kill_process_group(self.group(), Signal::KILL);
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.end();
+        let _ = self.child.wait();
+        if self.has_terminal {
+            take_terminal();
+        }
+    }
+}
+
+/// Makes this program the one that the terminal is for.
+fn take_terminal() {
+    let mut stops = SigSet::empty();
+    // It stops who is not, unless it is blocked.
+    stops.add(NixSignal::SIGTTOU);
+    if stops.thread_block().is_ok() {
+        // There is nobody to tell if the terminal is gone.
+        let _ = tcsetpgrp(io::stdin(), getpgrp());
+        let _ = stops.thread_unblock();
     }
 }

@@ -34,10 +34,17 @@ pub(crate) fn read<D: DeserializeOwned>(reader: impl Read, most: u64) -> Result<
 ///
 /// # Errors
 ///
-/// When `writer` fails.
-pub(crate) fn write(document: &impl Serialize, mut writer: impl Write) -> Result<(), CaptureError> {
+/// When the document has more than `most` bytes, and when `writer` fails.
+pub(crate) fn write(
+    document: &impl Serialize,
+    mut writer: impl Write,
+    most: u64,
+) -> Result<(), CaptureError> {
     let mut text = serde_json::to_vec(document)?;
     text.push(b'\n');
+    if text.len() as u64 > most {
+        return Err(CaptureError::TooLong(most));
+    }
     writer
         .write_all(&text)
         .and_then(|()| writer.flush())

@@ -20,15 +20,20 @@ pub struct Module {
 impl Module {
     pub(super) fn validate(&self, field: &str) -> Result<(), CaptureError> {
         check_name(&format!("{field}.name"), &self.name)?;
-        let digits = self.build_id.as_bytes();
-        check(
-            &format!("{field}.build_id"),
-            (4..=128).contains(&digits.len())
-                && digits.len().is_multiple_of(2)
-                && digits.iter().all(u8::is_ascii_hexdigit),
-            "not 2 to 64 bytes as hexadecimal digits",
-        )
+        check_build_id(&format!("{field}.build_id"), &self.build_id)
     }
+}
+
+/// Checks a build ID: whole bytes, as hexadecimal digits.
+pub(super) fn check_build_id(field: &str, build_id: &str) -> Result<(), CaptureError> {
+    let digits = build_id.as_bytes();
+    check(
+        field,
+        (4..=128).contains(&digits.len())
+            && digits.len().is_multiple_of(2)
+            && digits.iter().all(u8::is_ascii_hexdigit),
+        "not 2 to 64 bytes as hexadecimal digits",
+    )
 }
 
 #[cfg(test)]

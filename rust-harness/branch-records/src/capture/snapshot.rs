@@ -1,5 +1,7 @@
 //! A snapshot in a capture.
 
+use std::io;
+
 use serde::{Deserialize, Serialize};
 
 use super::argument::check_arguments;
@@ -60,6 +62,20 @@ pub struct Snapshot {
     pub arguments: Vec<Argument>,
 }
 
+/// Counts what is written.
+struct Count(u64);
+
+impl io::Write for Count {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0 += bytes.len() as u64;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
 /// The moment at which a snapshot is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -104,6 +120,15 @@ impl Returned {
 }
 
 impl Snapshot {
+    /// How many bytes the snapshot has in the document.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        let mut count = Count(0);
+        // Counting does not fail, nor do the names of fields.
+        let _ = serde_json::to_writer(&mut count, self);
+        count.0
+    }
+
     /// All addresses of code in the snapshot. Those that the hardware kept back are 0.
     pub fn addresses(&self) -> impl Iterator<Item = u64> {
         let ends = self

@@ -9,6 +9,7 @@ fn capture() -> Capture {
         CapturedKernel {
             release: "7.3.4".to_owned(),
             machine: "aarch64".to_owned(),
+            build_id: None,
             anchor: Anchor {
                 symbol: "_stext".to_owned(),
                 address: 0xffff_8000_8001_0000,
@@ -93,8 +94,8 @@ fn the_document_is_this() {
 
 #[test]
 fn another_version_is_named_before_its_fields_are_looked_at() {
-    let error = Capture::from_reader(&br#"{"format":"branch-capture","version":7,"new":1}"#[..]);
-    assert!(matches!(error, Err(CaptureError::Version(7))));
+    let error = Capture::from_reader(&br#"{"format":"branch-capture","version":8,"new":1}"#[..]);
+    assert!(matches!(error, Err(CaptureError::Version(8))));
     let error = Capture::from_reader(&br#"{"format":"other","version":1}"#[..]);
     assert!(matches!(error, Err(CaptureError::Format(_))));
 }

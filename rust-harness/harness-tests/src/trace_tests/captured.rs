@@ -34,7 +34,7 @@ pub(super) struct RunOfCase<'a> {
     pub(super) source: &'a dyn Fn(&str) -> Option<String>,
 }
 
-const CASES: [Case; 10] = [
+const CASES: [Case; 11] = [
     Case {
         by: "",
         words: &captures::WORDS,
@@ -77,7 +77,7 @@ const CASES: [Case; 10] = [
         check: |seen| is_of_ls_alone(&seen.report),
     },
     Case {
-        by: "mkdir /sys/fs/cgroup/traced;",
+        by: "mkdir -p /sys/fs/cgroup/traced/below;",
         words: &[
             "kretprobe:vfs_open",
             "--filter",
@@ -86,7 +86,7 @@ const CASES: [Case; 10] = [
             "bash",
             "-c",
             "cat /etc/debian_version; \
-             echo $$ >/sys/fs/cgroup/traced/cgroup.procs; exec head -c 1 /etc/debian_version",
+             echo $$ >/sys/fs/cgroup/traced/below/cgroup.procs; exec head -c 1 /etc/debian_version",
         ],
         check: |seen| is_of_the_group(&seen.report),
     },
@@ -104,6 +104,20 @@ const CASES: [Case; 10] = [
             "/no/such/file",
         ],
         check: |seen| is_timed(&seen.report),
+    },
+    // The last call in the outer one is short.
+    Case {
+        by: "",
+        words: &[
+            "uretprobe:/usr/bin/bash:execute_command_internal",
+            "--filter",
+            "duration >= 200ms",
+            "--",
+            "bash",
+            "-c",
+            "{ sleep 0.2; { true; }; }",
+        ],
+        check: |seen| has_outer_call(&seen.report),
     },
     // Several calls, since a task that is switched between the probe and its program has no
     // branch of user space left.
@@ -309,6 +323,13 @@ fn is_timed(report: &TraceReport) -> Option<String> {
         !took_long || snapshot.returned.is_none()
     });
     short.map(|snapshot| format!("{:?} after {:?}", snapshot.returned, snapshot.duration))
+}
+
+/// Checks that a call in which others were is as long as all of them together.
+fn has_outer_call(report: &TraceReport) -> Option<String> {
+    let durations = report.snapshots.iter().map(|snapshot| snapshot.duration);
+    let durations: Vec<_> = durations.collect();
+    (durations.len() < 2).then(|| format!("calls of {durations:?} ns"))
 }
 
 fn ends_in_main(report: &TraceReport) -> Option<String> {

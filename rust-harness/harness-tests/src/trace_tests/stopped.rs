@@ -10,10 +10,17 @@ use report::Verdict;
 /// The name of the capture in the shared directory.
 const FILE: &str = "stopped.json";
 
+/// The name of the file that the command leaves when it is told to end.
+const ENDED: &str = "ended";
+
 /// Lines of shell that trace a command which never ends. The command itself asks for the
 /// trace to be stopped, by the file [`STOP`].
 pub(super) fn script() -> String {
-    let command = format!("ls /etc >/dev/null; touch {STOP}; exec sleep 100000");
+    // It is told to end, and has the time to do so.
+    let command = format!(
+        "trap 'touch {ENDED}; exit' TERM; ls /etc >/dev/null; touch {STOP}; \
+         while :; do sleep 0.1; done"
+    );
     let target = "tracepoint:sched:sched_process_exec";
     let trace = captures::until_stopped([target, "--", "bash", "-c", &command]);
     format!("(\n{trace}\n) && mv capture.json {FILE}\nrm {STOP}\n")
@@ -25,6 +32,10 @@ pub(super) fn verdict(share: &Share, output: &str) -> Result<Verdict> {
     let Ok(capture) = captures::read_as(share, FILE) else {
         return Ok(Verdict::Fail(format!("nothing was recorded:\n{output}")));
     };
+    if !share.path().join(ENDED).exists() {
+        let why = "the command was killed without having been told to end";
+        return Ok(Verdict::Fail(why.to_owned()));
+    }
     let mut snapshots = capture.snapshots.iter();
     let is_there = snapshots.any(|snapshot| snapshot.comm == "ls");
     Ok(if is_there {
