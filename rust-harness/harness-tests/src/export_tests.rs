@@ -1,8 +1,10 @@
 //! Test of `brbe export`: the copy boots where there is nothing of this project.
 
-use std::io::Read as _;
+use std::fs::File;
+use std::io::{self, Read as _};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
+use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
@@ -91,6 +93,9 @@ fn check(context: &Context<'_>) -> Result<Verdict> {
         "a kernel that dies: {crashed:?}"
     );
     ends_when_told(&dir)?;
+    slowly_read(&dir)?;
+    unread(&dir)?;
+    on_full_disks(&dir)?;
     let plugin = scratch.path().join("plugin");
     let words = ["export", "--plugin", &plugin.display().to_string()];
     brbe(paths, "export-plugin", &words)?;
@@ -122,5 +127,95 @@ fn ends_when_told(dir: &Path) -> Result<()> {
     wait_for_the_end(&started)?;
     let status = copy.wait()?;
     ensure!(status.code() == Some(143), "after SIGTERM: {status}");
+    Ok(())
+}
+
+/// The copy in `dir` with these arguments, which is ended where it takes too long.
+fn limited(dir: &Path, arguments: &[&str]) -> Command {
+    let mut copy = Command::new("timeout");
+    let limit = speed::scaled(LIMIT).as_secs().to_string();
+    copy.args(["--foreground", "--kill-after=5", &limit]);
+    copy.arg(dir.join("run")).args(arguments);
+    copy.stdin(Stdio::null());
+    copy
+}
+
+/// Checks that what is printed comes whole, also to who begins to read when the command has long
+/// ended.
+fn slowly_read(dir: &Path) -> Result<()> {
+    let script = "head -c 1000000 /dev/zero; exit 6";
+    let mut copy = limited(dir, &["--", "sh", "-c", script]);
+    let mut copy = ProcessGroup::spawn(copy.stdout(Stdio::piped()))?;
+    let mut out = copy.child().stdout.take().context("a pipe")?;
+    out.read_exact(&mut [0]).context("waiting for the copy")?;
+    thread::sleep(Duration::from_secs(2));
+    let mut rest = Vec::new();
+    out.read_to_end(&mut rest).context("reading")?;
+    let status = copy.wait()?;
+    ensure!(
+        rest.len() == 999_999 && status.code() == Some(6),
+        "read late: {} bytes after the first, {status}",
+        rest.len()
+    );
+    Ok(())
+}
+
+/// Checks that the copy ends, with all that it has started, once nobody reads what its command
+/// prints.
+fn unread(dir: &Path) -> Result<()> {
+    for (script, on_errors) in [("yes", false), ("yes >&2", true)] {
+        let (mut printed, to) = io::pipe().context("a pipe")?;
+        let mut command = limited(dir, &["--", "sh", "-c", script]);
+        if on_errors {
+            command.stdout(Stdio::null()).stderr(to);
+        } else {
+            command.stdout(to).stderr(Stdio::null());
+        }
+        let mut group = ProcessGroup::spawn(&mut command)?;
+        // It has the pipe's other end.
+        drop(command);
+        printed
+            .read_exact(&mut [0])
+            .context("waiting for the copy")?;
+        let copy = children_of(group.child().id())?.pop();
+        let started = children_of(copy.context("no copy was found")?.id())?;
+        ensure!(!started.is_empty(), "the copy has started nothing");
+        drop(printed);
+        let status = group.wait()?;
+        ensure!(status.code() == Some(141), "{script}: {status}");
+        wait_for_the_end(&started)?;
+    }
+    Ok(())
+}
+
+/// A script that runs the rest of its arguments with a small file system, which is mounted on the
+/// first one, for temporary files.
+const SMALL: &str = "mount -t tmpfs -o size=64k none \"$1\" && TMPDIR=$1 && export TMPDIR && \
+                     shift && exec \"$@\"";
+
+/// Checks what is said where the copy cannot write what its command prints, or files of its own.
+fn on_full_disks(dir: &Path) -> Result<()> {
+    let mut printing = limited(dir, &["--", "echo", "x"]);
+    let device = File::options().write(true).open("/dev/full");
+    printing.stdout(device.context("/dev/full")?);
+    let mut without_room = limited(dir, &["--", "true"]);
+    without_room.env("TMPDIR", "/proc");
+    let small = tempfile::tempdir().context("a place to mount on")?;
+    let mut with_little = Command::new("unshare");
+    with_little.args(["--mount", "sh", "-c", SMALL, "sh"]);
+    with_little.arg(small.path()).arg(dir.join("run"));
+    with_little.args(["--", "true"]).stdin(Stdio::null());
+    for (mut copy, said) in [
+        (printing, "could not be written"),
+        (without_room, "set TMPDIR"),
+        (with_little, "set TMPDIR"),
+    ] {
+        let output = ProcessGroup::spawn(copy.stderr(Stdio::piped()))?.finish()?;
+        ensure!(
+            output.status.code() == Some(255)
+                && String::from_utf8_lossy(&output.stderr).contains(said),
+            "{copy:?}: {output:?}"
+        );
+    }
     Ok(())
 }

@@ -50,7 +50,7 @@ impl Exported {
         log: &Path,
     ) -> Result<Vec<(String, u64)>> {
         ensure!(
-            !into.exists(),
+            into.symlink_metadata().is_err(),
             "{} is there: remove it, or name another directory",
             into.display()
         );
@@ -85,8 +85,9 @@ impl Exported {
             fs::set_permissions(path, mode).context("permissions of the copy")?;
         }
         let files = sizes(dir, "")?;
-        let partial = partial.keep();
-        fs::rename(&partial, into).with_context(|| format!("creating {}", into.display()))?;
+        fs::rename(dir, into).with_context(|| format!("creating {}", into.display()))?;
+        // The copy has its own name now: there is nothing to remove.
+        let _ = partial.keep();
         Ok(files)
     }
 
@@ -146,4 +147,29 @@ fn sizes(dir: &Path, prefix: &str) -> Result<Vec<(String, u64)>> {
     }
     files.sort();
     Ok(files)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn a_link_that_leads_nowhere_is_there() {
+        let dir = tempfile::tempdir().unwrap();
+        let [into, log] = ["copy", "log"].map(|name| dir.path().join(name));
+        symlink("nowhere", &into).unwrap();
+        let exported = Exported {
+            kernel: PathBuf::new(),
+            vmlinux: None,
+            root: PathBuf::new(),
+            program: PathBuf::new(),
+            programs: Vec::new(),
+            plugin: PathBuf::new(),
+        };
+        let error = exported.write(Vec::new(), &into, &log).unwrap_err();
+        assert!(error.to_string().contains("is there: remove it"), "{error}");
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
 }
