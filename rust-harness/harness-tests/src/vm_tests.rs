@@ -6,13 +6,17 @@ mod suspend;
 
 use std::io::{self, BufRead as _, BufReader, Lines, Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpListener};
+use std::os::unix::fs::symlink;
 use std::process::{Command, Output, Stdio};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 
 use crate::processes::{children_of, wait_for_the_end};
+use host::arch::Arch;
+use host::files::copy_into;
+use host::paths::Paths;
 use host::process::{self, ProcessGroup};
 use host::progress::is_about_a_step;
 use kernel_tests::context::{Context, Revision};
@@ -309,7 +313,30 @@ fn network(kernel: &Kernel) -> Result<String> {
     let arguments = ["--net", "--", "busybox", "nc", "10.0.2.2", &port];
     let output = run(kernel, &arguments, b"")?;
     ensure!(output.stdout == b"hello\n", "{arguments:?}: {output:?}");
+    linked_resolver(kernel)?;
     Ok("a server on this machine was reached".to_owned())
+}
+
+/// A root of somebody's own has a network, too, where its `/etc/resolv.conf` leads to nothing.
+fn linked_resolver(kernel: &Kernel) -> Result<()> {
+    let root = tempfile::tempdir().context("a root")?;
+    let [home, programs, etc] = ["root", "usr/bin", "etc"].map(|dir| root.path().join(dir));
+    for dir in [&home, &programs, &etc] {
+        std::fs::create_dir_all(dir).context("a directory of a root")?;
+    }
+    let ours = guest_root::root(&Paths::from_env()?, Arch::Arm64)?;
+    copy_into(&ours.join("usr/bin/busybox"), &programs)?;
+    let there = "../run/systemd/resolve/stub-resolv.conf";
+    symlink(there, etc.join("resolv.conf")).context("a link in a root")?;
+    let root = root.path().display().to_string();
+    let show = ["busybox", "cat", "/etc/resolv.conf"];
+    let arguments = [&["--net", "--root", &root, "--"][..], &show].concat();
+    let output = run(kernel, &arguments, b"")?;
+    ensure!(
+        output.stdout == b"nameserver 10.0.2.3\n",
+        "{arguments:?}: {output:?}"
+    );
+    Ok(())
 }
 
 fn death(kernel: &Kernel) -> Result<String> {
@@ -542,7 +569,37 @@ fn printed(kernel: &Kernel) -> Result<String> {
     Ok("a shell, a snapshot, and the end of QEMU".to_owned())
 }
 
+/// A boot that is interrupted says where the guest's console is.
+fn interrupted(kernel: &Kernel) -> Result<()> {
+    let dir = tempfile::tempdir().context("a directory for a file")?;
+    let started = dir.path().join("qemu.pid");
+    let file = started.display().to_string();
+    // QEMU waits for gdb before the first instruction.
+    let machine = ["-S", "-pidfile", &file].map(|word| ["--qemu-arg", word]);
+    let mut command = vm(kernel, &[&machine.concat()[..], &["--", "true"]].concat());
+    command.stdin(Stdio::null());
+    command.stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut group = ProcessGroup::spawn(&mut command)?;
+    let until = Instant::now() + speed::scaled(PATIENCE);
+    while !started.exists() {
+        ensure!(Instant::now() < until, "QEMU has not been started");
+        thread::sleep(Duration::from_millis(20));
+    }
+    let brbe = children_of(group.child().id())?.pop();
+    brbe.context("no brbe vm was found")?
+        .signal(Signal::SIGTERM)?;
+    let output = group.finish()?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(
+        output.status.code() == Some(130) && said.contains("its console: /"),
+        "a boot that is interrupted: {}: {said}",
+        output.status
+    );
+    Ok(())
+}
+
 fn killed(kernel: &Kernel) -> Result<String> {
+    interrupted(kernel)?;
     let mut command = vm(kernel, &["--", "sh", "-c", "echo up; sleep 1000"]);
     command.stdin(Stdio::null());
     command.stdout(Stdio::piped()).stderr(Stdio::null());

@@ -23,6 +23,9 @@ const WRITTEN: &str = "/written";
 /// The name of the machine.
 const HOST_NAME: &[u8] = b"brbe";
 
+/// The file that names the network's name server.
+const RESOLVER: &str = "/etc/resolv.conf";
+
 /// How a directory of the host is mounted, whose files the host may change at any time.
 const LIVE: &str = "cache=mmap";
 /// How one is mounted that nobody changes: what was read once is not asked for again.
@@ -160,7 +163,9 @@ fn network() -> Result<()> {
         "up",
     ])?;
     busybox(&["route", "add", "default", "gw", "10.0.2.2"])?;
-    fs::write("/etc/resolv.conf", "nameserver 10.0.2.3\n").context("writing /etc/resolv.conf")
+    // A root of somebody's own may have a link there, into /run, which is empty.
+    let _ = fs::remove_file(RESOLVER);
+    fs::write(RESOLVER, "nameserver 10.0.2.3\n").with_context(|| format!("writing {RESOLVER}"))
 }
 
 fn busybox(words: &[&str]) -> Result<()> {

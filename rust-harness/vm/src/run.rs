@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::{self, IsTerminal as _, Read as _};
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::mpsc::{self, Receiver, SyncSender, TrySendError};
@@ -11,8 +12,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Error, Result, anyhow, bail};
 use host::process::{self, Interrupted, ProcessGroup};
-use host::progress::{Step, printable};
+use host::progress::{self, Step, printable};
 use machines::console;
+use machines::speed;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
@@ -32,8 +34,10 @@ pub const END_KEY_NAME: &str = "Ctrl-]";
 
 /// How often it is looked whether QEMU has ended, and whether the terminal has another size.
 const LOOK: Duration = Duration::from_millis(50);
-/// How long QEMU may take to connect to the socket.
+/// How long QEMU may take to connect to the socket, on a fast host.
 const CONNECTING: Duration = Duration::from_secs(60);
+/// How long the guest may take to come up before it is said where its console is, on a fast host.
+const BOOTING: Duration = Duration::from_secs(60);
 /// How long the guest may take to end the machine when the session has ended.
 const ENDING: Duration = Duration::from_secs(10);
 /// How long QEMU may take to end when it is told to.
@@ -114,7 +118,7 @@ pub fn run(
     let said = console.with_extension("qemu.log");
     let mut qemu = Qemu::start(&words, said)?;
     let step = Step::start(format!("boot {name}"));
-    let connection = qemu.connected(&listener)?;
+    let connection = or_console(qemu.connected(&listener), console)?;
     let (sender, events) = mpsc::sync_channel(WAITING);
     receive(&connection, sender.clone())?;
     let mut running = Running {
@@ -123,7 +127,8 @@ pub fn run(
         events,
         console: console.to_owned(),
     };
-    match running.begun()? {
+    let begun = running.begun(speed::scaled(BOOTING), progress::say);
+    match or_console(begun, console)? {
         Begun::Yes => {}
         Begun::Died(report) => return Ok(Ended::Died(report)),
     }
@@ -134,6 +139,19 @@ pub fn run(
         step.hide();
     }
     running.converse(&session.streams, sender)
+}
+
+/// The result of a boot. If the boot was interrupted, a line says where the console is: the guest may
+/// have hung.
+fn or_console<T>(booted: Result<T>, console: &Path) -> Result<T> {
+    booted.inspect_err(|error| {
+        if error.is::<Interrupted>() {
+            progress::say(&format!(
+                "brbe: the guest had not come up; its console: {}",
+                console.display()
+            ));
+        }
+    })
 }
 
 /// QEMU, and where its messages are.
@@ -158,7 +176,7 @@ impl Qemu {
     /// The connection that QEMU makes when it starts.
     fn connected(&mut self, listener: &UnixListener) -> Result<UnixStream> {
         listener.set_nonblocking(true).context("the socket")?;
-        let until = Instant::now() + CONNECTING;
+        let until = Instant::now() + speed::scaled(CONNECTING);
         loop {
             match listener.accept() {
                 Ok((connection, _)) => {
@@ -178,6 +196,18 @@ impl Qemu {
                 );
             }
         }
+    }
+
+    /// How QEMU has ended, in words.
+    fn end_in_words(&mut self) -> Result<String> {
+        Ok(match self.process.wait_within(ENDING)? {
+            Some(status) if status.signal() == Some(Signal::KILL.as_raw()) => format!(
+                "{status}: there was most likely no memory left, as dmesg tells, and --memory MIB \
+                 gives the machine less"
+            ),
+            Some(status) => status.to_string(),
+            None => "it still runs".to_owned(),
+        })
     }
 
     /// Ends QEMU, which lets the plugin write what it has counted.
@@ -218,9 +248,17 @@ struct Running {
 }
 
 impl Running {
-    /// Waits until the session begins.
-    fn begun(&mut self) -> Result<Begun> {
+    /// Waits until the session begins. If that takes longer than `patience`, `say` is given a line
+    /// about it, once.
+    fn begun(&mut self, patience: Duration, say: impl Fn(&str)) -> Result<Begun> {
+        let mut until = Some(Instant::now() + patience);
         loop {
+            if until.take_if(|until| Instant::now() >= *until).is_some() {
+                let console = self.console.display();
+                say(&format!(
+                    "brbe: the guest has not come up yet; its console: {console}"
+                ));
+            }
             match self.next()? {
                 Some(Event::Frame(Frame::Begun)) => return Ok(Begun::Yes),
                 Some(Event::Frame(Frame::Failed(why))) => {
@@ -311,7 +349,7 @@ impl Running {
     ///
     /// When the machine ended for another reason.
     fn died(&mut self) -> Result<Vec<String>> {
-        self.qemu.process.wait_within(ENDING)?;
+        let end = self.qemu.end_in_words()?;
         let bytes = fs::read(&self.console).context("reading the console's log")?;
         let text = printable(&String::from_utf8_lossy(&bytes));
         if let Some(report) = console::death(text.lines()) {
@@ -320,7 +358,7 @@ impl Running {
         let lines: Vec<_> = text.lines().collect();
         let last = &lines[lines.len().saturating_sub(LAST)..];
         bail!(
-            "the machine ended without its session. QEMU: {}. Its console ends with:\n    {}\nthe whole console: {}",
+            "the machine ended without its session. QEMU ({end}): {}. Its console ends with:\n    {}\nthe whole console: {}",
             self.qemu.said(),
             last.join("\n    "),
             self.console.display()
@@ -432,4 +470,64 @@ fn print(stream: Stream, bytes: &[u8], may_go_on: impl Fn() -> Result<()>) -> Re
 
 fn is_broken_pipe(error: &Error) -> bool {
     error.downcast_ref() == Some(&Errno::PIPE)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::*;
+
+    /// A machine whose QEMU is another program, and where its events come from.
+    fn machine(dir: &Path, program: &[&str]) -> (Running, SyncSender<Event>) {
+        let words: Vec<_> = program.iter().map(|word| (*word).to_owned()).collect();
+        let console = dir.join("console.log");
+        fs::write(&console, "[    0.1] Booting Linux\n").unwrap();
+        let qemu = Qemu::start(&words, dir.join("qemu.log")).unwrap();
+        let (connection, _) = UnixStream::pair().unwrap();
+        let (sender, events) = mpsc::sync_channel(WAITING);
+        let running = Running {
+            qemu,
+            connection,
+            events,
+            console,
+        };
+        (running, sender)
+    }
+
+    #[test]
+    fn where_the_console_of_a_slow_guest_is_is_said_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let said = RefCell::new(Vec::new());
+        let (mut slow, sender) = machine(dir.path(), &["sleep", "1000"]);
+        let sending = thread::spawn(move || {
+            thread::sleep(4 * LOOK);
+            sender.send(Event::Frame(Frame::Begun))
+        });
+        let say = |line: &str| said.borrow_mut().push(line.to_owned());
+        let begun = slow.begun(Duration::ZERO, say);
+        assert!(matches!(begun, Ok(Begun::Yes)));
+        assert!(sending.join().unwrap().is_ok());
+        let console = dir.path().join("console.log").display().to_string();
+        let said = said.into_inner();
+        assert!(
+            matches!(&said[..], [line] if line.ends_with(&console)),
+            "{said:?}"
+        );
+    }
+
+    #[test]
+    fn a_machine_that_ends_without_a_word_says_how_qemu_ended() {
+        let dir = tempfile::tempdir().unwrap();
+        for (script, said) in [
+            ("kill -KILL $$", "signal: 9"),
+            ("kill -KILL $$", "no memory left"),
+            ("exit 3", "exit status: 3"),
+            ("exit 3", "Booting Linux"),
+        ] {
+            let (mut machine, _sender) = machine(dir.path(), &["sh", "-c", script]);
+            let error = machine.died().unwrap_err().to_string();
+            assert!(error.contains(said), "{error}");
+        }
+    }
 }
