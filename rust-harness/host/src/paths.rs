@@ -1,9 +1,37 @@
 //! Paths in the checkout, and in the directory of the caches (`BRBE_HOME`).
 
 use std::env;
-use std::path::{Path, PathBuf};
+use std::path::{self, Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
+
+/// The directory that `./brbe` makes anew for each run: what is below it was made by the run.
+const OF_RUN: &str = "/run";
+/// The directories that are those of the tools.
+const OF_TOOLS: [&str; 2] = ["/usr", "/etc"];
+
+/// Checks that a path which somebody has named leads where it leads outside of `./brbe`: what is
+/// written to such a path otherwise goes with this run, and what is read is not what was meant.
+///
+/// # Errors
+///
+/// When the path is hidden by a directory that the tools have for themselves.
+pub fn ensure_not_hidden(path: &Path) -> Result<()> {
+    let whole = path::absolute(path).context("a path that was given")?;
+    // What is to be made is where the last directory is that is there.
+    let real = whole
+        .ancestors()
+        .find_map(|there| there.canonicalize().ok());
+    let is_hidden = real.is_some_and(|real| {
+        real == Path::new(OF_RUN) || OF_TOOLS.iter().any(|dir| real.starts_with(dir))
+    });
+    ensure!(
+        !is_hidden,
+        "{} is hidden by the /run, /usr and /etc of the tools: choose another",
+        path.display()
+    );
+    Ok(())
+}
 
 /// The two directories that every other path is found from: the checkout, and the directory
 /// of the caches.
@@ -81,5 +109,22 @@ mod tests {
         assert_eq!(paths.repo("").as_os_str(), "/checkout");
         assert_eq!(paths.home("").as_os_str(), "/caches");
         assert_eq!(paths.home("cache/x").as_os_str(), "/caches/cache/x");
+    }
+
+    #[test]
+    fn what_the_tools_hide_is_no_path_to_choose() {
+        let dir = tempfile::tempdir().unwrap();
+        let link = dir.path().join("link");
+        std::os::unix::fs::symlink("/usr", &link).unwrap();
+        let [usr, etc, run] = ["/usr/local/src", "/etc", "/run/nobody/copy"].map(PathBuf::from);
+        for hidden in [usr, etc, run, link.join("no-such")] {
+            let error = ensure_not_hidden(&hidden).unwrap_err().to_string();
+            let said = format!("{} is hidden by ", hidden.display());
+            assert!(error.starts_with(&said), "{error}");
+        }
+        // What this run itself has made below /run, as tests do.
+        for seen in [dir.path(), &dir.path().join("a/b"), Path::new("copy")] {
+            ensure_not_hidden(seen).unwrap();
+        }
     }
 }

@@ -10,7 +10,7 @@ use super::booted::BootedArgs;
 use host::arch::Arch;
 use host::cache;
 use host::cargo;
-use host::paths::Paths;
+use host::paths::{Paths, ensure_not_hidden};
 use kernels::requirements::MachineNeeds;
 use machines::guest::Guest;
 use machines::machine_spec::MachineSpec;
@@ -37,6 +37,7 @@ pub struct BoardKit {
 impl BoardKit {
     /// Runs the command.
     pub fn run(&self, paths: &Paths) -> Result<()> {
+        ensure_not_hidden(self.emulated.as_ref().unwrap_or(&self.output))?;
         if let Some(emulated) = &self.emulated {
             return self.run_on_emulated_machine(paths, emulated);
         }

@@ -9,7 +9,7 @@ use comfy_table::{CellAlignment, Table, presets::UTF8_FULL_CONDENSED};
 use super::booted::BootedArgs;
 use host::arch::Arch;
 use host::logs::Log;
-use host::paths::Paths;
+use host::paths::{Paths, ensure_not_hidden};
 use kernels::requirements::MachineNeeds;
 use machines::guest::Guest;
 use machines::machine_spec::MachineSpec;
@@ -37,6 +37,7 @@ pub struct Export {
 impl Export {
     /// Runs the command.
     pub fn run(&self, paths: &Paths) -> Result<()> {
+        ensure_not_hidden(&self.dir)?;
         let guest = Guest::in_qemu(paths);
         if self.plugin {
             let plugin = plugin_of(&guest)?;

@@ -23,7 +23,7 @@ use super::given::GivenArgs;
 use super::lane::LaneArgs;
 use host::arch::Arch;
 use host::cache;
-use host::paths::Paths;
+use host::paths::{Paths, ensure_not_hidden};
 use host::progress;
 use kernels::kernel::Kernel;
 use kernels::requirements::MachineNeeds;
@@ -126,6 +126,8 @@ impl Trace {
     /// Checks that what this command does itself is not asked of branch-trace.
     fn check(&self) -> Result<()> {
         self.show.groups()?;
+        let mut files = self.capture.iter().chain(&self.show.html);
+        files.try_for_each(|file| ensure_not_hidden(file))?;
         ensure!(
             !self.is_dry()
                 || (self.capture.is_none() && self.show.html.is_none() && !self.show.summary),

@@ -12,7 +12,7 @@ use anyhow::{Context as _, Result};
 use clap::Args;
 
 use super::booted::BootedArgs;
-use host::paths::Paths;
+use host::paths::{Paths, ensure_not_hidden};
 use host::progress;
 use kernels::guest_root::{self, PackageName};
 use machine_args::MachineArgs;
@@ -110,6 +110,7 @@ impl Vm {
     ///
     /// When the kernel or the guest cannot be built, or the machine cannot be started.
     pub fn run(&self, paths: &Paths) -> Result<ExitCode> {
+        self.directories_of_user().try_for_each(ensure_not_hidden)?;
         // Standard error is the command's.
         progress::hide_short_steps();
         let arch = self.machine.arch();
@@ -169,6 +170,14 @@ impl Vm {
                 ExitCode::from(DIED)
             }
         })
+    }
+
+    /// The directories that the user names for the guest to see, or to be written to.
+    fn directories_of_user(&self) -> impl Iterator<Item = &Path> {
+        let shares = self.shares.iter().map(ShareArg::path);
+        shares
+            .chain(self.root.as_deref())
+            .chain(self.dry_run.as_deref())
     }
 
     /// Path of the guest's root: the user's own, or this project's.

@@ -7,6 +7,7 @@ use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 
 use host::arch::Arch;
+use host::paths::ensure_not_hidden;
 use kernel_tests::x86;
 use kernels::requirements::MachineNeeds;
 use machines::brbe_cpus::BrbeCpus;
@@ -130,7 +131,8 @@ impl MachineArgs {
     ///
     /// # Errors
     ///
-    /// When an option is of another architecture, or the plugin cannot be told a file's name.
+    /// When an option is of another architecture, the plugin cannot be told a file's name, or the
+    /// tools hide that file.
     pub(super) fn spec(&self) -> Result<MachineSpec> {
         let of_arm = [
             ("--brbe-cpus", self.brbe_cpus.is_some()),
@@ -171,6 +173,7 @@ impl MachineArgs {
         let mut options = Vec::new();
         for (option, file) in [("log", &self.brbe_log), ("stats", &self.stats)] {
             let Some(file) = file else { continue };
+            ensure_not_hidden(file)?;
             let file = path::absolute(file).context("the path of a file")?;
             let file = file.display().to_string();
             ensure!(

@@ -33,6 +33,11 @@ impl FromStr for ShareArg {
 }
 
 impl ShareArg {
+    /// Path on the host.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Path in the guest.
     fn seen_at(&self) -> Result<String> {
         let path = self.path.canonicalize();
