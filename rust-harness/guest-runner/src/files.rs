@@ -25,6 +25,8 @@ const DATE: i64 = 1_153_704_088;
 pub fn pack(dir: &Path, names: &[OsString], into: impl Write) -> Result<()> {
     let mut archive = tar::Builder::new(into);
     archive.mode(tar::HeaderMode::Deterministic);
+    // A file with holes would be an entry of another kind, which `unpack` refuses.
+    archive.sparse(false);
     for name in names {
         archive
             .append_path_with_name(dir.join(name), name)
@@ -116,6 +118,8 @@ pub fn unpack(archive: impl Read, share: &Path) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Seek as _, SeekFrom};
+
     use super::*;
 
     fn names(names: &[&str]) -> Vec<OsString> {
@@ -140,6 +144,25 @@ mod tests {
             fs::write(to.path().join(name), "two").unwrap();
         }
         assert_eq!(new(to.path()).unwrap(), names(&["b", "d"]));
+    }
+
+    #[test]
+    fn files_with_holes_come_through() {
+        const SIZE: u64 = 1 << 20;
+        let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        for (name, end) in [("hole", ""), ("data", "behind a hole")] {
+            let mut file = fs::File::create(from.path().join(name)).unwrap();
+            file.set_len(SIZE).unwrap();
+            file.seek(SeekFrom::End(0)).unwrap();
+            file.write_all(end.as_bytes()).unwrap();
+        }
+        let mut packed = Vec::new();
+        pack(from.path(), &all(from.path()).unwrap(), &mut packed).unwrap();
+        unpack(&packed[..], to.path()).unwrap();
+        for name in ["hole", "data"] {
+            let [sent, come] = [&from, &to].map(|dir| fs::read(dir.path().join(name)).unwrap());
+            assert!(sent == come, "{name}");
+        }
     }
 
     #[test]

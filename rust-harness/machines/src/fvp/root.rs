@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
+use nix::sys::statvfs::{FsFlags, statvfs};
 
 use super::command::TAG;
 use crate::backend::Boot;
@@ -28,10 +29,11 @@ impl Root {
         };
         // All guests share the root, so it is mounted read-only.
         bind(&boot.root, &boot.root, MsFlags::empty())?;
+        let mounted = statvfs(&boot.root).context("asking for a mount's flags")?;
         bind(
             &boot.root,
             &boot.root,
-            MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY,
+            MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY | to_keep(mounted.flags()),
         )?;
         // Nothing else is mounted below the root, so that no two files have the same inode
         // number.
@@ -54,5 +56,29 @@ impl Root {
             boot.machine.cpus
         );
         format!("{ours} {}", boot.kernel_args.join(" "))
+    }
+}
+
+/// The flags of a mount that nobody without root's rights may take from it.
+fn to_keep(flags: FsFlags) -> MsFlags {
+    let all = [
+        (FsFlags::ST_NOSUID, MsFlags::MS_NOSUID),
+        (FsFlags::ST_NODEV, MsFlags::MS_NODEV),
+        (FsFlags::ST_NOEXEC, MsFlags::MS_NOEXEC),
+    ];
+    let kept = all.into_iter().filter(|(flag, _)| flags.contains(*flag));
+    kept.map(|(_, flag)| flag).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mount_keeps_what_it_forbids() {
+        let flags = FsFlags::ST_RDONLY | FsFlags::ST_NOSUID | FsFlags::ST_NODEV;
+        assert_eq!(to_keep(flags), MsFlags::MS_NOSUID | MsFlags::MS_NODEV);
+        assert_eq!(to_keep(FsFlags::ST_NOEXEC), MsFlags::MS_NOEXEC);
+        assert_eq!(to_keep(FsFlags::empty()), MsFlags::empty());
     }
 }
