@@ -2,7 +2,12 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+use std::thread;
+use std::time::{Duration, Instant};
+
 use assert_cmd::Command;
+use nix::sys::signal::{self, Signal};
+use nix::unistd::Pid;
 use predicates::prelude::*;
 
 fn brbe(home: &tempfile::TempDir) -> Command {
@@ -87,6 +92,46 @@ fn no_network_is_said_and_leaves_no_entry() {
         std::fs::read_dir(dir.path().join("cache")).unwrap().count(),
         0
     );
+}
+
+/// A set of signals of the process `id`, of which `/proc` has the line `name`: one bit for each.
+fn signals(id: u32, name: &str) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{id}/status")).unwrap();
+    let mut lines = status.lines();
+    let mask = lines.find_map(|line| line.strip_prefix(name));
+    u64::from_str_radix(mask.unwrap().trim_start_matches(':').trim(), 16).unwrap()
+}
+
+#[test]
+fn a_hangup_after_nohup_ends_nothing() {
+    let home = home();
+    // It waits for this lock.
+    let locks = home.path().join("locks");
+    std::fs::create_dir(&locks).unwrap();
+    let lock = std::fs::File::create(locks.join("runs")).unwrap();
+    lock.lock().unwrap();
+    let mut program = std::process::Command::new("nohup")
+        .arg(assert_cmd::cargo::cargo_bin!("brbe"))
+        .args(["snapshot", "--base", "6.1"])
+        .env("BRBE_HOME", home.path())
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let until = Instant::now() + Duration::from_secs(60);
+    let has = |name: &str, which: Signal| {
+        let bit = 1_u64 << (which as i32 - 1);
+        signals(program.id(), name) & bit != 0
+    };
+    while !has("SigCgt", Signal::SIGINT) || !has("SigIgn", Signal::SIGHUP) {
+        assert!(Instant::now() < until, "SIGHUP is not ignored any more");
+        thread::sleep(Duration::from_millis(20));
+    }
+    let id = Pid::from_raw(program.id().cast_signed());
+    signal::kill(id, Signal::SIGHUP).unwrap();
+    drop(lock);
+    let status = program.wait().unwrap();
+    assert_eq!(status.code(), Some(3), "{status}");
 }
 
 #[test]

@@ -17,6 +17,7 @@ use host::paths::Paths;
 use host::process;
 use machines::fvp::model_child;
 use machines::qemu::vmtest_child;
+use nix::sys::signal::{SigHandler, Signal, signal};
 
 /// bpf_get_branch_snapshot() on arm64: build it, boot it, see what it says
 ///
@@ -123,6 +124,18 @@ fn with<T>(run: impl FnOnce(&Paths) -> Result<T>) -> Result<T> {
 /// The paths, from the environment. From here on, Ctrl-C first ends the processes that this
 /// one has started.
 fn prepare() -> Result<Paths> {
+    let hangup = ignore_hangup()?;
     ctrlc::set_handler(process::interrupt).context("catching Ctrl-C")?;
+    // What nohup has ignored stays so.
+    if matches!(hangup, SigHandler::SigIgn) {
+        ignore_hangup()?;
+    }
     Paths::from_env()
+}
+
+/// Has SIGHUP do nothing. Returns what it did before.
+fn ignore_hangup() -> Result<SigHandler> {
+    // SAFETY: the signal is ignored, and no handler of this program runs.
+    let before = unsafe { signal(Signal::SIGHUP, SigHandler::SigIgn) };
+    before.context("ignoring SIGHUP")
 }
