@@ -20,26 +20,15 @@ pub struct Git {
 /// patches have this author until somebody signs them off.
 pub const NOBODY: (&str, &str) = ("brbe", "brbe@localhost");
 
-/// The environment of git: the identity [`NOBODY`] and the time 0, so that the same input
-/// gives the same commit.
-///
-/// git may read repositories of other owners (`safe.directory`): in a user namespace the
-/// owner of the checkout looks like one. And a change of ctime alone is no change to a file
-/// (`core.trustctime`): hard links change the ctime, and a checkout would write every file
-/// anew. git starts no maintenance in the background: what it keeps here is small or goes soon, and
-/// nobody would wait for such a process.
-const NEUTRAL: [(&str, &str); 17] = [
-    ("GIT_CONFIG_GLOBAL", "/dev/null"),
+/// The configuration of git: a file, since git does not hand on to each program that it starts what
+/// is configured by `GIT_CONFIG_COUNT`.
+const CONFIG: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/gitconfig");
+
+/// The environment of git: the configuration [`CONFIG`], the identity [`NOBODY`] and the time 0, so
+/// that the same input gives the same commit.
+const NEUTRAL: [(&str, &str); 8] = [
+    ("GIT_CONFIG_GLOBAL", CONFIG),
     ("GIT_CONFIG_SYSTEM", "/dev/null"),
-    ("GIT_CONFIG_COUNT", "4"),
-    ("GIT_CONFIG_KEY_0", "safe.directory"),
-    ("GIT_CONFIG_VALUE_0", "*"),
-    ("GIT_CONFIG_KEY_1", "core.trustctime"),
-    ("GIT_CONFIG_VALUE_1", "false"),
-    ("GIT_CONFIG_KEY_2", "advice.mergeConflict"),
-    ("GIT_CONFIG_VALUE_2", "false"),
-    ("GIT_CONFIG_KEY_3", "maintenance.auto"),
-    ("GIT_CONFIG_VALUE_3", "false"),
     ("GIT_AUTHOR_NAME", NOBODY.0),
     ("GIT_AUTHOR_EMAIL", NOBODY.1),
     ("GIT_AUTHOR_DATE", "@0 +0000"),

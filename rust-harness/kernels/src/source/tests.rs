@@ -1,5 +1,32 @@
+use std::os::unix::fs::MetadataExt as _;
+
 use super::*;
 use crate::series::Series;
+
+/// Commits a file of a kernel source tree, with the content `text`. Returns the commit.
+fn commit(at: &Path, text: &str) -> String {
+    let git = Git::new(at);
+    fs::create_dir_all(at.join("arch/arm64")).unwrap();
+    fs::write(at.join("arch/arm64/Kbuild"), "").unwrap();
+    fs::write(at.join("Kbuild"), text).unwrap();
+    git.run(&["add", "--all"]).unwrap();
+    git.run(&["commit", "--quiet", "--message", text]).unwrap();
+    git.read(&["rev-parse", "HEAD"]).unwrap()
+}
+
+/// Makes a repository of two commits, and a clone of it that has the last one alone. Returns the
+/// paths of both.
+fn whole_and_shallow(dir: &Path) -> [PathBuf; 2] {
+    let [whole, shallow] = ["whole", "shallow"].map(|name| dir.join(name));
+    fs::create_dir(&whole).unwrap();
+    Git::new(&whole).run(&["init", "--quiet"]).unwrap();
+    commit(&whole, "one");
+    commit(&whole, "two");
+    let url = format!("file://{}", whole.display());
+    let clone = ["clone", "--quiet", "--depth=1", &url, "shallow"];
+    Git::new(dir).run(&clone).unwrap();
+    [whole, shallow]
+}
 
 #[test]
 fn a_directory_that_is_no_kernel_is_refused() {
@@ -17,24 +44,7 @@ fn a_directory_that_is_no_kernel_is_refused() {
 fn a_shallow_clone_is_followed_and_a_killed_checkout_forgotten() {
     let dir = tempfile::tempdir().unwrap();
     let paths = Paths::at(dir.path(), &dir.path().join("home"));
-    let theirs = dir.path().join("theirs");
-    let commit = |at: &Path, text: &str| {
-        let git = Git::new(at);
-        fs::create_dir_all(at.join("arch/arm64")).unwrap();
-        fs::write(at.join("arch/arm64/Kbuild"), "").unwrap();
-        fs::write(at.join("Kbuild"), text).unwrap();
-        git.run(&["add", "--all"]).unwrap();
-        git.run(&["commit", "--quiet", "--message", text]).unwrap();
-        git.read(&["rev-parse", "HEAD"]).unwrap()
-    };
-    fs::create_dir_all(&theirs).unwrap();
-    Git::new(&theirs).run(&["init", "--quiet"]).unwrap();
-    commit(&theirs, "one");
-    commit(&theirs, "two");
-    let url = format!("file://{}", theirs.display());
-    let clone = ["clone", "--quiet", "--depth=1", &url, "shallow"];
-    Git::new(dir.path()).run(&clone).unwrap();
-    let shallow = dir.path().join("shallow");
+    let [_, shallow] = whole_and_shallow(dir.path());
     let earlier = from_dir(&paths, &shallow).unwrap();
     let second = earlier.second_tree(&paths, "second").unwrap();
     second.at(&paths, &earlier.base, |_| Ok(())).unwrap();
@@ -62,6 +72,27 @@ fn a_shallow_clone_is_followed_and_a_killed_checkout_forgotten() {
         fs::read_to_string(tree.path.join("Kbuild")).unwrap(),
         "three"
     );
+}
+
+#[test]
+fn a_tree_of_another_user_is_cloned_and_followed() {
+    let dir = tempfile::tempdir().unwrap();
+    // Nobody but root can give a tree to another user.
+    if fs::metadata(dir.path()).unwrap().uid() != 0 {
+        return;
+    }
+    let paths = Paths::at(dir.path(), &dir.path().join("home"));
+    let [whole, shallow] = whole_and_shallow(dir.path());
+    let mut chown = Command::new("chown");
+    chown
+        .args(["--recursive", "65534"])
+        .args([&whole, &shallow]);
+    assert!(chown.status().unwrap().success());
+    from_dir(&paths, &whole).unwrap();
+    from_dir(&paths, &shallow).unwrap();
+    // This one is fetched into the clone that is there.
+    let next = commit(&shallow, "three");
+    assert_eq!(from_dir(&paths, &shallow).unwrap().base, next);
 }
 
 #[test]
