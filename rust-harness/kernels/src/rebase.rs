@@ -51,13 +51,17 @@ pub fn onto(tree: &Git, commit: &str, series: &Series) -> Result<Vec<PatchOutcom
 }
 
 /// Tries one patch in the work tree of `git`. `tree` is the commit that the series is applied
-/// to, whose history may have the patch already.
+/// to, whose history may have the patch already, or have had it.
 fn one(git: &Git, tree: &str, patch: &Patch) -> Result<PatchOutcome> {
     let path = patch.path.to_string_lossy();
-    if let Some(commit) = named(git, tree, patch)? {
+    let (applies, said) = git.try_run(&["apply", "--check", "--verbose", &path])?;
+    let (is_there, _) = git.try_run(&["apply", "--check", "--reverse", &path])?;
+    // What the history has may have been reverted; and some patches fit where they are already.
+    if (!applies || is_there)
+        && let Some(commit) = named(git, tree, patch)?
+    {
         return Ok(PatchOutcome::Upstream(Some(commit)));
     }
-    let (applies, said) = git.try_run(&["apply", "--check", "--verbose", &path])?;
     if applies {
         git.run(&["am", "--quiet", &path])?;
         let moved = places(&said, "Hunk #");
@@ -67,7 +71,7 @@ fn one(git: &Git, tree: &str, patch: &Patch) -> Result<PatchOutcome> {
             PatchOutcome::Moved(moved)
         });
     }
-    if git.try_run(&["apply", "--check", "--reverse", &path])?.0 {
+    if is_there {
         return Ok(PatchOutcome::Upstream(None));
     }
     let mut where_not = places(&said, "error: ");
@@ -238,6 +242,31 @@ mod tests {
         let other = ["commit", "--quiet", "--amend", "--message", "Squashed"];
         fixture.git.run(&other).unwrap();
         assert_eq!(fixture.onto(&[patch]), [PatchOutcome::Upstream(None)]);
+    }
+
+    #[test]
+    fn what_was_reverted_is_not_there() {
+        let fixture = Fixture::new();
+        fixture.commit(&lines(at(10, "new")), "Change line 10");
+        let patch = fixture.take_back("1.patch");
+        fixture.commit(&lines(at(10, "new")), "Change line 10");
+        let revert = ["revert", "--no-edit", "HEAD"];
+        fixture.git.run(&revert).unwrap();
+        assert_eq!(fixture.onto(&[patch]), [PatchOutcome::Clean]);
+    }
+
+    #[test]
+    fn what_fits_twice_is_known_by_name() {
+        let fixture = Fixture::new();
+        fixture.commit(&"same\n".repeat(20), "Begin anew");
+        fixture.commit(&"same\n".repeat(21), "Add a line");
+        let patch = fixture.take_back("1.patch");
+        let patch = std::slice::from_ref(&patch);
+        assert_eq!(fixture.onto(patch), [PatchOutcome::Clean]);
+        fixture.commit(&"same\n".repeat(21), "Add a line");
+        let outcomes = fixture.onto(patch);
+        let is_named = matches!(outcomes[..], [PatchOutcome::Upstream(Some(_))]);
+        assert!(is_named, "{outcomes:?}");
     }
 
     #[test]
