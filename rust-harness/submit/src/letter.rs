@@ -8,13 +8,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use anyhow::{Context, Result, ensure};
 use minijinja::{Environment, ErrorKind, UndefinedBehavior, context};
 
-use crate::test_history::Tested;
+use crate::test_history::{self, Tested};
 use guest_reports::waste::{FILTERS, KeptWaste};
 use host::paths::Paths;
 use host::toolchain;
 use kernel_tests::cost;
 use kernel_tests::waste;
-use kernels::subject::{Configuration, Subject};
+use kernels::bases::Base;
+use kernels::subject::Subject;
 use kernels::variant::Variant;
 use report::Tier;
 
@@ -33,14 +34,14 @@ pub struct Letter {
     pub body: String,
 }
 
-/// The error for a letter that cannot be written yet: a test that it reports has not been run
-/// on these patches.
+/// The error for a letter that cannot be written yet: a test that it reports has not passed on
+/// these patches, or nothing names what they are based on.
 #[derive(Clone, Debug, thiserror::Error)]
-#[error("no run of {test} on these patches is recorded: {command}")]
-pub struct Unseen {
-    test: String,
-    /// The command that runs the test.
-    command: String,
+#[error("{what}: {remedy}")]
+pub struct NoLetter {
+    what: String,
+    /// What to do, such as the command that runs the test.
+    remedy: String,
 }
 
 /// What only the sender of a series can know.
@@ -59,23 +60,36 @@ impl Letter {
     ///
     /// # Errors
     ///
-    /// [`Unseen`] when a test that the letter reports has not been run on these patches, and
+    /// [`NoLetter`] when a test that the letter reports has not passed on these patches, and
     /// another error when a table that it shows has not been measured. Both say which command
-    /// to run. Also when the series has no letter, when the text is not that of a letter, or
-    /// when the letter of a later version does not say what has changed.
+    /// to run. [`NoLetter`] also when no commit of a user's tree is one that others have. Also when
+    /// the series has no letter, when the text is not that of a letter, or when the letter of a
+    /// later version does not say what has changed.
     pub fn write(paths: &Paths, subject: &Subject, facts: Facts<'_>) -> Result<Self> {
         let version = facts.version.get();
         let file = format!("{}.txt", subject.variant.argument());
         let title = subject.title(true);
-        let tested = Tested::load(paths, subject)?;
-        let unseen = |test: String, tier: Tier| Unseen {
-            test,
-            command: test_command(subject, tier),
+        let based_on = match subject.tree.upstream()? {
+            Some(_) => String::new(),
+            None => based_on(&subject.base, subject.is_user_tree)?,
         };
+        let tested = Tested::load(paths, subject)?;
         let proven_on = subject.variant.proven_on();
         let proven_with = (proven_on != subject.variant).then(|| proven_on.name(&subject.base));
         let tests = tested.cover_letter_text(&title, proven_with.as_deref());
-        let tests = tests.ok_or_else(|| unseen("any test".to_owned(), Tier::Quick))?;
+        let tests = tests.ok_or_else(|| NoLetter {
+            what: "no run of any test on these patches is recorded".to_owned(),
+            remedy: test_command(subject, Tier::Quick),
+        })?;
+        // A table shows the figures of the series below, too.
+        let below = match subject.variant.on() {
+            Some(Variant::Snapshot) => subject.with(paths, Variant::Snapshot)?,
+            _ => None,
+        };
+        let mut shown = Vec::new();
+        for kernel in below.iter().chain([subject]) {
+            shown.push((kernel, Tested::load(paths, kernel)?));
+        }
         let mut letters = letters(paths);
         let missing = Arc::new(Mutex::new(None));
         // A letter without such a table does not need the figures of it.
@@ -85,16 +99,15 @@ impl Letter {
         ] {
             // The table is kept by the kernel's title. That the test has passed says that it
             // is of these very patches.
-            let is_of_these = tested.has_passed(test);
-            let test = unseen(format!("the test {test:?}"), tier);
+            let lacking = lacking(paths, &shown, test, tier)?;
             let missing = Arc::clone(&missing);
             let table = table.map_err(|error| format!("{error:#}"));
             letters.add_function(name, move || {
                 let unknown = |why| minijinja::Error::new(ErrorKind::InvalidOperation, why);
-                if !is_of_these {
-                    let why = test.to_string();
-                    *missing.lock().unwrap_or_else(PoisonError::into_inner) = Some(test.clone());
-                    return Err(unknown(why));
+                if let Some(lacking) = &lacking {
+                    let mut missing = missing.lock().unwrap_or_else(PoisonError::into_inner);
+                    *missing = Some(lacking.clone());
+                    return Err(unknown(lacking.to_string()));
                 }
                 table.clone().map_err(unknown)
             });
@@ -112,22 +125,16 @@ impl Letter {
                 compiler => compiler.lines().next(),
             })
         });
-        if let Some(unseen) = missing
+        if let Some(lacking) = missing
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .take()
         {
-            return Err(unseen.into());
+            return Err(lacking.into());
         }
         let text = text.with_context(|| format!("{LETTERS}/{file}"))?;
         let mut letter = Self::parse(&text).with_context(|| format!("{LETTERS}/{file}"))?;
-        if subject.tree.upstream()?.is_none() {
-            letter.body += &format!(
-                "\nBased on Linux {}, by Debian's package {}:\nthere is no base-commit.\n",
-                subject.base.version,
-                subject.base.file_name()
-            );
-        }
+        letter.body += &based_on;
         ensure!(
             version == 1 || letter.body.contains(&format!("Changes in v{version}")),
             "{LETTERS}/{file} does not say what has changed: it has no \"Changes in v{version}\""
@@ -172,9 +179,39 @@ fn letters(paths: &Paths) -> Environment<'static> {
     letters
 }
 
+/// What a letter says of a source without a commit that others have.
+///
+/// # Errors
+///
+/// [`NoLetter`] for a user's tree: the patches are for a source that nothing names.
+fn based_on(base: &Base, is_user_tree: bool) -> Result<String, NoLetter> {
+    if is_user_tree {
+        return Err(NoLetter {
+            what: "this tree has no commit that others have".to_owned(),
+            remedy: "name a git clone by --kernel-src".to_owned(),
+        });
+    }
+    Ok(format!(
+        "\nBased on Linux {}, by Debian's package {}:\nthere is no base-commit.\n",
+        base.version,
+        base.file_name()
+    ))
+}
+
 /// The command that runs the tests of a subject that a tier has.
 fn test_command(subject: &Subject, tier: Tier) -> String {
-    let series = match subject.variant {
+    let base = &subject.base.name;
+    command_for(base, subject.is_user_tree, subject.variant, tier)
+}
+
+/// The command that runs the tests of a series that a tier has.
+fn command_for(base: &str, is_user_tree: bool, variant: Variant, tier: Tier) -> String {
+    let tree = if is_user_tree {
+        " --kernel-src DIR"
+    } else {
+        ""
+    };
+    let series = match variant {
         Variant::Snapshot => String::new(),
         other => format!(" --series {}", other.argument()),
     };
@@ -182,37 +219,56 @@ fn test_command(subject: &Subject, tier: Tier) -> String {
         Tier::Quick => String::new(),
         more => format!(" --tier {more}"),
     };
-    format!("./brbe test --base {}{series}{tier}", subject.base.name)
+    format!("./brbe test --base {base}{tree}{series}{tier}")
 }
 
-/// The table of wasted records. For `low-waste` it has the kernels before and after that
-/// series, ordinary ones, those with lazy preemption, and debug kernels. For other series it has
-/// the kernel with the snapshot, and all filters.
+/// What `test` is lacking before a table can show the figures that it compares; `None` if it has
+/// passed on each of the kernels `shown`, with the figures that are kept now.
+fn lacking(
+    paths: &Paths,
+    shown: &[(&Subject, Tested)],
+    test: &str,
+    tier: Tier,
+) -> Result<Option<NoLetter>> {
+    for (subject, tested) in shown {
+        let title = subject.title(true);
+        let figures = test_history::figures(paths, &title, test)?;
+        if tested.has_compared(&title, test, figures.as_deref()) {
+            continue;
+        }
+        let what = if tested.has_failed(&title, test) {
+            format!("the test {test:?} has failed on {title}, and has to pass")
+        } else {
+            format!(
+                "no run of the test {test:?} on {title}, with these patches and with the figures \
+                 that are kept now, is recorded"
+            )
+        };
+        let remedy = test_command(subject, tier);
+        return Ok(Some(NoLetter { what, remedy }));
+    }
+    Ok(None)
+}
+
+/// The table of wasted records, in ordinary kernels. For `low-waste` it has the kernels before and
+/// after that series. For other series it has the kernel with the snapshot, and all filters.
 fn waste_of(paths: &Paths, subject: &Subject) -> Result<String> {
     let known = waste::known(paths)?;
-    let of = |variant: Variant, mark: &str| {
-        let title = format!("{}{mark}", variant.title(&subject.base));
+    let of = |variant: Variant| {
+        let title = variant.title(&subject.base);
         let ways = known.get(&title).map(Vec::as_slice);
         ways.with_context(|| {
             format!(
-                "{title} is not measured: ./brbe bench waste --write, with the --series and the \
-                 --configuration of this kernel, measures it"
+                "{title} is not measured: ./brbe bench waste --write, with the --series of this \
+                 kernel, measures it"
             )
         })
     };
-    let (before, after) = (Variant::Snapshot, subject.variant);
-    if after != Variant::LowWaste {
-        return Ok(by_filter(of(before, "")?));
+    let before = of(Variant::Snapshot)?;
+    if subject.variant != Variant::LowWaste {
+        return Ok(by_filter(before));
     }
-    let pair = |configuration| -> Result<_> {
-        let mark = subject.builder_of(configuration).fragments_suffix();
-        Ok([of(before, &mark)?, of(after, &mark)?])
-    };
-    Ok(beside([
-        ("PREEMPT", pair(Configuration::Ordinary)?),
-        ("PREEMPT_LAZY", pair(Configuration::Lazy)?),
-        ("lockdep, KASAN, irqsoff", pair(Configuration::Debug)?),
-    ]))
+    Ok(beside(before, of(subject.variant)?))
 }
 
 const WAY: usize = 18;
@@ -237,25 +293,19 @@ fn by_filter(ways: &[KeptWaste]) -> String {
     text
 }
 
-/// The table of wasted records in several configurations: the configuration's name, and the
-/// kernels before and after a series. It has a line for each way of the first kernel after it.
-fn beside(configurations: [(&str, [&[KeptWaste]; 2]); 3]) -> String {
-    let mut text = format!("  {:WAY$}", "");
-    for (name, _) in &configurations {
-        let _ = write!(text, "  {name:13}");
-    }
-    let _ = write!(text, "\n  {:WAY$}", "");
-    text += &"  before  after".repeat(configurations.len());
-    let (_, [_, first]) = configurations[0];
-    for kept in first {
-        let _ = write!(text, "\n  {:WAY$}", kept.way);
-        for (_, kernels) in &configurations {
-            let [before, after] = kernels.map(|ways| {
-                let of_it = ways.iter().find(|other| other.way == kept.way);
-                of_it.map_or_else(|| "-".to_owned(), |other| cell(other, 0))
-            });
-            let _ = write!(text, "  {before:>6}  {after:>5}");
-        }
+/// The table of wasted records in ordinary kernels `before` and `after` a series. It has a line for
+/// each way of the kernel after it.
+fn beside(before: &[KeptWaste], after: &[KeptWaste]) -> String {
+    let mut text = format!("  {:WAY$}  PREEMPT\n  {:WAY$}  before  after", "", "");
+    for kept in after {
+        let of_it = before.iter().find(|other| other.way == kept.way);
+        let before = of_it.map_or_else(|| "-".to_owned(), |other| cell(other, 0));
+        let _ = write!(
+            text,
+            "\n  {:WAY$}  {before:>6}  {:>5}",
+            kept.way,
+            cell(kept, 0)
+        );
     }
     text
 }
@@ -356,6 +406,33 @@ mod tests {
     }
 
     #[test]
+    fn a_source_that_nothing_names_is_that_of_a_package() {
+        let base = Base {
+            name: "7.3".to_owned(),
+            version: "7.3.4".to_owned(),
+            package: "linux-source-7.3".to_owned(),
+            pool: "pool/main/l/linux/linux-source-7.3_7.3.4-1_all.deb".to_owned(),
+            sha256: String::new(),
+        };
+        let said = based_on(&base, false).unwrap();
+        assert!(said.contains("linux-source-7.3_7.3.4-1_all.deb"), "{said}");
+        let refused = based_on(&base, true).unwrap_err().to_string();
+        assert!(refused.contains("git clone"), "{refused}");
+    }
+
+    #[test]
+    fn a_command_tests_what_the_letter_is_of() {
+        assert_eq!(
+            command_for("7.3", false, Variant::Snapshot, Tier::Quick),
+            "./brbe test --base 7.3"
+        );
+        assert_eq!(
+            command_for("7.0", true, Variant::LowWaste, Tier::All),
+            "./brbe test --base 7.0 --kernel-src DIR --series low-waste --tier all"
+        );
+    }
+
+    #[test]
     fn tables_are_aligned() {
         let kept = |way: &str, wasted| KeptWaste {
             way: way.to_owned(),
@@ -368,13 +445,7 @@ mod tests {
             kept("fexit", [4, 3, 1, 2]),
             kept("fmod_ret", [15, 11, 4, 10]),
         ];
-        let debug = [kept("fexit", [64, 44, 23, 39])];
-        let pairs = [
-            ("PREEMPT", [&plain[..], &other[..]]),
-            ("PREEMPT_LAZY", [&other[..], &other[..]]),
-            ("lockdep, KASAN, irqsoff", [&debug[..], &debug[..]]),
-        ];
-        let tables = [by_filter(&plain), beside(pairs)];
+        let tables = [by_filter(&plain), beside(&plain, &other)];
         insta::assert_snapshot!(tables.join("\n\n"));
     }
 }

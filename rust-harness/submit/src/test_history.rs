@@ -11,11 +11,13 @@ use std::time::SystemTime;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
-use host::cache::{self, Lock};
+use host::cache::{self, Key, Lock};
 use host::paths::Paths;
 use host::progress;
 use host::toolchain;
+use kernel_tests::cost;
 use kernel_tests::proofs;
+use kernel_tests::waste;
 use kernels::config;
 use kernels::subject::Subject;
 use report::{Row, Verdict};
@@ -36,6 +38,9 @@ struct KeptRow {
     is_proof: bool,
     /// The row is of a whole run: one with all tests of its subject.
     is_whole: bool,
+    /// The name of the figures that the test has compared, by [`figures`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    figures: Option<String>,
 }
 
 /// All rows that are kept of a series.
@@ -71,8 +76,8 @@ impl Tested {
     ///
     /// # Errors
     ///
-    /// When the rows that were kept before or the list of mutants cannot be read, or the file
-    /// cannot be written.
+    /// When the rows that were kept before, the list of mutants or the figures of a test that has
+    /// passed cannot be read, or the file cannot be written.
     pub fn keep(
         paths: &Paths,
         subject: &Subject,
@@ -85,17 +90,25 @@ impl Tested {
         }
         let proofs = proofs::titles(paths, subject)?;
         let day = today();
-        let new = rows.iter().map(|row| KeptRow {
-            row: row.clone(),
-            day: day.clone(),
-            machine: machine.to_owned(),
-            is_proof: proofs.contains(&row.subject),
-            is_whole: whole,
+        let new = rows.iter().map(|row| {
+            let figures = match row.verdict() {
+                Verdict::Pass(_) => figures(paths, &row.subject, &row.test)?,
+                Verdict::Fail(_) | Verdict::Skip(_) => None,
+            };
+            Ok(KeptRow {
+                row: row.clone(),
+                day: day.clone(),
+                machine: machine.to_owned(),
+                is_proof: proofs.contains(&row.subject),
+                is_whole: whole,
+                figures,
+            })
         });
+        let new = new.collect::<Result<Vec<_>>>()?;
         let path = path(paths, subject)?;
         let _lock = Lock::take(paths, "tested")?;
         let mut known = Self::load(paths, subject)?;
-        known.add(new.collect());
+        known.add(new);
         let dir = path.parent().context("a file has a directory")?;
         fs::create_dir_all(dir).with_context(|| format!("creating {}", dir.display()))?;
         let text = serde_json::to_vec_pretty(&known).context("writing JSON")?;
@@ -127,6 +140,24 @@ impl Tested {
         let passed = |kept: &KeptRow| matches!(kept.row.verdict(), Verdict::Pass(_));
         let mut rows = self.0.iter();
         rows.any(|kept| kept.row.test.contains(text) && passed(kept))
+    }
+
+    /// Whether a test has passed on the kernel `title`, and has compared the figures of that name.
+    pub(crate) fn has_compared(&self, title: &str, test: &str, figures: Option<&str>) -> bool {
+        let passed = |kept: &KeptRow| matches!(kept.row.verdict(), Verdict::Pass(_));
+        let mut rows = self.of_test(title, test);
+        rows.any(|kept| kept.figures.as_deref() == figures && passed(kept))
+    }
+
+    /// Whether a test has failed on the kernel `title`.
+    pub(crate) fn has_failed(&self, title: &str, test: &str) -> bool {
+        let mut rows = self.of_test(title, test);
+        rows.any(|kept| matches!(kept.row.verdict(), Verdict::Fail(_)))
+    }
+
+    fn of_test(&self, title: &str, test: &str) -> impl Iterator<Item = &KeptRow> {
+        let rows = self.0.iter();
+        rows.filter(move |kept| kept.row.subject == title && kept.row.test == test)
     }
 
     /// The verdict on whether the series has been tested enough to be sent. `title` is that
@@ -295,6 +326,26 @@ fn path(paths: &Paths, subject: &Subject) -> Result<PathBuf> {
     Ok(paths
         .home("tested")
         .join(format!("{name}-{}.json", key.name())))
+}
+
+/// Names the figures that a test compares with those that are measured of the kernel `title`. Other
+/// figures have another name. `None` for a test that compares no figures which are kept.
+///
+/// # Errors
+///
+/// When the file with the figures cannot be read.
+pub(crate) fn figures(paths: &Paths, title: &str, test: &str) -> Result<Option<String>> {
+    let figures = match test {
+        waste::TEST => serde_json::to_vec(&waste::known(paths)?.get(title)),
+        cost::TEST => {
+            let mut rows = cost::known(paths)?;
+            rows.retain(|row| row.kernel == title);
+            serde_json::to_vec(&rows)
+        }
+        _ => return Ok(None),
+    };
+    let figures = figures.context("writing JSON")?;
+    Ok(Some(Key::new("figures 1").with(figures).name()))
 }
 
 fn today() -> String {

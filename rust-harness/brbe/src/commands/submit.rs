@@ -195,15 +195,15 @@ impl Submit {
             mails.command = sends;
         }
         let made = Made { report, mails };
-        super::print(self.json, &made, |out| {
+        let printed = super::print(self.json, &made, |out| {
             let Made { report, mails } = &made;
             writeln!(out, "\n{}\n{}", report.table(), report.summary())?;
             if let Some(mails) = mails {
                 writeln!(out, "\n{}", self.summary(mails))?;
             }
             Ok(())
-        })?;
-        Ok(is_ready)
+        });
+        super::said(printed, is_ready)
     }
 
     fn scope(&self) -> ObjectScope {

@@ -173,9 +173,7 @@ impl TestCommand {
                     planner.checks(&bases)
                 } else if self.matrix {
                     let cells = matrix::cells(paths, &self.cells)?;
-                    let mut plan = Plan::default();
-                    plan.any(planner.matrix(&bases, &cells));
-                    plan
+                    planner.matrix(&bases, &cells)?
                 } else {
                     planner.plan(&bases)?
                 };

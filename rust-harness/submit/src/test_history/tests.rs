@@ -1,5 +1,8 @@
 use std::time::Duration;
 
+use guest_reports::waste::KeptWaste;
+use kernel_tests::kept_figures;
+
 use super::*;
 
 fn kept(subject: &str, test: &str, verdict: Verdict) -> KeptRow {
@@ -9,6 +12,7 @@ fn kept(subject: &str, test: &str, verdict: Verdict) -> KeptRow {
         machine: "QEMU 11.1".to_owned(),
         is_proof: subject.contains("not-"),
         is_whole: false,
+        figures: None,
     }
 }
 
@@ -59,6 +63,53 @@ fn what_was_seen_is_reported() {
     assert!(told.contains(with), "{told}");
     assert!(tested.has_passed("twi"));
     assert!(!tested.has_passed("stress"));
+}
+
+#[test]
+fn figures_that_have_changed_since_were_not_compared() {
+    let dir = tempfile::tempdir().unwrap();
+    let paths = Paths::at(dir.path(), dir.path());
+    fs::create_dir(dir.path().join("Documentation")).unwrap();
+    let figures_of = |wasted: usize, elsewhere: usize| {
+        let kept = |wasted| {
+            let way = "fexit".to_owned();
+            let (wasted, path) = ([wasted, 2, 1, 2], Vec::new());
+            let all = false;
+            vec![KeptWaste {
+                way,
+                wasted,
+                all,
+                path,
+            }]
+        };
+        let known = BTreeMap::from([(TITLE, kept(wasted)), ("7.0.13 patched", kept(elsewhere))]);
+        kept_figures::keep(&paths, waste::KNOWN, &known).unwrap();
+        figures(&paths, TITLE, waste::TEST).unwrap()
+    };
+    let compared = figures_of(7, 7);
+    let mut tested = Tested::default();
+    tested.add(vec![KeptRow {
+        figures: compared.clone(),
+        ..pass(TITLE, waste::TEST)
+    }]);
+    let has_compared = |figures: Option<String>| {
+        let figures = figures.as_deref();
+        tested.has_compared(TITLE, waste::TEST, figures)
+    };
+    assert!(compared.is_some() && has_compared(compared));
+    assert!(has_compared(figures_of(7, 8)));
+    assert!(!has_compared(figures_of(8, 7)));
+    assert!(!tested.has_failed(TITLE, waste::TEST));
+    assert_eq!(figures(&paths, TITLE, "twice").unwrap(), None);
+}
+
+#[test]
+fn what_has_failed_is_no_test_that_was_never_run() {
+    let mut tested = Tested::default();
+    tested.add(vec![fail(TITLE, "twice"), pass("7.0.13 patched", "twice")]);
+    assert!(tested.has_failed(TITLE, "twice"));
+    assert!(!tested.has_failed(TITLE, "nested"));
+    assert!(!tested.has_compared(TITLE, "twice", None));
 }
 
 #[test]

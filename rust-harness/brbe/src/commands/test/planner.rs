@@ -1,7 +1,7 @@
 //! The plan of `brbe test`: the tests of this repository, of each series of each base, and of
 //! the documents.
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 
 use super::bases::{Base, Bases};
 use super::ready;
@@ -134,8 +134,26 @@ impl<'a> Planner<'a> {
         plan
     }
 
+    /// The plan of those of the cells whose base is among these.
+    ///
+    /// # Errors
+    ///
+    /// When there is no such cell.
+    pub(super) fn matrix(&self, bases: &'a Bases, cells: &[Cell]) -> Result<Plan<'a>> {
+        let jobs = self.cells(bases, cells);
+        ensure!(
+            !jobs.is_empty(),
+            "no cell of the matrix is of the base of --base, or with --kernel-src alone of the \
+             default one, and has the values of --only: name others; ./brbe test --matrix --list \
+             prints all cells"
+        );
+        let mut plan = Plan::default();
+        plan.any(jobs);
+        Ok(plan)
+    }
+
     /// The jobs of those of the cells whose base is among these.
-    pub(super) fn matrix(&self, bases: &'a Bases, cells: &[Cell]) -> Vec<Job<'a>> {
+    fn cells(&self, bases: &'a Bases, cells: &[Cell]) -> Vec<Job<'a>> {
         let job = |cell: &Cell| {
             Some(match bases.kernel_of(cell)? {
                 Ok((guest, subject)) => cell.job(Context::patched(self.paths, guest, subject)),
@@ -153,7 +171,7 @@ impl<'a> Planner<'a> {
         let mut cells = matrix::cells(self.paths, &[])?;
         cells.retain(|cell| bases.kernel_of(cell).is_some());
         let machines = first.guest.capabilities();
-        Ok(self.matrix(bases, &matrix::beside_tests(&cells, &machines)))
+        Ok(self.cells(bases, &matrix::beside_tests(&cells, &machines)))
     }
 
     /// Whether the tests of a series are wanted.
@@ -190,7 +208,18 @@ impl<'a> Planner<'a> {
             }
             plan.group(tests);
         }
+        // Their letters report figures of the snapshot, too.
+        let tested = base.others.iter().filter_map(|it| it.subject.as_ref());
+        for subject in tested.filter(|subject| self.tests_kernel(subject)) {
+            plan.last(ready::mails(self.paths, subject));
+        }
         Ok(())
+    }
+
+    /// Whether the kernel of a series on top of the snapshot is tested. One with a source tree of
+    /// its own is built from nothing, which takes ten minutes.
+    fn tests_kernel(&self, subject: &Subject) -> bool {
+        subject.variant.own_tree().is_none() || self.asked_for.is_some()
     }
 
     /// The tests of the series `fixes` alone. Its kernel is only tested where that series is
@@ -300,9 +329,7 @@ impl<'a> Planner<'a> {
         let mut tested = Plan::default();
         tested.any(patches::style(self.paths, subject));
         tested.any(self.applying(subject)?);
-        // A series with a source tree of its own has a kernel that is built from nothing,
-        // which takes ten minutes.
-        if variant.own_tree().is_some() && !is_asked_for {
+        if !self.tests_kernel(subject) {
             plan.group(tested);
             return Ok(());
         }
@@ -323,7 +350,7 @@ impl<'a> Planner<'a> {
         let mut all = Plan::default();
         all.part(tested, self.keep(&base.guest, subject));
         let compiles = subject.is_default && is_asked_for && variant.own_tree().is_none();
-        self.sent(&context, compiles.then_some(subject), true, &mut all)?;
+        self.sent(&context, compiles.then_some(subject), false, &mut all)?;
         plan.group(all);
         Ok(())
     }
@@ -443,6 +470,33 @@ impl<'a> Planner<'a> {
             let rows = rows.iter().filter(|row| proofs.contains(&row.subject));
             let rows: Vec<_> = rows.cloned().collect();
             Tested::keep(paths, fixes, &machine, &rows, false)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn a_matrix_without_a_cell_is_refused() {
+        let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
+        let paths = Paths::at(root, root);
+        let planner = Planner {
+            paths: &paths,
+            tests: &[],
+            asked_for: None,
+            prove: false,
+            keeps: false,
+            is_whole: false,
+            is_named: true,
+        };
+        let cells = matrix::cells(&paths, &[]).unwrap();
+        let refused = planner.matrix(&Bases(Vec::new()), &cells).err().unwrap();
+        for option in ["--base", "--kernel-src", "--only"] {
+            assert!(refused.to_string().contains(option), "{refused}");
         }
     }
 }

@@ -11,7 +11,7 @@ use kernel_tests::registry::Batch;
 use kernels::subject::Subject;
 use kernels::variant::Variant;
 use report::{Job, Plan, Tier, Verdict};
-use submit::letter::{Facts, Unseen};
+use submit::letter::{Facts, NoLetter};
 use submit::mailbox::Sending;
 use submit::patches;
 use submit::ready::{self, ObjectScope, Objects};
@@ -73,7 +73,7 @@ pub(super) fn mails<'a>(paths: &'a Paths, subject: &'a Subject) -> Job<'a> {
 }
 
 /// Writes the mails of a series, which are thrown away. The verdict is SKIP if they report a
-/// test that has not been run.
+/// test that has not passed, or are for a tree that nothing names.
 fn written(paths: &Paths, subject: &Subject) -> Result<Verdict> {
     let scratch = tempfile::tempdir().context("creating a directory for mails")?;
     let sending = Sending {
@@ -88,7 +88,7 @@ fn written(paths: &Paths, subject: &Subject) -> Result<Verdict> {
         history: None,
     };
     let (mails, recipients) = match sending.write(paths, subject, &scratch.path().join("mails")) {
-        Err(error) if error.is::<Unseen>() => return Ok(Verdict::Skip(error.to_string())),
+        Err(error) if error.is::<NoLetter>() => return Ok(Verdict::Skip(error.to_string())),
         written => written?,
     };
     let people = recipients.to.len() + recipients.cc.len();
