@@ -52,7 +52,7 @@ pub(super) struct Waste {
     all: bool,
 
     /// What each patch of the series saves: the kernel before the first of them, and with
-    /// each of them
+    /// each of them. The series is one on top of snapshot
     #[arg(long, conflicts_with_all = ["names", "all", "configuration", "image"])]
     each: bool,
 
@@ -113,6 +113,7 @@ impl Waste {
 
     /// What each patch of a series saves.
     fn each_patch(&self, paths: &Paths, guest: &Guest) -> Result<()> {
+        by_patch::check(self.kernel.series.unwrap_or_default())?;
         let subject = Subject::prepare(paths, &self.kernel.choice())?;
         let title = subject.title(true);
         let measured = by_patch::measure(guest, &subject)?;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use serde::{Deserialize, Serialize};
 
 use super::markdown;
@@ -12,6 +12,7 @@ use host::paths::Paths;
 use kernel_tests::kept_figures;
 use kernel_tests::waste;
 use kernels::subject::Subject;
+use kernels::variant::Variant;
 use machines::guest::Guest;
 
 /// Where it is kept.
@@ -44,6 +45,21 @@ impl UpTo {
         let found = self.wasted.iter().find(|(name, _)| name == way);
         found.map(|(_, wasted)| wasted[0])
     }
+}
+
+/// Checks that the kernel before the first patch of a series takes snapshots already.
+///
+/// # Errors
+///
+/// When it does not.
+pub(super) fn check(series: Variant) -> Result<()> {
+    ensure!(
+        Variant::ON_SNAPSHOT.contains(&series),
+        "--each takes snapshots before the first patch of the series, and the kernel before {} has \
+         none: name a series on top of snapshot, such as --series low-waste",
+        series.argument()
+    );
+    Ok(())
 }
 
 /// Builds and boots a kernel for each patch.
@@ -125,6 +141,15 @@ mod tests {
             wasted: wasted
                 .map(|(way, count)| (way.to_string(), [*count, 1, 1, 1]))
                 .collect(),
+        }
+    }
+
+    #[test]
+    fn a_series_without_snapshots_before_it_is_refused() {
+        check(Variant::LowWaste).unwrap();
+        for series in [Variant::Snapshot, Variant::Fixes] {
+            let refused = check(series).unwrap_err().to_string();
+            assert!(refused.contains("--series low-waste"), "{refused}");
         }
     }
 
