@@ -13,7 +13,7 @@ use host::paths::Paths;
 use host::process;
 use host::progress::Step;
 
-/// The list of what pip installs, each at one version.
+/// The list of what pip installs, each at one version and with the hash of its file.
 const PYTHON: &str = "vm-images/toolchain/ci-requirements.txt";
 /// Debian's package of LAVA's schemas, below the mirror, and its SHA-256.
 const LAVA: &str = "pool/main/l/lava/lava-common_2023.01-2_all.deb";
@@ -76,6 +76,7 @@ impl Tools {
         let mut pip = Command::new("python3");
         pip.args(["-m", "pip", "install", "--quiet", "--no-deps"]);
         pip.args([
+            "--require-hashes",
             "--disable-pip-version-check",
             "--root-user-action",
             "ignore",
