@@ -20,6 +20,12 @@ pub fn build_id(path: &Path) -> Result<Option<Vec<u8>>, String> {
     Ok(id.map(|id| id.into_owned()))
 }
 
+/// A build ID as hexadecimal digits.
+#[must_use]
+pub fn hexadecimal(build_id: &[u8]) -> String {
+    build_id.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 /// Where distributions have the debug information of the file with this build ID, which is given as
 /// hexadecimal digits.
 pub fn debug_file(build_id: &str) -> PathBuf {

@@ -1,6 +1,7 @@
 //! Names, inlined frames and source lines of user space, from the files that a
 //! process had mapped.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -8,7 +9,7 @@ use std::path::{Path, PathBuf};
 use blazesym::symbolize::source::{Elf, Source};
 use blazesym::symbolize::{Input, Symbolizer};
 
-use crate::capture::Process;
+use crate::capture::{Mapping, Process};
 use crate::debug_info;
 use crate::symbol::Symbol;
 
@@ -18,6 +19,8 @@ pub struct Files<'a> {
     processes: HashMap<u32, &'a Process>,
     find: &'a dyn Fn(&str) -> Option<PathBuf>,
     symbolizer: Symbolizer,
+    /// The build IDs of files that are here.
+    build_ids: RefCell<HashMap<PathBuf, Option<Vec<u8>>>>,
 }
 
 impl<'a> Files<'a> {
@@ -32,14 +35,19 @@ impl<'a> Files<'a> {
                 .collect(),
             find,
             symbolizer: Symbolizer::builder().enable_auto_reload(false).build(),
+            build_ids: RefCell::default(),
         }
     }
 
-    /// The symbol at `address` in process `pid`. Where no symbol is known, the file's
-    /// name and the offset in the file. `None` where no file is mapped.
+    /// The symbol at `address` in process `pid`. Where no symbol is known, or the file that is
+    /// here has another build ID, the file's name and the offset in the file. `None` where no file
+    /// is mapped.
     pub fn resolve(&self, pid: u32, address: u64) -> Option<Symbol> {
-        let (path, offset) = self.processes.get(&pid)?.file_at(address)?;
-        let named = (self.find)(path).and_then(|file| self.symbol_at(file, offset));
+        let process = self.processes.get(&pid)?;
+        let mapping = process.mapping_at(address)?;
+        let (path, offset) = process.file_at(address)?;
+        let file = (self.find)(path).filter(|file| self.is_mapped(file, mapping));
+        let named = file.and_then(|file| self.symbol_at(file, offset));
         let name = Path::new(path).file_name();
         let file = name.map_or(path.into(), |name| name.to_string_lossy());
         Some(match named {
@@ -49,6 +57,19 @@ impl<'a> Files<'a> {
             },
             None => Symbol::new(file, offset),
         })
+    }
+
+    /// Whether a file is the one that is mapped, as far as that is known.
+    fn is_mapped(&self, file: &Path, mapping: &Mapping) -> bool {
+        let Some(wanted) = &mapping.build_id else {
+            return true;
+        };
+        let mut build_ids = self.build_ids.borrow_mut();
+        let id = build_ids
+            .entry(file.to_owned())
+            .or_insert_with(|| debug_info::build_id(file).ok().flatten());
+        id.as_ref()
+            .is_some_and(|id| *wanted == debug_info::hexadecimal(id))
     }
 
     fn symbol_at(&self, file: PathBuf, offset: u64) -> Option<Symbol> {

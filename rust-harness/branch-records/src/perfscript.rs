@@ -86,6 +86,7 @@ mod tests {
                     end: start + 0x1_0000,
                     offset: 0,
                     path: path.to_owned(),
+                    build_id: None,
                 })
                 .into(),
         }];

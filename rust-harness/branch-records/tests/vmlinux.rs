@@ -242,6 +242,7 @@ fn names_and_lines_of_user_space() {
             end: 0x40_1000,
             offset: program.offset("start_kernel"),
             path: "/usr/bin/demo".to_owned(),
+            build_id: None,
         }],
     });
     let entry = |find: &dyn Fn(&str) -> Option<PathBuf>| {
@@ -260,5 +261,13 @@ fn names_and_lines_of_user_space() {
 
     let symbol = entry(&|_| None).to.symbol.unwrap();
     let offset = program.offset("start_kernel");
+    assert_eq!((&*symbol.name, symbol.offset), ("demo", offset));
+
+    // Another file has the path here.
+    let mut of_another = capture.clone();
+    of_another.processes[0].mappings[0].build_id = Some("ab01ff".to_owned());
+    let find = |_: &str| Some(program.path());
+    let report = vmlinux::report(&of_another, &program.path(), find).unwrap();
+    let symbol = report.snapshots[0].records[0].to.symbol.as_ref().unwrap();
     assert_eq!((&*symbol.name, symbol.offset), ("demo", offset));
 }

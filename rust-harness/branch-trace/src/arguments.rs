@@ -105,8 +105,8 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "WHAT", exclusive = true)]
     pub(crate) generate: Option<Generated>,
 
-    /// Trace while this command runs. It has the terminal, and Ctrl-C is for it. If the trace ends
-    /// before, the command gets SIGTERM, and SIGKILL two seconds later
+    /// Trace while this command runs. If input and output are a terminal, the command has that, and
+    /// Ctrl-C is for it. If the trace ends before, it gets SIGTERM, and SIGKILL two seconds later
     #[arg(last = true, value_name = "COMMAND")]
     pub(crate) command: Vec<OsString>,
 }

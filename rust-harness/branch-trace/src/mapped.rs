@@ -167,6 +167,7 @@ fn change(record: &PerfRecord) -> Option<(u64, Change)> {
                     end,
                     offset,
                     path: path.to_owned(),
+                    build_id: None,
                 },
             })?
         }
@@ -185,6 +186,7 @@ mod tests {
             end,
             offset: 0x1000,
             path: path.to_owned(),
+            build_id: None,
         }
     }
 

@@ -4,11 +4,13 @@
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
 use std::fs;
+use std::path::Path;
 
 use branch_records::capture::{MAX_MAPPINGS, MAX_PROCESSES, Mapping, Process, Snapshot};
 use branch_records::symbol::is_kernel;
 use branch_records::visible::is_visible;
 
+use crate::build_id::BuildId;
 use crate::mapped::Mapped;
 
 /// The processes that snapshots were taken in.
@@ -119,6 +121,21 @@ impl Processes {
     }
 }
 
+/// Adds the build IDs of the files that processes map.
+pub(crate) fn add_build_ids(processes: &mut [Process]) {
+    let mut known = HashMap::new();
+    for mapping in processes
+        .iter_mut()
+        .flat_map(|process| &mut process.mappings)
+    {
+        let id = known.entry(mapping.path.clone()).or_insert_with(|| {
+            let id = BuildId::of_file(Path::new(&mapping.path));
+            id.ok().flatten().map(|id| id.to_string())
+        });
+        mapping.build_id.clone_from(id);
+    }
+}
+
 /// Reads the mappings of a process. `None` if the process is gone.
 fn read(pid: u32) -> Option<Process> {
     let maps = fs::read_to_string(format!("/proc/{pid}/maps")).ok()?;
@@ -144,7 +161,9 @@ fn mapping(line: &str) -> Option<Mapping> {
         start: number(start)?,
         end: number(end)?,
         offset: number(offset)?,
-        path: path.strip_suffix(" (deleted)").unwrap_or(path).to_owned(),
+        // What is at the path of a file that was deleted is another one: it keeps its mark.
+        path: path.to_owned(),
+        build_id: None,
     })
 }
 
@@ -201,6 +220,7 @@ mod tests {
             end: 0xaaaa_d0f3_0000,
             offset: 0x1000,
             path: "/usr/bin/my prog".to_owned(),
+            build_id: None,
         };
         assert_eq!(mapping(line), Some(expected));
         for line in [

@@ -15,7 +15,7 @@ use crate::build_id::BuildId;
 use crate::event;
 use crate::jobs::Place;
 use crate::mapped::Mapped;
-use crate::processes::{Lookups, Processes};
+use crate::processes::{self, Lookups, Processes};
 use crate::programs;
 
 /// The most bytes of a document that are for snapshots: the rest is for names, code and processes.
@@ -70,6 +70,7 @@ impl Batch {
         capture.code = code.code;
         capture.code_missing = code.missing.map(|error| format!("{error:#}"));
         capture.processes = self.processes.of_most(&self.snapshots);
+        processes::add_build_ids(&mut capture.processes);
         capture.snapshots = self.snapshots;
         Ok(capture)
     }

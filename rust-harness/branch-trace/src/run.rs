@@ -2,7 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::ffi::OsString;
-use std::io::{self, Write as _};
+use std::io::{self, IsTerminal as _, Write as _};
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::thread;
@@ -395,8 +395,9 @@ struct Running {
 
 impl Traced {
     /// Starts the command in a process group of its own, which can be ended. The group gets the
-    /// terminal of the standard input, if this program has that: the command may read from it. Then
-    /// Ctrl-C is for the command. What the command prints goes to `output`.
+    /// terminal, if this program has one: the command may read from it. Then Ctrl-C is for the
+    /// command. Where this program prints into a pipe, who reads that may need the terminal. What
+    /// the command prints goes to `output`.
     fn start(command: &[OsString], output: &dyn Fn() -> Stdio) -> Result<Self> {
         let Some((program, arguments)) = command.split_first() else {
             return Ok(Self(None));
@@ -409,7 +410,8 @@ impl Traced {
             .spawn();
         let child = child.with_context(|| format!("cannot start {}", program.display()))?;
         let terminal = io::stdin();
-        let is_ours = tcgetpgrp(&terminal).is_ok_and(|group| group == getpgrp());
+        let is_ours = io::stdout().is_terminal()
+            && tcgetpgrp(&terminal).is_ok_and(|group| group == getpgrp());
         let group = Pid::from_child(&child);
         let has_terminal = is_ours && tcsetpgrp(&terminal, group).is_ok();
         if has_terminal {
@@ -448,7 +450,11 @@ impl Running {
             return;
         }
         // Nobody need read it.
-        let _ = writeln!(io::stderr(), "branch-trace: {} is ended", self.name);
+        let _ = writeln!(
+            io::stderr(),
+            "branch-trace: {} still runs, and is told to end",
+            self.name
+        );
         for signal in [Signal::TERM, Signal::CONT] {
             let _ = kill_process_group(self.group(), signal);
         }

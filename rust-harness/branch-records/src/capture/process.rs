@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{CaptureError, check, check_path, hex};
+use super::{CaptureError, check, check_build_id, check_path, hex};
 
 /// The most mappings of a process. A capture with more is refused.
 pub const MAX_MAPPINGS: usize = 10_000;
@@ -32,6 +32,9 @@ pub struct Mapping {
     pub offset: u64,
     /// The path of the file, as the traced machine has it.
     pub path: String,
+    /// The build ID that the linker gave the file, as hexadecimal digits, if it gave one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub build_id: Option<String>,
 }
 
 impl Mapping {
@@ -64,6 +67,9 @@ impl Process {
         for (index, mapping) in self.mappings.iter().enumerate() {
             let field = format!("{field}.mappings[{index}]");
             check_path(&format!("{field}.path"), &mapping.path)?;
+            if let Some(build_id) = &mapping.build_id {
+                check_build_id(&format!("{field}.build_id"), build_id)?;
+            }
             check(
                 &field,
                 mapping.start >= behind && mapping.start < mapping.end,
@@ -110,6 +116,7 @@ mod tests {
             end,
             offset: 0x1000,
             path: path.to_owned(),
+            build_id: None,
         }
     }
 
@@ -138,6 +145,10 @@ mod tests {
             vec![mapping(2, 4, "/a\n")],
             vec![Mapping {
                 offset: u64::MAX,
+                ..mapping(2, 4, "/a")
+            }],
+            vec![Mapping {
+                build_id: Some("../..".to_owned()),
                 ..mapping(2, 4, "/a")
             }],
         ] {

@@ -40,6 +40,7 @@ fn capture() -> Capture {
             end: 0x41_0000,
             offset: 0,
             path: "/usr/bin/true".to_owned(),
+            build_id: None,
         }],
     });
     capture.dropped = 3;

@@ -129,8 +129,8 @@ fn read(path: &Path, module: &Module) -> Result<Option<Vec<u8>>, ModuleError> {
     let bytes = compressed::read(path).map_err(|error| damaged(error.to_string()))?;
     let elf = object::File::parse(&*bytes).map_err(|error| damaged(error.to_string()))?;
     let build_id = elf.build_id().map_err(|error| damaged(error.to_string()))?;
-    let digits = |id: &[u8]| -> String { id.iter().map(|byte| format!("{byte:02x}")).collect() };
-    if build_id.map(digits).as_ref() != Some(&module.build_id.to_ascii_lowercase()) {
+    if build_id.map(debug_info::hexadecimal).as_ref() != Some(&module.build_id.to_ascii_lowercase())
+    {
         return Ok(None);
     }
     if elf.section_by_name(".debug_info").is_none() {
