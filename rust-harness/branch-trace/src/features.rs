@@ -1,6 +1,8 @@
 //! What of this machine and its kernel matters for traces.
 
 use std::fs;
+use std::io;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
@@ -9,7 +11,7 @@ use guest_support::perf::{self, CannotRecord, Recording};
 use guest_support::{cpus, kcore};
 use serde::Serialize;
 
-use crate::branches::Branches;
+use crate::branches::{self, Branches};
 use crate::machine;
 
 /// The value of `format` in the JSON.
@@ -100,25 +102,13 @@ impl Features {
         let has = |there: bool, otherwise: &str| {
             there.then(String::new).ok_or_else(|| otherwise.to_owned())
         };
-        let recorded = |names: &str| {
-            let branches: Branches = names.parse()?;
-            let levels = [branches, "k".parse()?];
-            let recording = Recording::of_branches(Branches::of(&levels, 0).sample_type());
-            Ok::<_, anyhow::Error>(perf::open_everywhere(&online, recording))
-        };
-        let records = match recorded("any")? {
+        let records = match recorded("any", &online)? {
             Ok(events) => {
                 let cpus: Vec<_> = events.iter().map(|(cpu, _)| cpu.to_string()).collect();
                 Ok(format!("on CPU {}", cpus.join(", ")))
             }
             Err(error) => Err(CannotRecord::from(error).to_string()),
         };
-        let mut filters = Vec::new();
-        for name in Branches::kinds() {
-            if recorded(name)?.is_ok() {
-                filters.push(name);
-            }
-        }
         let targets = KINDS.map(|(kind, targets, needed)| {
             let there = symbols.address_of(needed).is_some();
             let missing = format!("the kernel has no {needed}()");
@@ -138,7 +128,7 @@ impl Features {
             snapshots: Feature::of(has(symbols.has_snapshot_function(), NO_SNAPSHOTS)),
             records: Feature::of(records),
             depths: depths(Path::new(PMUS)),
-            filters,
+            filters: filters(&online)?,
             btf: Feature::of(has(
                 Path::new(BTF).exists(),
                 "the kernel is built without CONFIG_DEBUG_INFO_BTF",
@@ -179,6 +169,24 @@ impl Features {
         }
         text
     }
+}
+
+/// Opens events that record the branches of the kernel that the filters `names` choose.
+fn recorded(names: &str, online: &[u32]) -> Result<io::Result<Vec<(u32, OwnedFd)>>> {
+    let branches = Branches::of(&[names.parse()?], branches::KERNEL);
+    let recording = Recording::of_branches(branches.sample_type());
+    Ok(perf::open_everywhere(online, recording))
+}
+
+/// perf's names of the branch filters that can be had on the CPUs `online`.
+pub(crate) fn filters(online: &[u32]) -> Result<Vec<&'static str>> {
+    let mut filters = Vec::new();
+    for name in Branches::kinds() {
+        if recorded(name, online)?.is_ok() {
+            filters.push(name);
+        }
+    }
+    Ok(filters)
 }
 
 /// The number of records of each PMU below `pmus`, by name.

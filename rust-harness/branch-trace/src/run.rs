@@ -117,10 +117,18 @@ fn trace(arguments: &Arguments) -> Result<ExitCode> {
     // Branches are recorded on every CPU: it is not known which one will take the
     // snapshot.
     let recording = Recording::of_branches(branches.sample_type());
-    let events = match perf::open_everywhere(&cpus::online()?, recording) {
+    let online = cpus::online()?;
+    let events = match perf::open_everywhere(&online, recording) {
         Ok(events) => events,
         Err(error) => match CannotRecord::from(error) {
             why if why.is_unsupported() => {
+                let filters = features::filters(&online)?;
+                ensure!(
+                    filters.is_empty(),
+                    "the CPU or the kernel has no branch filter {}: give --lbr filters of {}",
+                    branches.names().join(","),
+                    filters.join(", ")
+                );
                 let advice =
                     machine::advice().map_or(String::new(), |advice| format!("; {advice}"));
                 return Ok(unsupported(&format!("{why}{advice}")));

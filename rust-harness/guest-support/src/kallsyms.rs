@@ -10,12 +10,13 @@ use anyhow::{Context as _, Result, ensure};
 use branch_records::capture::{Anchor, GuestSymbol};
 
 const PATH: &str = "/proc/kallsyms";
+const MODULES: &str = "/proc/modules";
 const ANCHOR: &str = "_stext";
 /// The message for symbols that all have the address 0.
 const HIDDEN: &str = "/proc/kallsyms hides addresses from this user: run as root, with \
      kernel.kptr_restrict below 2";
-/// The bits of an address that are the offset in its page.
-const PAGE: u64 = 0xfff;
+/// The size of a page, in bytes: the least that there is.
+const PAGE: u64 = 0x1000;
 /// The symbol at the end of the kernel image.
 const END: &str = "_end";
 
@@ -68,6 +69,9 @@ pub struct Kallsyms {
     /// emulated: their names stay where they are.
     text: String,
     places: Vec<Place>,
+    /// Where modules are, by their names: from the beginning of a module's code, as many addresses
+    /// as all its parts have together.
+    modules: HashMap<String, Range<u64>>,
 }
 
 /// An address, and where in the text its symbol is called what.
@@ -91,7 +95,8 @@ impl Kallsyms {
     /// go.
     pub fn read() -> Result<Self> {
         let text = fs::read_to_string(PATH).with_context(|| format!("cannot read {PATH}"))?;
-        Self::parse(text)
+        // A kernel without modules does not have the file.
+        Self::parse(text, &fs::read_to_string(MODULES).unwrap_or_default())
     }
 
     /// The symbols as they were when this process first asked for them. Those of the kernel image
@@ -109,7 +114,7 @@ impl Kallsyms {
         Ok(FIRST.get_or_init(|| first))
     }
 
-    fn parse(text: String) -> Result<Self> {
+    fn parse(text: String, modules: &str) -> Result<Self> {
         // Positions are of 32 bits.
         u32::try_from(text.len()).with_context(|| format!("{PATH} is too long"))?;
         let mut places: Vec<_> = text
@@ -118,7 +123,11 @@ impl Kallsyms {
             .collect();
         ensure!(places.iter().any(|place| place.address != 0), HIDDEN);
         places.sort_by(|one, other| one.symbol(&text).cmp(&other.symbol(&text)));
-        Ok(Self { text, places })
+        Ok(Self {
+            text,
+            places,
+            modules: modules.lines().filter_map(parse_module).collect(),
+        })
     }
 
     fn symbols(&self) -> impl Iterator<Item = Symbol<'_>> {
@@ -176,14 +185,7 @@ impl Kallsyms {
 
     /// The symbol at `address`: its name, its module, and the offset of `address` in it.
     pub fn symbol(&self, address: u64) -> Option<branch_records::symbol::Symbol> {
-        let before = self.up_to(address);
-        let covering = before.last()?.symbol(&self.text);
-        // After the kernel image, and after all symbols, there are addresses without a
-        // name: the page by which user space enters the kernel is one of them.
-        let is_behind_all = before.len() == self.places.len() && address - covering.address > PAGE;
-        if covering.name == END || is_behind_all {
-            return None;
-        }
+        let (covering, _) = self.covering(address)?;
         Some(branch_records::symbol::Symbol {
             module: covering.module.map(str::to_owned),
             ..branch_records::symbol::Symbol::new(covering.name, address - covering.address)
@@ -199,7 +201,7 @@ impl Kallsyms {
     /// The symbols of modules and BPF that cover any of `addresses`, each once.
     pub fn outside_the_image(&self, addresses: impl Iterator<Item = u64>) -> Vec<GuestSymbol> {
         let mut found: Vec<_> = addresses
-            .filter_map(|address| self.covering(address))
+            .filter_map(|address| self.outside(address))
             .collect();
         found.sort_by_key(|symbol| symbol.address);
         found.dedup();
@@ -214,16 +216,26 @@ impl Kallsyms {
         &self.places[..after]
     }
 
-    fn covering(&self, address: u64) -> Option<GuestSymbol> {
+    /// The symbol that covers `address`, and where it ends. The kernel's list has no sizes: a symbol
+    /// ends where the next one begins, one of a module with the module at the latest, and the last of
+    /// all after a page. Behind the kernel image, and behind modules, there are addresses without a name:
+    /// the page by which user space enters the kernel, code of a module that is gone, and code that
+    /// ran while a module was loaded.
+    fn covering(&self, address: u64) -> Option<(Symbol<'_>, u64)> {
         let before = self.up_to(address);
         let symbol = before.last()?.symbol(&self.text);
-        // The file has no sizes: a symbol ends where the next one begins, and the last
-        // one with its page.
-        let page_end = (address | PAGE).saturating_add(1);
-        let end = self
-            .places
-            .get(before.len())
-            .map_or(page_end, |next| next.address);
+        let next = self.places.get(before.len()).map(|next| next.address);
+        let module = symbol.module.and_then(|module| self.modules.get(module));
+        let module = module.filter(|module| module.contains(&symbol.address));
+        let end = [next, module.map(|module| module.end)];
+        let end = end.into_iter().flatten().min();
+        let end = end.unwrap_or_else(|| symbol.address.saturating_add(PAGE));
+        (symbol.name != END && address < end).then_some((symbol, end))
+    }
+
+    /// The symbol of a module or of BPF that covers `address`.
+    fn outside(&self, address: u64) -> Option<GuestSymbol> {
+        let (symbol, end) = self.covering(address)?;
         Some(GuestSymbol {
             address: symbol.address,
             end,
@@ -268,6 +280,15 @@ fn parse_line(text: &str, line: &str) -> Option<Place> {
     })
 }
 
+/// Parses a line of the list of modules: name, size, count, users, state and the address of the code.
+fn parse_module(line: &str) -> Option<(String, Range<u64>)> {
+    let mut words = line.split_ascii_whitespace();
+    let (name, size) = (words.next()?, words.next()?.parse::<u64>().ok()?);
+    let address = words.nth(3)?.strip_prefix("0x")?;
+    let address = u64::from_str_radix(address, 16).ok()?;
+    Some((name.to_owned(), address..address.checked_add(size)?))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -280,6 +301,10 @@ ffff8000811018f8 D __SCK__perf_snapshot_branch_stack
 ffff80007a000000 t bpf_trampoline_6442\t[bpf]
 ffff80007a000100 t bpf_prog_0badc0de_on_fexit\t[bpf]
 ";
+
+    fn parsed(text: &str) -> Result<Kallsyms> {
+        Kallsyms::parse(text.to_owned(), "")
+    }
 
     #[test]
     fn symbols_are_read_up_to_the_snapshot() {
@@ -294,7 +319,7 @@ ffff80007a000100 t bpf_prog_0badc0de_on_fexit\t[bpf]
 
     #[test]
     fn an_address_is_within_what_covers_it() {
-        let symbols = Kallsyms::parse(TEXT.to_owned()).unwrap();
+        let symbols = parsed(TEXT).unwrap();
         let name = "arm_brbe_snapshot_branch_stack";
         let covering = |address| symbols.symbol(address).unwrap().name;
         assert_eq!(covering(0xffff_8000_805e_c2b0), name);
@@ -311,13 +336,13 @@ ffff80007a000100 t bpf_prog_0badc0de_on_fexit\t[bpf]
     #[test]
     fn names_that_several_functions_have_are_counted() {
         let text = format!("{TEXT}ffff800080020000 t s_show\nffff800080030000 t s_show\n");
-        let symbols = Kallsyms::parse(text).unwrap();
+        let symbols = parsed(&text).unwrap();
         assert_eq!(symbols.count(&["s_show", "no", "_stext"]), [2, 0, 1]);
     }
 
     #[test]
     fn what_the_image_does_not_hold_is_found_once() {
-        let symbols = Kallsyms::parse(TEXT.to_owned()).unwrap();
+        let symbols = parsed(TEXT).unwrap();
         let found = symbols.outside_the_image(
             [
                 0xffff_8000_7a00_0104,
@@ -353,7 +378,7 @@ ffff80007a000100 t bpf_prog_0badc0de_on_fexit\t[bpf]
     #[test]
     fn what_is_behind_the_image_has_no_name() {
         let text = format!("{TEXT}ffff800082000000 B _end\nffff800090000000 t demo\t[m]\n");
-        let symbols = Kallsyms::parse(text).unwrap();
+        let symbols = parsed(&text).unwrap();
         let symbol = |address| symbols.symbol(address);
         let demo = symbol(0xffff_8000_7a00_0104).unwrap();
         assert_eq!(
@@ -367,29 +392,40 @@ ffff80007a000100 t bpf_prog_0badc0de_on_fexit\t[bpf]
     }
 
     #[test]
+    fn what_is_behind_a_module_has_no_name() {
+        let text = format!("{TEXT}ffff80007b000000 t one\t[m]\nffff80007b000040 t two\t[m]\n");
+        let modules = "m 8192 0 - Live 0xffff80007b000000 (O)\n\nn 1 0 - Live\n";
+        let symbols = Kallsyms::parse(text, modules).unwrap();
+        let name = |address| symbols.symbol(address).map(|symbol| symbol.name);
+        assert_eq!(name(0xffff_8000_7b00_0010).as_deref(), Some("one"));
+        assert_eq!(name(0xffff_8000_7b00_1ffc).as_deref(), Some("two"));
+        assert_eq!(name(0xffff_8000_7b00_2000), None);
+        let two = symbols.outside_the_image([0xffff_8000_7b00_0044].into_iter());
+        assert_eq!(two[0].end, 0xffff_8000_7b00_2000);
+        let behind = symbols.outside_the_image([0xffff_8000_7b00_2000].into_iter());
+        assert_eq!(behind, []);
+    }
+
+    #[test]
     fn the_anchor_is_where_the_image_starts() {
-        let anchor = Kallsyms::parse(TEXT.to_owned()).unwrap().anchor().unwrap();
+        let anchor = parsed(TEXT).unwrap().anchor().unwrap();
         assert_eq!(anchor.address, 0xffff_8000_8001_0000);
     }
 
     #[test]
     fn hidden_addresses_are_an_error() {
-        let error = Kallsyms::parse("0000000000000000 T _stext\n".to_owned()).unwrap_err();
+        let error = parsed("0000000000000000 T _stext\n").unwrap_err();
         assert!(error.to_string().contains("kptr_restrict"), "{error}");
     }
 
     #[test]
     fn the_static_call_alone_is_no_implementation() {
-        assert!(
-            Kallsyms::parse(TEXT.to_owned())
-                .unwrap()
-                .has_snapshot_function()
-        );
+        assert!(parsed(TEXT).unwrap().has_snapshot_function());
         let without: String = TEXT
             .lines()
             .filter(|line| !line.contains("arm_brbe"))
             .map(|line| format!("{line}\n"))
             .collect();
-        assert!(!Kallsyms::parse(without).unwrap().has_snapshot_function());
+        assert!(!parsed(&without).unwrap().has_snapshot_function());
     }
 }

@@ -98,7 +98,7 @@ const LIVE: Case = says(
 );
 
 /// The command lines on arm64.
-pub(super) const CASES: [Case; 35] = [
+pub(super) const CASES: [Case; 36] = [
     ON_A_PAGE,
     DRY_RUN,
     Case {
@@ -261,6 +261,10 @@ pub(super) const CASES: [Case; 35] = [
     refuses(
         "setpriv --reuid 65534 ./branch-trace vfs_read",
         &["run as root", "CAP_BPF, CAP_PERFMON and CAP_SYSLOG"],
+    ),
+    refuses(
+        "./branch-trace --lbr in_tx vfs_read",
+        &["no branch filter in_tx,k: give --lbr filters of any, any_call, any_ret, "],
     ),
     refuses(
         "./branch-trace 'no_such_function_*'",
