@@ -166,7 +166,7 @@ pub struct GuestSymbol {
     /// The first address of the symbol.
     #[serde(with = "hex")]
     pub address: u64,
-    /// The first address after the symbol, where the next symbol begins.
+    /// The first address after the symbol, where the next symbol begins or the module ends.
     #[serde(with = "hex")]
     pub end: u64,
     /// The symbol's name.
