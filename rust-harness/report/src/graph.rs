@@ -83,7 +83,12 @@ impl<'a> Graph<'a> {
         durations: &Durations,
     ) -> usize {
         let seconds = job.expected(durations);
-        let mut task = self.task(job.conditions(), seconds, durations);
+        let (tests, tier) = (job.lines().count(), job.tier());
+        let mut task = Task {
+            tests,
+            tier,
+            ..self.task(job.conditions(), seconds, durations)
+        };
         task.after.extend(after);
         task.follows = follows;
         self.push(Work::Run(Box::new(job)), task)
@@ -106,8 +111,8 @@ impl<'a> Graph<'a> {
         Task {
             after: needs.map(|first| self.artefact(first, durations)).collect(),
             holds: conditions.holds.clone(),
-            follows: None,
             seconds,
+            ..Task::default()
         }
     }
 

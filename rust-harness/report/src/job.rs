@@ -190,6 +190,13 @@ impl<'a> Job<'a> {
         }
     }
 
+    /// The first tier that has one of the wanted tests.
+    pub(crate) fn tier(&self) -> Tier {
+        let wanted = self.wanted.iter();
+        let tiers = wanted.map(|place| self.tests[*place].tier);
+        tiers.min().unwrap_or_default()
+    }
+
     /// Under which conditions the job begins.
     pub(crate) fn conditions(&self) -> &Conditions<'a> {
         &self.conditions

@@ -18,6 +18,11 @@ impl Limit {
         }
     }
 
+    /// How long it is until the limit is reached.
+    pub(crate) fn left(&self) -> Duration {
+        self.end.saturating_duration_since(Instant::now())
+    }
+
     /// The reason why no test begins any more, if the limit has been reached. Otherwise
     /// `None`.
     pub fn passed(&self) -> Option<String> {

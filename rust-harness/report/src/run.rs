@@ -17,7 +17,7 @@ use crate::job::Job;
 use crate::limit::Limit;
 use crate::outcome::Report;
 use crate::plan::Plan;
-use crate::schedule::Schedule;
+use crate::schedule::{First, Schedule};
 use crate::verdict::{Row, Verdict};
 use host::cache;
 use host::memory;
@@ -132,6 +132,7 @@ impl<'a> Runner<'a> {
             schedule: Schedule::new(graph.tasks),
             works: graph.works.into_iter().map(Some).collect(),
             failed: BTreeMap::new(),
+            made: Made::default(),
             tests: Counted::default(),
         };
         running.tests.all = running.works.iter().flatten().map(tests_of).sum();
@@ -140,8 +141,9 @@ impl<'a> Runner<'a> {
             let (ended, outcomes) = mpsc::channel();
             let overview = Overview::start();
             loop {
+                let first = running.first(at_once);
                 while running.schedule.running().len() < at_once {
-                    let Some(place) = running.schedule.begin() else {
+                    let Some(place) = running.schedule.begin(first) else {
                         break;
                     };
                     running.begin(place, scope, &ended)?;
@@ -230,6 +232,26 @@ struct Counted {
     late: usize,
 }
 
+/// How long artefacts took that were made or found made, and how long they were expected to take.
+/// What has been made before is found in no time, and it is not known beforehand which artefacts
+/// these are.
+#[derive(Default)]
+struct Made {
+    seconds: f64,
+    expected: f64,
+}
+
+impl Made {
+    /// For how many seconds it is taken for granted that artefacts have to be made: a few that are
+    /// found say little of the others.
+    const SURE: f64 = 600.0;
+
+    /// How much of what they are expected to take other artefacts take, from 0 to 1.
+    fn share(&self) -> f64 {
+        ((self.seconds + Self::SURE) / (self.expected + Self::SURE)).min(1.0)
+    }
+}
+
 /// A run that is under way.
 struct Running<'a, 'h> {
     runner: &'h Runner<'h>,
@@ -243,6 +265,8 @@ struct Running<'a, 'h> {
     names: Vec<Option<String>>,
     /// For each task, whether it makes an artefact.
     is_artefact: Vec<bool>,
+    /// How much of what artefacts were expected to take they have taken.
+    made: Made,
     /// When the tasks began that are under way.
     begun: BTreeMap<usize, Instant>,
     /// What this run has seen.
@@ -345,6 +369,10 @@ impl<'a> Running<'a, '_> {
         if let (true, Some(name)) = (outcome.is_typical(seconds), &self.names[place]) {
             self.seen.took(name.clone(), seconds);
         }
+        if matches!(outcome, Outcome::Made) {
+            self.made.seconds += seconds;
+            self.made.expected += self.schedule.seconds(place);
+        }
         if outcome.has_failed() && self.full.is_none() {
             self.full = self.runner.full();
         }
@@ -362,6 +390,30 @@ impl<'a> Running<'a, '_> {
         Ok(())
     }
 
+    /// Which task begins first: there may be no time for all.
+    fn first(&self, at_once: usize) -> First {
+        match self.runner.limit {
+            Some(limit) if self.seconds_left(at_once) > limit.left().as_secs_f64() => {
+                First::MostTests
+            }
+            _ => First::LongestAwaited,
+        }
+    }
+
+    /// About how long the run still takes without a limit, in seconds.
+    fn seconds_left(&self, at_once: usize) -> f64 {
+        let share = self.made.share();
+        let left = |place| {
+            let seconds = self.schedule.seconds(place);
+            match self.begun.get(&place) {
+                Some(begun) => (seconds - begun.elapsed().as_secs_f64()).max(0.0),
+                None if self.is_artefact[place] => seconds * share,
+                None => seconds,
+            }
+        };
+        self.schedule.seconds_left(at_once, left)
+    }
+
     /// How far the run is, in a line.
     fn text(&self, at_once: usize) -> String {
         let Counted { all, decided, .. } = self.tests;
@@ -373,11 +425,7 @@ impl<'a> Running<'a, '_> {
                 text += &format!("; {waiting} tasks wait for {name}");
             }
         }
-        let elapsed = |place| {
-            let begun = self.begun.get(&place);
-            begun.map_or(0.0, |begun| begun.elapsed().as_secs_f64())
-        };
-        let minutes = self.schedule.seconds_left(at_once, elapsed) / 60.0;
+        let minutes = self.seconds_left(at_once) / 60.0;
         text + &format!("; about {:.0} min left", minutes.ceil())
     }
 }

@@ -1,9 +1,11 @@
 //! Schedules: which task of a graph begins next. Nothing is run here, so that a run can also be
 //! simulated.
 
+use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::artefact::Resource;
+use crate::tier::Tier;
 
 /// A task of a graph.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -18,13 +20,27 @@ pub(crate) struct Task {
     pub(crate) follows: Option<usize>,
     /// How long the task is expected to take, in seconds.
     pub(crate) seconds: f64,
+    /// How many tests the task decides.
+    pub(crate) tests: usize,
+    /// The first tier that has one of these tests.
+    pub(crate) tier: Tier,
 }
 
-/// Which tasks of a graph can begin, and which of them begins first: the one that the run waits for
-/// the longest, by what tasks are expected to take. From the beginning of a task to the end of the
-/// run there is the longest path of those that wait for it, and all tasks that hold what it holds,
-/// one after the other. Of those that hold one resource, that one begins first on which most
-/// waits that does not hold it: so others find work meanwhile.
+/// Which of the tasks that can begin is the first to do so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum First {
+    /// The one that the run waits for the longest, by what tasks are expected to take. From the
+    /// beginning of a task to the end of the run there is the longest path of those that wait for
+    /// it, and all tasks that hold what it holds, one after the other. Of those that hold one
+    /// resource, that one begins first on which most waits that does not hold it: so others find
+    /// work meanwhile.
+    LongestAwaited,
+    /// The one by which the most tests of the first tier are decided in a second. This is for runs
+    /// that end before all tasks have.
+    MostTests,
+}
+
+/// Which tasks of a graph can begin, and which of them begins first.
 #[derive(Debug)]
 pub(crate) struct Schedule {
     tasks: Vec<Task>,
@@ -37,6 +53,7 @@ pub(crate) struct Schedule {
     /// For each task, the seconds of all that wait for its end, also by way of others, and do not
     /// hold what it holds.
     waiting: Vec<f64>,
+    worth: Vec<Worth>,
     ready: BTreeSet<usize>,
     running: BTreeSet<usize>,
     /// The task that held each resource last.
@@ -68,6 +85,11 @@ impl Schedule {
             others.map(|next| next.seconds).sum()
         });
         let waiting = waiting.collect();
+        let worth = (0..tasks.len()).map(|place| {
+            let all = reached(place, &before);
+            Worth::of(all.iter().chain([&place]).map(|place| &tasks[*place]))
+        });
+        let worth = worth.collect();
         let mut held = BTreeMap::new();
         for task in &tasks {
             if let Some(resource) = &task.holds {
@@ -80,6 +102,7 @@ impl Schedule {
             before,
             path,
             waiting,
+            worth,
             ready: ready.collect(),
             awaited,
             running: BTreeSet::new(),
@@ -91,7 +114,7 @@ impl Schedule {
     }
 
     /// The next task, which begins with this. `None` if none can begin before another one ends.
-    pub(crate) fn begin(&mut self) -> Option<usize> {
+    pub(crate) fn begin(&mut self, first: First) -> Option<usize> {
         let is_free = |place: &usize| {
             let Some(resource) = &self.tasks[*place].holds else {
                 return true;
@@ -104,9 +127,12 @@ impl Schedule {
         let free = self.ready.iter().filter(|place| is_free(place));
         // Of equals the first counts.
         let next = free.copied().rev();
-        let next = next.max_by(|one, other| {
-            let (one, other) = (self.urgency(*one), self.urgency(*other));
-            one.0.total_cmp(&other.0).then(one.1.total_cmp(&other.1))
+        let next = next.max_by(|one, other| match first {
+            First::LongestAwaited => {
+                let (one, other) = (self.urgency(*one), self.urgency(*other));
+                one.0.total_cmp(&other.0).then(one.1.total_cmp(&other.1))
+            }
+            First::MostTests => self.worth[*one].cmp(&self.worth[*other]),
         })?;
         self.ready.remove(&next);
         self.running.insert(next);
@@ -184,24 +210,69 @@ impl Schedule {
         self.path.iter().copied().fold(0.0, f64::max)
     }
 
-    /// About how long the tasks that have not ended take, `at_once` at a time, in seconds.
-    /// `elapsed` says how long a task has run.
-    pub(crate) fn seconds_left(&self, at_once: usize, elapsed: impl Fn(usize) -> f64) -> f64 {
-        let begun_or_not = |place: &usize| self.waits(*place) || self.ready.contains(place);
-        let left = (0..self.tasks.len()).filter(begun_or_not);
+    /// How long a task is expected to take, in seconds.
+    pub(crate) fn seconds(&self, place: usize) -> f64 {
+        self.tasks[place].seconds
+    }
+
+    /// About how long the tasks that have not ended take, `at_once` at a time, in seconds. `left` says
+    /// how long one of them still takes.
+    pub(crate) fn seconds_left(&self, at_once: usize, left: impl Fn(usize) -> f64) -> f64 {
+        let mut path = vec![0.0; self.tasks.len()];
+        let mut held: BTreeMap<&Resource, f64> = BTreeMap::new();
         let (mut sum, mut longest) = (0.0, 0.0_f64);
-        let mut held = self.held.clone();
-        for place in left.chain(self.running.iter().copied()) {
-            let task = &self.tasks[place];
-            let passed = elapsed(place).min(task.seconds);
-            sum += task.seconds - passed;
-            longest = longest.max(self.path[place] - passed);
-            if let Some(held) = task.holds.as_ref().and_then(|it| held.get_mut(it)) {
-                *held -= passed;
+        for place in (0..self.tasks.len()).rev() {
+            let has_ended = !self.waits(place)
+                && !self.ready.contains(&place)
+                && !self.running.contains(&place);
+            let seconds = if has_ended { 0.0 } else { left(place) };
+            sum += seconds;
+            if let Some(resource) = &self.tasks[place].holds {
+                *held.entry(resource).or_default() += seconds;
             }
+            let rest = self.before[place].iter().map(|next| path[*next]);
+            path[place] = seconds + rest.fold(0.0, f64::max);
+            longest = longest.max(path[place]);
         }
         let held = held.into_values().fold(0.0, f64::max);
         longest.max(held).max(sum / at_once.max(1) as f64)
+    }
+}
+
+/// What it is worth to begin a task, where not all can be run.
+#[derive(Clone, Copy, Debug)]
+struct Worth {
+    /// The first tier of the tests that the task, and those that wait for it, decide. `None`: they
+    /// decide none.
+    tier: Option<Reverse<Tier>>,
+    /// How many tests of that tier are decided in a second, by the task and those that wait for it.
+    per_second: f64,
+}
+
+impl Worth {
+    /// The worth of a task: of it and those that wait for it.
+    fn of<'t>(tasks: impl Iterator<Item = &'t Task> + Clone) -> Self {
+        let with_tests = tasks.clone().filter(|task| task.tests > 0);
+        let Some(tier) = with_tests.map(|task| task.tier).min() else {
+            return Self {
+                tier: None,
+                per_second: 0.0,
+            };
+        };
+        // What only later tiers need does not count.
+        let of_tier = tasks.filter(|task| task.tests == 0 || task.tier == tier);
+        let (tests, seconds) = of_tier.fold((0, 0.0), |(tests, seconds), task| {
+            (tests + task.tests, seconds + task.seconds)
+        });
+        Self {
+            tier: Some(Reverse(tier)),
+            per_second: tests as f64 / seconds,
+        }
+    }
+
+    fn cmp(&self, other: &Self) -> Ordering {
+        let by_tier = self.tier.cmp(&other.tier);
+        by_tier.then(self.per_second.total_cmp(&other.per_second))
     }
 }
 
@@ -239,19 +310,28 @@ mod tests {
             task(5.0, &[]),
         ]);
         assert_eq!(schedule.longest_path(), 10.0);
-        assert_eq!(schedule.seconds_left(1, |_| 0.0), 20.0);
-        assert_eq!(schedule.seconds_left(4, |_| 0.0), 10.0);
-        let begun: Vec<_> = std::iter::from_fn(|| schedule.begin()).collect();
+        assert_eq!(
+            schedule.seconds_left(1, |place| schedule.seconds(place)),
+            20.0
+        );
+        assert_eq!(
+            schedule.seconds_left(4, |place| schedule.seconds(place)),
+            10.0
+        );
+        let begun: Vec<_> = std::iter::from_fn(|| schedule.begin(First::LongestAwaited)).collect();
         assert_eq!(begun, [1, 0, 3]);
         assert!(schedule.waits(2));
         schedule.end(1);
-        assert_eq!(schedule.begin(), Some(2));
+        assert_eq!(schedule.begin(First::LongestAwaited), Some(2));
         for place in [0, 2, 3] {
             assert!(!schedule.is_done());
             schedule.end(place);
         }
         assert!(schedule.is_done());
-        assert_eq!(schedule.seconds_left(1, |_| 0.0), 0.0);
+        assert_eq!(
+            schedule.seconds_left(1, |place| schedule.seconds(place)),
+            0.0
+        );
     }
 
     #[test]
@@ -261,14 +341,20 @@ mod tests {
             ..task(seconds, &[])
         };
         let mut schedule = Schedule::new(vec![holding(9.0), holding(8.0), task(1.0, &[])]);
-        assert_eq!(schedule.begin(), Some(0));
-        assert_eq!(schedule.begin(), Some(2));
-        assert_eq!(schedule.begin(), None);
+        assert_eq!(schedule.begin(First::LongestAwaited), Some(0));
+        assert_eq!(schedule.begin(First::LongestAwaited), Some(2));
+        assert_eq!(schedule.begin(First::LongestAwaited), None);
         schedule.end(0);
-        assert_eq!(schedule.begin(), Some(1));
+        assert_eq!(schedule.begin(First::LongestAwaited), Some(1));
         assert_eq!(schedule.running().len(), 2);
-        assert_eq!(schedule.seconds_left(2, |_| 0.0), 8.0);
-        assert_eq!(schedule.seconds_left(2, |_| 3.0), 5.0);
+        assert_eq!(
+            schedule.seconds_left(2, |place| schedule.seconds(place)),
+            8.0
+        );
+        assert_eq!(
+            schedule.seconds_left(2, |place| schedule.seconds(place) - 3.0),
+            5.0
+        );
     }
 
     #[test]
@@ -284,7 +370,7 @@ mod tests {
             holding(5.0, None),
         ]);
         let mut begun = Vec::new();
-        while let Some(place) = schedule.begin() {
+        while let Some(place) = schedule.begin(First::LongestAwaited) {
             begun.push(place);
             schedule.end(place);
         }
@@ -304,10 +390,10 @@ mod tests {
             holding("patches", Some(0)),
             holding("tree", None),
         ]);
-        assert_eq!(schedule.begin(), Some(0));
-        assert_eq!(schedule.begin(), Some(1));
+        assert_eq!(schedule.begin(First::LongestAwaited), Some(0));
+        assert_eq!(schedule.begin(First::LongestAwaited), Some(1));
         schedule.end(0);
-        assert_eq!(schedule.begin(), Some(3));
+        assert_eq!(schedule.begin(First::LongestAwaited), Some(3));
     }
 
     #[test]
@@ -324,7 +410,7 @@ mod tests {
         let [two, three] = [task(2.0, &[2]), task(3.0, &[2])];
         let mut schedule = Schedule::new(vec![long, chained, awaited, two, three]);
         let mut begun = Vec::new();
-        while let Some(place) = schedule.begin() {
+        while let Some(place) = schedule.begin(First::LongestAwaited) {
             begun.push(place);
             schedule.end(place);
         }
@@ -340,16 +426,41 @@ mod tests {
         let mut tasks = vec![task(3.0, &[]); 3];
         tasks.extend([holding(1.0), holding(2.0), holding(1.0)]);
         let mut schedule = Schedule::new(tasks);
-        let begun: Vec<_> = std::iter::from_fn(|| schedule.begin()).collect();
+        let begun: Vec<_> = std::iter::from_fn(|| schedule.begin(First::LongestAwaited)).collect();
         assert_eq!(
             begun,
             [3, 0, 1, 2],
             "four seconds of the tree, one at a time"
         );
         schedule.end(3);
-        assert_eq!(schedule.begin(), Some(4));
+        assert_eq!(schedule.begin(First::LongestAwaited), Some(4));
         schedule.end(4);
-        assert_eq!(schedule.begin(), Some(5));
+        assert_eq!(schedule.begin(First::LongestAwaited), Some(5));
+    }
+
+    #[test]
+    fn where_there_is_no_time_for_all_tests_of_the_first_tier_come_first() {
+        let deciding = |tests, tier, seconds, after: &[usize]| Task {
+            tests,
+            tier,
+            ..task(seconds, after)
+        };
+        let mut schedule = Schedule::new(vec![
+            task(100.0, &[]), // a kernel for tests of the tier quick
+            task(10.0, &[]),  // a kernel for none of them
+            deciding(20, Tier::Quick, 20.0, &[0]),
+            deciding(90, Tier::Full, 1.0, &[0]),
+            deciding(1, Tier::Full, 1.0, &[1]),
+            deciding(1, Tier::Quick, 50.0, &[]),
+            deciding(3, Tier::Full, 9.0, &[]),
+            task(0.0, &[6]), // the end of a part
+        ]);
+        let mut begun = Vec::new();
+        while let Some(place) = schedule.begin(First::MostTests) {
+            begun.push(place);
+            schedule.end(place);
+        }
+        assert_eq!(begun, [0, 2, 5, 3, 6, 1, 4, 7]);
     }
 
     proptest::proptest! {
@@ -358,8 +469,14 @@ mod tests {
         fn each_task_begins_once_and_in_order(
             edges in proptest::collection::vec((0_usize..30, 0_usize..30), 0..100),
             at_once in 1_usize..5,
+            is_short in proptest::bool::ANY,
         ) {
+            let first = if is_short { First::MostTests } else { First::LongestAwaited };
             let mut tasks = vec![task(1.0, &[]); 30];
+            for (place, task) in tasks.iter_mut().enumerate() {
+                task.tests = place % 3;
+                task.tier = Tier::EACH[place % 2];
+            }
             for (one, other) in edges {
                 if one < other && !tasks[other].after.contains(&one) {
                     tasks[other].after.push(one);
@@ -370,7 +487,7 @@ mod tests {
             let mut running = Vec::new();
             while !schedule.is_done() {
                 while running.len() < at_once {
-                    let Some(place) = schedule.begin() else { break };
+                    let Some(place) = schedule.begin(first) else { break };
                     assert!(tasks[place].after.iter().all(|first| ended.contains(first)));
                     running.push(place);
                 }

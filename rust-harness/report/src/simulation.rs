@@ -5,7 +5,7 @@ use serde::Serialize;
 use crate::graph::{Graph, Work};
 use crate::history::Durations;
 use crate::plan::Plan;
-use crate::schedule::{Schedule, Task};
+use crate::schedule::{First, Schedule, Task};
 
 /// How long a run would take.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -46,7 +46,7 @@ impl Simulated {
         let mut running: Vec<(f64, usize)> = Vec::new();
         while !schedule.is_done() {
             while running.len() < at_once.max(1) {
-                let Some(place) = schedule.begin() else {
+                let Some(place) = schedule.begin(First::LongestAwaited) else {
                     break;
                 };
                 worked += seconds[place];

@@ -90,9 +90,9 @@ pub struct TestCommand {
     partition: Option<Partition>,
 
     /// Begin no test after so many minutes from the start of this command: what is left is SKIP,
-    /// and the line before the last says how many tests that are. A cold run builds
-    /// kernels for an hour, and CI engines have a limit; the next run goes on from what
-    /// this one has built
+    /// and the line before the last says how many tests that are. Where there is no time for all
+    /// tests, those of the tier quick come first. A cold run builds kernels for an hour, and CI
+    /// engines have a limit; the next run goes on from what this one has built
     #[arg(long, value_name = "MINUTES", value_parser = minutes)]
     within: Option<Limit>,
 

@@ -1,10 +1,11 @@
 use std::cell::RefCell;
-use std::sync::Barrier;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Barrier, Mutex};
 
 use anyhow::bail;
 
 use super::*;
+use crate::tier::Tier;
 
 /// Runs a plan, `at_once` tasks at once.
 fn run_at(at_once: usize, limit: Option<Limit>, plan: Plan<'_>) -> Result<Report> {
@@ -37,6 +38,38 @@ fn each_job_is_run_once_and_rows_are_in_the_plans_order() {
         assert_eq!(row.verdict(), &Verdict::Pass(place.to_string()));
     }
     assert_eq!(report.counts(), (20, 0, 0));
+}
+
+#[test]
+fn where_the_limit_comes_too_early_tests_of_the_first_tier_begin_first() {
+    let first = |limit| {
+        let begun = Mutex::new(Vec::new());
+        let job = |name: &'static str| {
+            let begun = &begun;
+            Job::new("x", name, move || {
+                begun.lock().unwrap().push(name);
+                Ok(Verdict::pass())
+            })
+        };
+        let mut plan = Plan::default();
+        // Each is expected to take `UNKNOWN` seconds.
+        plan.any((0..20).map(|_| job("later").in_tier(Tier::Full)));
+        plan.any([job("first")]);
+        run_at(1, limit, plan).unwrap();
+        begun.into_inner().unwrap()[0]
+    };
+    assert_eq!(first(Some(Limit::of_minutes(1))), "first");
+    assert_eq!(first(Some(Limit::of_minutes(60))), "later");
+    assert_eq!(first(None), "later");
+}
+
+#[test]
+fn artefacts_that_are_found_make_it_likely_that_others_are() {
+    let share = |seconds, expected| Made { seconds, expected }.share();
+    assert_eq!(share(0.0, 0.0), 1.0);
+    assert_eq!(share(900.0, 600.0), 1.0);
+    assert!(share(0.0, 60.0) > 0.9);
+    assert!(share(0.0, 9000.0) < 0.1);
 }
 
 #[test]
