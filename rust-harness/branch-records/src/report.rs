@@ -168,11 +168,24 @@ fn hex<S: Serializer>(address: &Option<u64>, to: S) -> Result<S::Ok, S::Error> {
     }
 }
 
+/// The records of the newest snapshot on each CPU.
+#[derive(Clone, Debug, Default)]
+pub struct NewestRecords(HashMap<u32, Vec<RawRecord>>);
+
 impl TraceReport {
     /// Makes a report of a capture: puts names from `symbols` to its addresses.
     pub fn new(capture: &Capture, symbols: &(impl Resolve + ?Sized)) -> Self {
+        Self::after(&mut NewestRecords::default(), capture, symbols)
+    }
+
+    /// Makes a report of a capture that comes after others: some of its records may be in their
+    /// newest snapshots, too. `newest` is brought up to date.
+    pub fn after(
+        newest: &mut NewestRecords,
+        capture: &Capture,
+        symbols: &(impl Resolve + ?Sized),
+    ) -> Self {
         let mut symbols = SymbolCache::of(symbols);
-        let mut before: HashMap<u32, &[RawRecord]> = HashMap::new();
         // The way into a snapshot is new each time, unless its branches are not recorded. arm64's
         // records are all new.
         let least_new = match &*capture.kernel.machine {
@@ -198,9 +211,10 @@ impl TraceReport {
                     path: indexed
                         .as_ref()
                         .map(|code| crate::path::check(&snapshot.records, code)),
-                    repeated: before
-                        .insert(snapshot.cpu, &snapshot.records)
-                        .map_or(0, |older| repeated(&snapshot.records, older, least_new)),
+                    repeated: newest
+                        .0
+                        .insert(snapshot.cpu, snapshot.records.clone())
+                        .map_or(0, |older| repeated(&snapshot.records, &older, least_new)),
                     ..SnapshotReport::new(snapshot, &mut symbols)
                 })
                 .collect(),
@@ -370,6 +384,7 @@ impl NamedBranch {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::made_up;
 
     #[test]
     fn records_that_were_kept_are_known() {
@@ -391,5 +406,27 @@ mod tests {
         let same = records(&[5, 4, 3]);
         assert_eq!(repeated(&same, &same, 0), 3);
         assert_eq!(repeated(&same, &same, usize::MAX), 0);
+    }
+
+    #[test]
+    fn records_that_an_earlier_capture_has_are_known_to_be_kept() {
+        let mut capture = made_up::capture(vec![made_up::snapshot(made_up::rejected_map())]);
+        capture.kernel.machine = "x86_64".to_owned();
+        let known = capture.snapshots[0].records.len();
+        let mut newest = NewestRecords::default();
+        let mut repeated = |capture: &Capture| {
+            let report = TraceReport::after(&mut newest, capture, &made_up::MadeUp);
+            report.snapshots[0].repeated
+        };
+        assert_eq!(repeated(&capture), 0);
+        let new = RawRecord {
+            from: 1,
+            to: 2,
+            flags: 0,
+        };
+        capture.snapshots[0].records.insert(0, new);
+        assert_eq!(repeated(&capture), known);
+        capture.snapshots[0].cpu += 1;
+        assert_eq!(repeated(&capture), 0);
     }
 }

@@ -17,7 +17,7 @@ use crate::filter::FilterField;
 use crate::html;
 use crate::instructions::perf;
 use crate::perfscript;
-use crate::report::TraceReport;
+use crate::report::{NewestRecords, TraceReport};
 use crate::sources::{self, Sources};
 use crate::summary::{self, CodePoint, Summary};
 use crate::symbol::Resolve;
@@ -290,6 +290,28 @@ impl Show {
         sources: &Sources<'_>,
         out: &mut dyn Write,
     ) -> Result<(), ShowError> {
+        self.print_after(
+            &mut NewestRecords::default(),
+            capture,
+            symbols,
+            sources,
+            out,
+        )
+    }
+
+    /// Prints a capture that comes after others, of which `newest` knows, as [`Show::print`] does.
+    ///
+    /// # Errors
+    ///
+    /// When [`Show::print`] fails.
+    pub fn print_after(
+        &self,
+        newest: &mut NewestRecords,
+        capture: &Capture,
+        symbols: &dyn Resolve,
+        sources: &Sources<'_>,
+        out: &mut dyn Write,
+    ) -> Result<(), ShowError> {
         let machine = &capture.kernel.machine;
         if (self.insn || self.brstackinsn) && InstructionSet::of(machine).is_none() {
             return Err(ShowError::NoInstructions(machine.clone()));
@@ -320,7 +342,7 @@ impl Show {
             let image = symbols.image().ok_or(ShowError::NoImage)?;
             perfscript::write(capture, &image, out)
         } else {
-            let mut report = TraceReport::new(capture, symbols);
+            let mut report = TraceReport::after(newest, capture, symbols);
             if self.insn {
                 report = report.with_instructions(capture, symbols);
             }

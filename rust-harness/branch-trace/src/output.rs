@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result};
 use branch_records::capture::Capture;
 use branch_records::modules::ModuleError;
+use branch_records::report::NewestRecords;
 use branch_records::show::{self, Show};
 use branch_records::sources;
 use guest_support::kallsyms::Kallsyms;
@@ -30,7 +31,12 @@ pub(crate) enum Output<'a> {
     /// Snapshots are written to a file, for another machine to show.
     File(&'a Path),
     /// Snapshots are shown on this machine.
-    Shown { show: &'a Show, names: Names },
+    Shown {
+        show: &'a Show,
+        names: Names,
+        /// What was shown last: some of its records may come again.
+        newest: NewestRecords,
+    },
     /// The newest snapshots are summed up on this machine, again and again.
     Top {
         show: &'a Show,
@@ -63,7 +69,7 @@ impl<'a> Stream<'a> {
     /// and missing.
     pub(crate) fn missing(&self) -> Option<String> {
         match &self.output {
-            Output::Shown { show, names } | Output::Top { show, names, .. }
+            Output::Shown { show, names, .. } | Output::Top { show, names, .. }
                 if show.wants_names() =>
             {
                 names.missing()
@@ -101,9 +107,13 @@ impl<'a> Stream<'a> {
         let began = Instant::now();
         let least = match &mut self.output {
             Output::File(_) => return Ok(()),
-            Output::Shown { show, names } => {
+            Output::Shown {
+                show,
+                names,
+                newest,
+            } => {
                 say(names.open_modules(capture));
-                print(show, names, capture, kallsyms, self.shown)?;
+                print(show, names, newest, capture, kallsyms, self.shown)?;
                 Duration::from_millis(1)
             }
             Output::Top {
@@ -139,7 +149,7 @@ impl<'a> Stream<'a> {
                 say(names.open_modules(capture));
                 print_all(show, &names, capture, Some(kallsyms))
             }
-            Output::Shown { show, names } => {
+            Output::Shown { show, names, .. } => {
                 say(names.open_modules(capture));
                 draw(show, &names, capture, Some(kallsyms))?;
                 if show.is_stream() {
@@ -182,6 +192,7 @@ fn say(problems: Vec<ModuleError>) {
 fn print(
     show: &Show,
     names: &Names,
+    newest: &mut NewestRecords,
     capture: &Capture,
     kallsyms: &Kallsyms,
     again: bool,
@@ -191,7 +202,8 @@ fn print(
         if again && show.is_for_people() {
             writeln!(out).context("cannot write what was recorded")?;
         }
-        Ok(show.print(capture, symbols, &|name| here(names, name), &mut out)?)
+        let sources = |name: &str| here(names, name);
+        Ok(show.print_after(newest, capture, symbols, &sources, &mut out)?)
     })
 }
 

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use branch_records::capture::{Capture, MAX_SNAPSHOTS};
+use branch_records::report::NewestRecords;
 use guest_support::kallsyms::{self, Kallsyms, NO_SNAPSHOTS};
 use guest_support::perf::{CannotRecord, Recording};
 use guest_support::{cpus, perf};
@@ -150,6 +151,7 @@ fn trace(arguments: &Arguments) -> Result<ExitCode> {
         None => Output::Shown {
             show,
             names: names()?,
+            newest: NewestRecords::default(),
         },
     };
     let attached = Attached::to(&arguments.targets, &common)?;
