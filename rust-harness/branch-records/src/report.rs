@@ -186,6 +186,8 @@ impl TraceReport {
         symbols: &(impl Resolve + ?Sized),
     ) -> Self {
         let mut symbols = SymbolCache::of(symbols);
+        let known = newest.0.iter();
+        let mut before: HashMap<_, _> = known.map(|(cpu, records)| (*cpu, &records[..])).collect();
         // The way into a snapshot is new each time, unless its branches are not recorded. arm64's
         // records are all new.
         let least_new = match &*capture.kernel.machine {
@@ -195,7 +197,7 @@ impl TraceReport {
         #[cfg(feature = "path")]
         let indexed = (capture.has_all_branches() && capture.kernel.machine == "aarch64")
             .then(|| crate::capture::IndexedCode::new(&capture.code));
-        Self {
+        let report = Self {
             format: FORMAT,
             version: VERSION,
             scenario: capture.scenario.clone(),
@@ -211,14 +213,18 @@ impl TraceReport {
                     path: indexed
                         .as_ref()
                         .map(|code| crate::path::check(&snapshot.records, code)),
-                    repeated: newest
-                        .0
-                        .insert(snapshot.cpu, snapshot.records.clone())
-                        .map_or(0, |older| repeated(&snapshot.records, &older, least_new)),
+                    repeated: before
+                        .insert(snapshot.cpu, &snapshot.records)
+                        .map_or(0, |older| repeated(&snapshot.records, older, least_new)),
                     ..SnapshotReport::new(snapshot, &mut symbols)
                 })
                 .collect(),
-        }
+        };
+        let after = before.into_iter();
+        newest.0 = after
+            .map(|(cpu, records)| (cpu, records.to_vec()))
+            .collect();
+        report
     }
 
     /// The report with the instructions that were executed. `capture` and `symbols` must be those

@@ -189,8 +189,9 @@ pub(crate) const SECTIONS: [(&str, &str); 9] = [
   They compare pid, tid, cpu, comm, cgroup, duration and ret by ==, !=, <, <=, > and
   >=, and combine that with &&, ||, ! and parentheses; `failed` alone is what --errors
   asks for. `duration > 1ms`, `comm == \"dd*\"`, `ret == -ENOENT`, and for all that is
-  in a control group or below it `cgroup == \"/system.slice\"`. arg.NAME is an argument of a kernel function, and arg.NAME->FIELD a field
-  of the structure that it points to: `arg.file->f_inode->i_size > 4096`.",
+  in a control group or below it `cgroup == \"/system.slice\"`. arg.NAME is an argument
+  of a kernel function, and arg.NAME->FIELD a field of the structure that it points to:
+  `arg.file->f_inode->i_size > 4096`.",
     ),
     (
         "Stacks and arguments",

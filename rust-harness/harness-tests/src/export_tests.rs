@@ -4,13 +4,12 @@ use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
-use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 
 use crate::as_user::brbe;
-use crate::processes::{Process, children_of, wait_for_the_end};
+use crate::processes::{Process, WORDY, children_of, ensure_whole_though_late, wait_for_the_end};
 use host::paths::Paths;
 use host::process::ProcessGroup;
 use kernel_tests::context::Context;
@@ -143,21 +142,7 @@ fn limited(dir: &Path, arguments: &[&str]) -> Command {
 /// Checks that what is printed comes whole, also to who begins to read when the command has long
 /// ended.
 fn slowly_read(dir: &Path) -> Result<()> {
-    let script = "head -c 1000000 /dev/zero; exit 6";
-    let mut copy = limited(dir, &["--", "sh", "-c", script]);
-    let mut copy = ProcessGroup::spawn(copy.stdout(Stdio::piped()))?;
-    let mut out = copy.child().stdout.take().context("a pipe")?;
-    out.read_exact(&mut [0]).context("waiting for the copy")?;
-    thread::sleep(Duration::from_secs(2));
-    let mut rest = Vec::new();
-    out.read_to_end(&mut rest).context("reading")?;
-    let status = copy.wait()?;
-    ensure!(
-        rest.len() == 999_999 && status.code() == Some(6),
-        "read late: {} bytes after the first, {status}",
-        rest.len()
-    );
-    Ok(())
+    ensure_whole_though_late(&mut limited(dir, &WORDY))
 }
 
 /// Checks that the copy ends, with all that it has started, once nobody reads what its command

@@ -1,11 +1,13 @@
 //! The processes that a program under test has started.
 
+use std::io::Read as _;
 use std::path::Path;
-use std::process::Child;
+use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
+use host::process::ProcessGroup;
 use machines::speed;
 use nix::sys::signal::{self, Signal};
 use nix::unistd::Pid;
@@ -38,6 +40,28 @@ impl Process {
         let line = Path::new("/proc").join(self.0.to_string()).join("cmdline");
         std::fs::read(line).is_ok_and(|line| !line.is_empty())
     }
+}
+
+/// The words behind those that start a machine, for [`ensure_whole_though_late`].
+pub(crate) const WORDY: [&str; 4] = ["--", "sh", "-c", "head -c 1000000 /dev/zero; exit 6"];
+
+/// Checks that what a machine with the command [`WORDY`] prints comes whole, also to who begins to
+/// read when the command has long ended.
+pub(crate) fn ensure_whole_though_late(machine: &mut Command) -> Result<()> {
+    let mut group = ProcessGroup::spawn(machine.stdout(Stdio::piped()))?;
+    let mut out = group.child().stdout.take().context("a pipe")?;
+    out.read_exact(&mut [0])
+        .context("waiting for the machine")?;
+    thread::sleep(Duration::from_secs(2));
+    let mut rest = Vec::new();
+    out.read_to_end(&mut rest).context("reading")?;
+    let status = group.wait()?;
+    ensure!(
+        rest.len() == 999_999 && status.code() == Some(6),
+        "read late: {} bytes after the first, {status}",
+        rest.len()
+    );
+    Ok(())
 }
 
 /// The processes that the process `parent` has started.

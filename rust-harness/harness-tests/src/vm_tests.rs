@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 
-use crate::processes::{children_of, wait_for_the_end};
+use crate::processes::{WORDY, children_of, ensure_whole_though_late, wait_for_the_end};
 use host::arch::Arch;
 use host::files::copy_into;
 use host::paths::Paths;
@@ -223,26 +223,7 @@ fn pipes(kernel: &Kernel) -> Result<String> {
 
 /// What is printed comes whole, also to who begins to read when the command has long ended.
 fn slowly_read(kernel: &Kernel) -> Result<()> {
-    let mut command = vm(
-        kernel,
-        &["--", "sh", "-c", "head -c 1000000 /dev/zero; exit 6"],
-    );
-    command.stdin(Stdio::null());
-    let mut group = ProcessGroup::spawn(command.stdout(Stdio::piped()))?;
-    let mut out = group.child().stdout.take().context("a pipe")?;
-    let mut first = [0];
-    out.read_exact(&mut first)
-        .context("waiting for the guest")?;
-    thread::sleep(Duration::from_secs(2));
-    let mut rest = Vec::new();
-    out.read_to_end(&mut rest).context("reading")?;
-    let status = group.wait()?;
-    ensure!(
-        rest.len() == 999_999 && status.code() == Some(6),
-        "read late: {} bytes after the first, {status}",
-        rest.len()
-    );
-    Ok(())
+    ensure_whole_though_late(vm(kernel, &WORDY).stdin(Stdio::null()))
 }
 
 /// A command that prints to nobody has not done its work: its exit status is no success.

@@ -24,7 +24,8 @@ pub enum PropertyKind {
 
 impl PropertyKind {
     /// What came of a test that decides this, of an implementation which is not this project's.
-    /// It may have another policy: `branch-guest` says so. Its kernel must not die of the test.
+    /// Such an implementation may have another policy: `branch-guest` says so. Its kernel must not
+    /// die of the test.
     pub(crate) fn of_others(self, verdict: Verdict) -> Verdict {
         match verdict {
             Verdict::Fail(said) if self == Self::Policy && branch_guest::is_failure(&said) => {

@@ -78,18 +78,15 @@ impl Schedule {
             let rest = before[place].iter().map(|next| path[*next]);
             path[place] = tasks[place].seconds + rest.fold(0.0, f64::max);
         }
-        let waiting = (0..tasks.len()).map(|place| {
-            let holds = &tasks[place].holds;
-            let all = reached(place, &before).into_iter().map(|next| &tasks[next]);
-            let others = all.filter(|next| holds.is_none() || next.holds != *holds);
-            others.map(|next| next.seconds).sum()
+        let what_waits = (0..tasks.len()).map(|place| {
+            let task = &tasks[place];
+            let reached = reached(place, &before);
+            let all = reached.iter().map(|next| &tasks[*next]);
+            let is_other = |next: &&Task| task.holds.is_none() || next.holds != task.holds;
+            let seconds: f64 = all.clone().filter(is_other).map(|next| next.seconds).sum();
+            (seconds, Worth::of(all.chain([task])))
         });
-        let waiting = waiting.collect();
-        let worth = (0..tasks.len()).map(|place| {
-            let all = reached(place, &before);
-            Worth::of(all.iter().chain([&place]).map(|place| &tasks[*place]))
-        });
-        let worth = worth.collect();
+        let (waiting, worth) = what_waits.unzip();
         let mut held = BTreeMap::new();
         for task in &tasks {
             if let Some(resource) = &task.holds {
